@@ -1,0 +1,46 @@
+"""Errors that say what is wrong, where, and what to do about it.
+
+Every error that a user can meet derives from `HeadgateError` and carries a `remedy`. Whose fault it is decides the class:
+declaring a job wrongly is a `DeclarationError`, a setting a `SettingError`, bytes that cannot be read a `DataError`,
+something in the surroundings (broker, disk, permission) an `EnvironmentFault`.
+"""
+
+from __future__ import annotations
+
+
+class HeadgateError(Exception):
+    """Base of every error that headgate raises on purpose.
+
+    >>> str(HeadgateError("no job 'sales'", remedy="start it with `headgate run`"))
+    "no job 'sales'. Remedy: start it with `headgate run`"
+    """
+
+    def __init__(self, what: str, *, remedy: str = "") -> None:
+        self.what = what
+        self.remedy = remedy
+        super().__init__(f"{what.rstrip('.')}. Remedy: {remedy}" if remedy else what)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.what, self.remedy))
+
+
+def _rebuild(kind: type[HeadgateError], what: str, remedy: str) -> HeadgateError:
+    error = kind.__new__(kind)
+    HeadgateError.__init__(error, what, remedy=remedy)
+    return error
+
+
+class DeclarationError(HeadgateError):
+    """The job is declared in a way that cannot work; raised before anything runs."""
+
+
+class SettingError(HeadgateError):
+    """A setting is unknown, has a value of the wrong kind, or may not be changed now."""
+
+
+class DataError(HeadgateError):
+    """Bytes or a value that cannot be what they should be."""
+
+
+class EnvironmentFault(HeadgateError):
+    """The surroundings do not allow it: broker, permission, disk, Java, a port."""

@@ -1,0 +1,1 @@
+"""The muscle: bounded batches through PySpark."""
