@@ -1,0 +1,113 @@
+"""What a member tells the tasks that it was granted, and what they report back: the words between `member` and `task`.
+
+A member never reaches into a task, and a task never looks at the coordinator stream. Everything that one has to know of the
+other is one of these values, so each of the two machines can be tested, and attacked, without the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+RUNNING = "running"
+RELEASED = "released"
+DRAINED = "drained"
+ENDED = "ended"
+FAILED = "failed"
+
+_NONE: Mapping[str, ProducerSet] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSet:
+    """Who writes an intermediate stream: the task names, and the epoch, which rises when the set changes (never when a task moves)."""
+
+    stream: str
+    epoch: int
+    tasks: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What a task must know of the run: its id, whether it drains, what is paused, and who produces the intermediate streams."""
+
+    run_id: str
+    job_uuid: str
+    draining: str | None = None
+    """The id of the drain while the run drains, else None."""
+    paused_job: bool = False
+    paused_streams: frozenset[str] = frozenset()
+    producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NONE)
+    """By intermediate stream."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- orders
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run this task under this grant. The predecessor has released it or is fenced, so its log may be read now."""
+
+    task: str
+    grant: int
+    run: RunView
+    log_partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunChanged:
+    """The run changed: a pause, a drain, a newer epoch of producers."""
+
+    run: RunView
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Finish or drop the chunk, commit, apply, close the store, then report `released`. `why`: moved, stop, leaving."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """The incarnation is fenced or superseded: drop everything at once, write nothing, report nothing."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Go on from another position. `to` is `oldest`, `newest`, an offset, or a time as `("time", ms)`. Applied once per `request`."""
+
+    request: str
+    stream: str
+    partition: int
+    to: str | int | tuple[str, int]
+
+
+Order = Start | RunChanged | Release | Abandon | Seek
+
+# --------------------------------------------------------------------------------------------------------------- reports
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReported:
+    """A task's state changed, after the commit that it rests on. `state` is one of this module's constants."""
+
+    task: str
+    grant: int
+    state: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SeekApplied:
+    """The checkpoint that remembers this request is durable."""
+
+    task: str
+    request: str
+    refused: str = ""
+
+
+Report = TaskReported | SeekApplied
