@@ -1,0 +1,295 @@
+"""A Kafka of plain lists: what a broker promises, and nothing that it does not.
+
+Partitions, producers with transactional ids and epochs, fencing, the last stable offset, compaction with tombstones, and
+idempotent single records. Whoever calls decides *when* things happen; this file only decides what they do:
+
+- A reader that reads committed sees nothing at or above the first offset of an open transaction, and never a record of an
+  aborted one. Offsets count everything, commit and abort markers included, so positions jump.
+- Initialising a transactional id aborts what its predecessor left open and rejects whatever the predecessor still sends.
+- Compaction keeps the last committed record of each key, and a tombstone until its retention has passed since it was first seen.
+- A single record that is delivered twice under one sequence number stands in the log once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, NamedTuple
+
+OPEN, COMMITTED, ABORTED, MARKER = range(4)
+DEAD_HEAD = 2
+"""Records at the end of a partition that compaction leaves alone, as Kafka does with its active segment."""
+
+
+class Fenced(Exception):
+    """The producer's epoch is not the newest of its transactional id, or its transaction ran out of time."""
+
+
+class Unavailable(Exception):
+    """The broker is down."""
+
+
+class OffsetOutOfRange(Exception):
+    """The position lies below the log's start, or above its end."""
+
+
+class Record:
+    """One record as it stands in a partition."""
+
+    __slots__ = ("append_ms", "horizon_ms", "key", "offset", "pid", "status", "ts", "value")
+
+    def __init__(self, offset: int, key: Any, value: Any, ts: int, append_ms: int, pid: int, status: int) -> None:
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.ts = ts
+        self.append_ms = append_ms
+        self.pid = pid
+        self.status = status
+        self.horizon_ms = 0
+        """For a tombstone: when compaction may take it away; 0 before compaction has seen it."""
+
+    def __repr__(self) -> str:
+        return f"Record({self.offset}, {self.key!r}, {self.value!r}, {'OCAM'[self.status]})"
+
+
+class Partition:
+    """One partition: records by offset (with gaps, where compaction took some), and which transactions are open in it."""
+
+    __slots__ = ("compact", "delete_retention_ms", "end", "offsets", "open", "records", "start")
+
+    def __init__(self, compact: bool, delete_retention_ms: int) -> None:
+        self.compact = compact
+        self.delete_retention_ms = delete_retention_ms
+        self.records: list[Record] = []
+        self.offsets: list[int] = []
+        self.start = 0
+        self.end = 0
+        self.open: dict[int, int] = {}
+        """First offset of each open transaction by producer, in the order of the offsets."""
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: nothing below it belongs to an open transaction."""
+        for first in self.open.values():
+            return first
+        return self.end
+
+    def append(self, record: Record) -> int:
+        self.records.append(record)
+        self.offsets.append(record.offset)
+        self.end += 1
+        return record.offset
+
+    def read(self, position: int, limit: int, committed: bool = True) -> tuple[list[Record], int]:
+        """Records from `position` on, at most `limit`, and the position behind what was looked at (gaps and markers included)."""
+        if position < self.start or position > self.end:
+            raise OffsetOutOfRange(f"{position} is not in {self.start}..{self.end}")
+        stop = self.stable if committed else self.end
+        if position >= stop:
+            return [], position
+        found: list[Record] = []
+        records = self.records
+        at = bisect_left(self.offsets, position)
+        while at < len(records):
+            record = records[at]
+            if record.offset >= stop:
+                return found, stop
+            if record.status == COMMITTED or (not committed and record.status != MARKER):
+                if len(found) == limit:
+                    return found, record.offset
+                found.append(record)
+            at += 1
+        return found, stop
+
+    def trim(self, before: int) -> None:
+        """Delete records below an offset."""
+        if before > self.start:
+            self.start = min(before, self.end)
+            at = bisect_left(self.offsets, self.start)
+            del self.records[:at]
+            del self.offsets[:at]
+
+    def clean(self, now_ms: int) -> int:
+        """One run of the log cleaner; says how many records it took away."""
+        stable = self.stable
+        dirty = bisect_left(self.offsets, stable)
+        dirty = min(dirty, max(0, len(self.records) - DEAD_HEAD))
+        last: dict[Any, int] = {}
+        for record in self.records[:dirty]:
+            if record.status == COMMITTED:
+                last[record.key] = record.offset
+        kept: list[Record] = []
+        for record in self.records[:dirty]:
+            if record.status != COMMITTED or last[record.key] != record.offset:
+                continue
+            if record.value is None:
+                if not record.horizon_ms:
+                    record.horizon_ms = now_ms + self.delete_retention_ms
+                elif now_ms >= record.horizon_ms:
+                    continue
+            kept.append(record)
+        gone = dirty - len(kept)
+        if gone:
+            self.records[:dirty] = kept
+            self.offsets[:dirty] = [record.offset for record in kept]
+        return gone
+
+
+class Producer:
+    """One initialisation of a transactional id. It is what a process holds; the broker knows whether it still counts."""
+
+    __slots__ = ("began_ms", "epoch", "pid", "timeout_ms", "touched", "txid")
+
+    def __init__(self, txid: str, pid: int, epoch: int, timeout_ms: int) -> None:
+        self.txid = txid
+        self.pid = pid
+        self.epoch = epoch
+        self.timeout_ms = timeout_ms
+        self.began_ms: int | None = None
+        self.touched: dict[tuple[str, int], list[Record]] = {}
+
+
+class Written(NamedTuple):
+    """Where a single record stands, and whether this delivery put it there."""
+
+    offset: int
+    fresh: bool
+
+
+class Kafka:
+    """The broker. `down` makes every call raise `Unavailable`; `now_ms` is its own clock, set by whoever runs the world."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.down = False
+        self.topics: dict[str, list[Partition]] = {}
+        self.producers: dict[str, Producer] = {}
+        """The producer that counts, by transactional id."""
+        self._pids = 0
+        self._singles: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self.fenced_writes = 0
+        self.suppressed = 0
+
+    # ------------------------------------------------------------------------------------------------------ topics
+
+    def create(self, topic: str, partitions: int, compact: bool = False, delete_retention_ms: int = 60_000) -> None:
+        """Make a topic; raises where it exists."""
+        assert topic not in self.topics, topic
+        self.topics[topic] = [Partition(compact, delete_retention_ms) for _ in range(partitions)]
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """More partitions for a topic, as `kafka-topics --alter` does."""
+        log = self.topics[topic]
+        while len(log) < partitions:
+            log.append(Partition(log[0].compact, log[0].delete_retention_ms))
+
+    def up(self) -> None:
+        """Raise `Unavailable` during an outage."""
+        if self.down:
+            raise Unavailable
+
+    # ------------------------------------------------------------------------------------------------- transactions
+
+    def init(self, txid: str, timeout_ms: int = 60_000) -> Producer:
+        """InitProducerId: the returned producer counts from now on; an open transaction of the one before is aborted."""
+        self.up()
+        old = self.producers.get(txid)
+        if old is None:
+            self._pids += 1
+            fresh = Producer(txid, self._pids, 0, timeout_ms)
+        else:
+            self._finish(old, ABORTED)
+            fresh = Producer(txid, old.pid, old.epoch + 1, timeout_ms)
+        self.producers[txid] = fresh
+        return fresh
+
+    def _current(self, producer: Producer) -> None:
+        self.up()
+        if self.producers.get(producer.txid) is not producer:
+            self.fenced_writes += 1
+            raise Fenced(f"{producer.txid} epoch {producer.epoch}")
+
+    def send(self, producer: Producer, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> int:
+        """One record of a transaction, which begins with its first; returns the offset."""
+        self._current(producer)
+        log = self.topics[topic][partition]
+        place = (topic, partition)
+        if producer.began_ms is None:
+            producer.began_ms = self.now_ms
+        mine = producer.touched.get(place)
+        if mine is None:
+            mine = producer.touched[place] = []
+            log.open[producer.pid] = log.end
+        record = Record(log.end, key, value, ts, self.now_ms, producer.pid, OPEN)
+        mine.append(record)
+        return log.append(record)
+
+    def commit(self, producer: Producer) -> None:
+        """All of the open transaction becomes visible, at once in each partition."""
+        self._current(producer)
+        self._finish(producer, COMMITTED)
+
+    def abort(self, producer: Producer) -> None:
+        """Nothing of the open transaction will ever be read."""
+        self._current(producer)
+        self._finish(producer, ABORTED)
+
+    def _finish(self, producer: Producer, status: int) -> None:
+        for (topic, partition), records in producer.touched.items():
+            for record in records:
+                record.status = status
+            log = self.topics[topic][partition]
+            del log.open[producer.pid]
+            log.append(Record(log.end, None, None, 0, self.now_ms, producer.pid, MARKER))
+        producer.touched = {}
+        producer.began_ms = None
+
+    def expire(self) -> list[str]:
+        """Abort what has been open for longer than its timeout; whoever held it is fenced. Returns the transactional ids."""
+        late: list[str] = []
+        for txid, producer in self.producers.items():
+            if producer.began_ms is not None and self.now_ms - producer.began_ms > producer.timeout_ms:
+                late.append(txid)
+        for txid in late:
+            self.init(txid)
+        return late
+
+    # --------------------------------------------------------------------------------------------- single records
+
+    def single(self, pid: str, seq: int, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> Written:
+        """One record of an idempotent producer with one in flight: a second delivery of the same `seq` changes nothing."""
+        self.up()
+        place = (pid, topic, partition)
+        last = self._singles.get(place)
+        if last is not None and seq <= last[0]:
+            self.suppressed += 1
+            return Written(last[1], False)
+        offset = self.plain(topic, partition, key, value, ts)
+        self._singles[place] = (seq, offset)
+        return Written(offset, True)
+
+    def plain(self, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> int:
+        """One record of a producer that promises nothing: each delivery stands in the log."""
+        self.up()
+        log = self.topics[topic][partition]
+        return log.append(Record(log.end, key, value, ts, self.now_ms, 0, COMMITTED))
+
+    # ----------------------------------------------------------------------------------------------------- reading
+
+    def read(
+        self, topic: str, partition: int, position: int, limit: int, committed: bool = True
+    ) -> tuple[list[Record], int]:
+        """A fetch: records from `position`, and the position behind them."""
+        self.up()
+        return self.topics[topic][partition].read(position, limit, committed)
+
+    def end(self, topic: str, partition: int, committed: bool = False) -> int:
+        """ListOffsets, latest: the high watermark, or the last stable offset."""
+        self.up()
+        log = self.topics[topic][partition]
+        return log.stable if committed else log.end
+
+    def start(self, topic: str, partition: int) -> int:
+        """ListOffsets, earliest."""
+        self.up()
+        return self.topics[topic][partition].start
