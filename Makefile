@@ -1,0 +1,96 @@
+# Two commands are enough: `make demo` and `make test`. Both make what they need; the second time they start at once.
+#
+# Needed: Python 3.11 or newer, and make. Everything else goes into .venv and, at first use, the jars of a real Kafka into the
+# user's cache directory. Once that is done nothing here needs a network.
+#
+#   PYTHON=/path/to/python3.12   the interpreter that .venv is made from
+#   JOBS=4                       how many pytest workers
+#   ARGS="tests/core -k frames"  what `make test` runs, and how
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
+JOBS ?= 2
+ARGS ?= tests --ignore=tests/docs --ignore=tests/packaging
+# A file stays with one pytest worker, so that what a module warms up (workers, a Spark session) is warmed up once.
+PYTEST := $(PY) -m pytest -p no:cacheprovider --durations=15 --durations-min=0.5
+
+help: ## what can be made (this list)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+demo: venv ## a real Kafka, a transaction and an abort, and what a reader sees of them
+	@$(PY) examples/ground.py
+
+test: venv ## the tests (rules, simulator, and every feature against a real Kafka)
+	$(PYTEST) -n $(JOBS) --dist loadfile $(ARGS)
+
+rules: venv ## the import rule, and one test file for each source file of core
+	$(PYTEST) -q tests/core/test_imports.py
+
+lint: $(VENV)/.made-lint ## ruff: findings and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.made-lint tree ## pyright, strict for core
+	$(BIN)/pyright
+
+docs: venv ## write the generated parts of docs again
+	$(PY) -m tests.docs.regenerate
+
+docs-check: venv ## docs tell the truth: commands run, links resolve, settings and verbs are all there
+	$(PYTEST) -q tests/docs
+
+packaging: $(VENV)/.made-lint java ## wheel and sdist, each in a fresh environment
+	$(PYTEST) -q tests/packaging
+
+bench: venv ## measure; figures go to bench/out
+	$(PY) -m bench $(ARGS_BENCH)
+
+venv: $(VENV)/.made-test java ## .venv with headgate (editable) and all that the tests need
+
+clean: ## remove what make made (not the Kafka jars in the user's cache)
+	rm -rf $(VENV) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The rooms under their import name, as an installed headgate shows them.
+tree:
+	@mkdir -p build/tree/headgate
+	@for room in core agents spark_bridge; do ln -sfn ../../../$$room build/tree/headgate/$$room; done
+	@for file in __init__.py py.typed; do ln -sf ../../../headgate/$$file build/tree/headgate/$$file; done
+
+# A Java of 17 or newer is the machine's; only where there is none, it comes as a wheel.
+java: $(VENV)/.made-test
+	@if test -e $(VENV)/.made-java; then exit 0; fi; \
+	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
+	if test "$${version:-0}" -ge 17; then exit 0; fi; \
+	echo "no Java of 17 or newer here: installing one into $(VENV)"; \
+	$(PIP) --editable '.[java]' && touch $(VENV)/.made-java
+
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "headgate needs Python 3.11 or newer: none on PATH. Give one: make PYTHON=/path/to/python3"; exit 1; }
+	@echo "making $(VENV) from $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# setup.cfg decides what stands in .venv; when it changes, or the first time, pip looks again.
+$(VENV)/.made-test: $(VENV)/.made setup.cfg
+	@echo "installing headgate and what its tests need (minutes the first time)"
+	@$(PIP) --editable '.[test]'
+	@rm -f $(VENV)/.made-java
+	@touch $@
+
+$(VENV)/.made-lint: $(VENV)/.made-test
+	@echo "installing ruff, pyright and build"
+	@$(PIP) --editable '.[test,lint]'
+	@touch $@
+
+.PHONY: help demo test rules lint types docs docs-check packaging bench venv clean tree java
