@@ -1,0 +1,394 @@
+"""Frames: what one Kafka record of an intermediate stream holds. Bytes to frames and back.
+
+    record value = type byte + body        the type stands in the header `hg-type`, too, for tools that filter
+
+    0 user record     the stream's serde bytes
+    1 watermark       msgpack map  v job run task tasks epoch ts [idle]
+    2 end of stream   msgpack map  v job run task tasks epoch
+    3 drain           msgpack map  v job run task tasks epoch id
+    4 user batch      msgpack array  v, keys, timestamps, values
+    5 columns         an Arrow IPC stream, which this room does not look into
+
+Promises:
+
+- `decode` makes a frame of any bytes, or raises `FrameError` with a reason, and nothing else.
+- Nothing is allocated that the input does not deserve: a body that is too long, nests too deep, or announces more than it
+  holds is refused before anything is built from it.
+- Unknown map keys are ignored, so that a later minor version may add some; a higher `v` is refused, and named.
+- Every field has its type and range; a bool is not a number, and text that is not UTF-8 is not text.
+- `decode(encode(frame)) == frame`, and equal frames have equal bytes. `encode` refuses what `decode` would refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, cast
+
+import msgpack
+
+from .errors import DataError
+
+HEADER = "hg-type"
+"""The Kafka header that repeats the type, so that any Kafka tool can filter. Its value: `header_value(frame)`."""
+
+USER, WATERMARK, END_OF_STREAM, DRAIN, BATCH, ARROW = range(6)
+TYPE_NAMES = ("user", "watermark", "end-of-stream", "drain", "batch", "arrow")
+
+VERSION = 1
+MAX_TIME = 2**63 - 1
+"""As a watermark: no more time will come."""
+NO_TIME = -(2**63)
+"""As a watermark: nothing is known yet."""
+MAX_CONTROL_BYTES = 4096
+MAX_NESTING = 4
+MAX_NAME_BYTES = 249
+MAX_TASKS = 2**31 - 1
+MAX_EPOCH = 2**63 - 1
+MAX_BATCH_RECORDS = 65_536
+
+
+class FrameError(DataError):
+    """These bytes are not a frame; `reason` says why, in a few words that may be counted."""
+
+    def __init__(self, reason: str, *, remedy: str = "") -> None:
+        self.reason = reason
+        super().__init__(f"not a frame: {reason}", remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The producer will write nothing older than `ts` any more; with `idle` it has nothing to say and must not hold others up."""
+
+    job: str
+    run: str
+    task: str | None
+    tasks: int
+    epoch: int
+    ts: int
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfStream:
+    """The producer (all producers, if `task` is None) has ended writing to this stream in this run."""
+
+    job: str
+    run: str
+    task: str | None
+    tasks: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The producer (all, if `task` is None) has drained under the drain with this id, and writes nothing more in this run."""
+
+    job: str
+    run: str
+    task: str | None
+    tasks: int
+    epoch: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserFrame:
+    """One record of the user, in the stream's serde."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFrame:
+    """Many records of the user in columns of equal length. It is taken whole or not at all."""
+
+    keys: list[bytes | None]
+    timestamps: list[int]
+    values: list[bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFrame:
+    """Many records of the user as an Arrow IPC stream."""
+
+    body: bytes
+
+
+ControlFrame = Watermark | EndOfStream | Drain
+Frame = ControlFrame | UserFrame | BatchFrame | ArrowFrame
+
+# -------------------------------------------------------------------------------------------------------------- decoding
+
+# A byte that could open a map or an array. As many containers at most are there as such bytes, which is nearly always one.
+_SCALAR_BYTES = bytes(b for b in range(256) if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF))
+_unpackb = cast("Callable[..., Any]", msgpack.unpackb)
+_packb = cast("Callable[..., bytes]", msgpack.packb)
+_KEY_TYPES = frozenset((bytes, NoneType))
+_INT = frozenset((int,))
+
+
+def decode(data: bytes) -> Frame:
+    """The frame in these bytes.
+
+    >>> decode(encode(Drain("sales/1", "r1", "Partition 0", 2, 1, "d7"))).id
+    'd7'
+    """
+    if not data:
+        raise FrameError("empty", remedy="this stream holds records that headgate did not write")
+    kind = data[0]
+    if kind > ARROW:
+        raise FrameError(
+            f"unknown type {kind}", remedy="a newer headgate wrote it, or headgate did not write this stream"
+        )
+    return _DECODERS[kind](data[1:])
+
+
+def is_control(data: bytes) -> bool:
+    """Whether this record can only be a control frame; cheap, for those who cut chunks. It may still not decode."""
+    return len(data) > 0 and 1 <= data[0] <= 3
+
+
+def _control_map(body: bytes) -> dict[Any, Any]:
+    if len(body) > MAX_CONTROL_BYTES:
+        raise FrameError("control body too long")
+    if len(body.translate(None, _SCALAR_BYTES)) > MAX_NESTING:
+        _check_shape(body)
+    try:
+        fields = _unpackb(body, strict_map_key=True)
+    except (ValueError, RecursionError, TypeError) as error:  # what msgpack raises for bytes that are not msgpack
+        raise FrameError("control body is not msgpack") from error
+    if type(fields) is not dict:
+        raise FrameError("control body is not a map")
+    version = fields.get("v")
+    if version != VERSION or type(version) is not int:
+        raise _wrong_version(version)
+    return cast("dict[Any, Any]", fields)
+
+
+def _wrong_version(version: object) -> FrameError:
+    if type(version) is int and version > VERSION:
+        return FrameError(f"format version {version} is newer than {VERSION}", remedy="upgrade the reading headgate")
+    return FrameError("no format version")
+
+
+def _name(fields: dict[Any, Any], key: str) -> str:
+    text = fields.get(key)
+    if type(text) is not str:
+        raise FrameError(f"{key} is not text")
+    if not text or len(text) > MAX_NAME_BYTES or (not text.isascii() and len(text.encode()) > MAX_NAME_BYTES):
+        raise FrameError(f"{key} is empty or longer than {MAX_NAME_BYTES} bytes")
+    return text
+
+
+def _common(fields: dict[Any, Any]) -> tuple[str, str, str | None, int, int]:
+    get = fields.get
+    job, run, task, tasks, epoch = get("job"), get("run"), get("task"), get("tasks"), get("epoch")
+    if (
+        type(job) is str
+        and type(run) is str
+        and type(task) is str
+        and type(tasks) is int
+        and type(epoch) is int
+        and 0 < len(job) < 62  # 62 characters are at most 248 bytes: the common case needs no encoding
+        and 0 < len(run) < 62
+        and 0 < len(task) < 62
+        and 0 < tasks <= MAX_TASKS
+        and 0 <= epoch <= MAX_EPOCH
+    ):
+        return job, run, task, tasks, epoch
+    job, run = _name(fields, "job"), _name(fields, "run")
+    named = _name(fields, "task") if task is not None else None
+    if type(tasks) is not int or not 0 < tasks <= MAX_TASKS:
+        raise FrameError("tasks is not a number of producers")
+    if type(epoch) is not int or not 0 <= epoch <= MAX_EPOCH:
+        raise FrameError("epoch is not a number from 0")
+    return job, run, named, tasks, epoch
+
+
+def _watermark(body: bytes) -> Watermark:
+    fields = _control_map(body)
+    job, run, task, tasks, epoch = _common(fields)
+    ts = fields.get("ts")
+    if type(ts) is not int or ts > MAX_TIME:
+        raise FrameError("ts is not a signed 64 bit number")
+    idle = fields.get("idle", False)
+    if idle is not True and idle is not False:
+        raise FrameError("idle is neither true nor false")
+    return Watermark(job, run, task, tasks, epoch, ts, idle)
+
+
+def _end_of_stream(body: bytes) -> EndOfStream:
+    return EndOfStream(*_common(_control_map(body)))
+
+
+def _drain(body: bytes) -> Drain:
+    fields = _control_map(body)
+    job, run, task, tasks, epoch = _common(fields)
+    return Drain(job, run, task, tasks, epoch, _name(fields, "id"))
+
+
+def _batch(body: bytes) -> BatchFrame:
+    try:
+        # Skipping builds nothing: after it, every element that an array announces is known to be there.
+        walk = msgpack.Unpacker(max_buffer_size=max(len(body), 1))
+        walk.feed(body)
+        walk.skip()
+        if walk.tell() != len(body):
+            raise FrameError("batch has bytes behind its end")
+        parts = _unpackb(body, max_map_len=0, max_ext_len=0, max_array_len=MAX_BATCH_RECORDS)
+    except (ValueError, RecursionError, TypeError, msgpack.OutOfData) as error:
+        raise FrameError("batch is not msgpack, or too long") from error
+    if type(parts) is not list or not parts:
+        raise FrameError("batch is not an array")
+    parts = cast("list[Any]", parts)
+    if parts[0] != VERSION or type(parts[0]) is not int:
+        raise _wrong_version(parts[0])
+    if len(parts) < 4 or not all(type(column) is list for column in parts[1:4]):
+        raise FrameError("batch does not have three columns")
+    keys, timestamps, values = cast("list[Any]", parts[1]), cast("list[Any]", parts[2]), cast("list[Any]", parts[3])
+    if not len(keys) == len(timestamps) == len(values):
+        raise FrameError("columns differ in length")
+    _check_columns(keys, timestamps, values)
+    return BatchFrame(keys, timestamps, values)
+
+
+def _check_columns(keys: list[Any], timestamps: list[Any], values: list[Any]) -> None:
+    if len(keys) > MAX_BATCH_RECORDS:
+        raise FrameError("batch has too many records")
+    if not _KEY_TYPES.issuperset(map(type, keys)) or not _KEY_TYPES.issuperset(map(type, values)):
+        raise FrameError("a key or value is not bytes")
+    if not _INT.issuperset(map(type, timestamps)):
+        raise FrameError("a timestamp is not a number")
+    if timestamps and (max(timestamps) > MAX_TIME or min(timestamps) < NO_TIME):
+        raise FrameError("a timestamp is not a signed 64 bit number")
+
+
+_DECODERS: tuple[Callable[[bytes], Frame], ...] = (UserFrame, _watermark, _end_of_stream, _drain, _batch, ArrowFrame)
+
+
+# msgpack's type bytes → (bytes of head, elements that follow, bytes that follow); None where a length stands in the bytes.
+def _check_shape(body: bytes) -> None:
+    """Walk the msgpack without building anything: complete, and nested no deeper than allowed."""
+    open_containers: list[int] = [1]  # how many elements each open container still waits for; the root is one element
+    at, end = 0, len(body)
+    while open_containers:
+        if open_containers[-1] == 0:
+            open_containers.pop()
+            continue
+        if at >= end:
+            raise FrameError("control body is cut off")
+        open_containers[-1] -= 1
+        elements, at = _element(body, at)
+        if elements is not None:
+            if len(open_containers) > MAX_NESTING:
+                raise FrameError(f"control body nests deeper than {MAX_NESTING}")
+            open_containers.append(elements)
+    if at != end:
+        raise FrameError("control body has bytes behind its end")
+
+
+# scalar heads of fixed size, by type byte
+_FIXED = {
+    0xC0: 1,
+    0xC2: 1,
+    0xC3: 1,
+    0xCA: 5,
+    0xCB: 9,
+    0xCC: 2,
+    0xCD: 3,
+    0xCE: 5,
+    0xCF: 9,
+    0xD0: 2,
+    0xD1: 3,
+    0xD2: 5,
+    0xD3: 9,
+}
+_FIXED |= {0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
+# heads that hold a length: how many bytes of it, and how many more bytes belong to the head (an extension's type)
+_SIZED = {
+    0xC4: (1, 0),
+    0xC5: (2, 0),
+    0xC6: (4, 0),
+    0xC7: (1, 1),
+    0xC8: (2, 1),
+    0xC9: (4, 1),
+    0xD9: (1, 0),
+    0xDA: (2, 0),
+    0xDB: (4, 0),
+}
+_CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+
+
+def _element(body: bytes, at: int) -> tuple[int | None, int]:
+    """The element at this place: how many elements it contains (None: it is no container), and where the next head stands."""
+    head = body[at]
+    if head <= 0x7F or head >= 0xE0:
+        return None, at + 1
+    if head <= 0x8F:
+        return 2 * (head & 0x0F), at + 1
+    if head <= 0x9F:
+        return head & 0x0F, at + 1
+    if head <= 0xBF:
+        return None, at + 1 + (head & 0x1F)
+    if head in _FIXED:
+        return None, at + _FIXED[head]
+    if head in _SIZED:
+        width, more = _SIZED[head]
+        return None, at + 1 + width + more + int.from_bytes(body[at + 1 : at + 1 + width], "big")
+    if head in _CONTAINERS:
+        width, per_entry = _CONTAINERS[head]
+        return per_entry * int.from_bytes(body[at + 1 : at + 1 + width], "big"), at + 1 + width
+    raise FrameError("control body is not msgpack")
+
+
+# -------------------------------------------------------------------------------------------------------------- encoding
+
+
+def frame_type(frame: Frame) -> int:
+    """The type byte of a frame."""
+    return _TYPES[type(frame)]
+
+
+def header_value(frame: Frame) -> bytes:
+    """What stands in the header `hg-type`: the type's name, readable in any Kafka tool."""
+    return TYPE_NAMES[frame_type(frame)].encode()
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of a frame. Keys stand in a fixed order; a field that is absent takes no room."""
+    if isinstance(frame, UserFrame | ArrowFrame):
+        return bytes((_TYPES[type(frame)],)) + frame.body
+    if isinstance(frame, BatchFrame):
+        if not len(frame.keys) == len(frame.timestamps) == len(frame.values):
+            raise FrameError("columns differ in length")
+        _check_columns(frame.keys, frame.timestamps, frame.values)
+        return b"\x04" + _packb([VERSION, frame.keys, frame.timestamps, frame.values])
+    fields: dict[str, object] = {"v": VERSION, "job": frame.job, "run": frame.run}
+    if frame.task is not None:
+        fields["task"] = frame.task
+    fields["tasks"] = frame.tasks
+    fields["epoch"] = frame.epoch
+    if isinstance(frame, Watermark):
+        fields["ts"] = frame.ts
+        if frame.idle:
+            fields["idle"] = True
+    elif isinstance(frame, Drain):
+        fields["id"] = frame.id
+    try:
+        data = bytes((_TYPES[type(frame)],)) + _packb(fields)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise FrameError("a field cannot be written") from error
+    decode(data)  # what this side would not read, it must not write
+    return data
+
+
+_TYPES: dict[type, int] = {
+    UserFrame: USER,
+    Watermark: WATERMARK,
+    EndOfStream: END_OF_STREAM,
+    Drain: DRAIN,
+    BatchFrame: BATCH,
+    ArrowFrame: ARROW,
+}

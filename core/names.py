@@ -1,0 +1,304 @@
+"""Names: of jobs, topics, tasks, partitions, producers. Built here, checked here, and parsed back here.
+
+Promises:
+
+- Every topic of a job carries its name and id, and is a legal Kafka topic name, or a `DeclarationError` says why not.
+- `_` in a job's name or id becomes `-` in its internal topics, so these can be parsed back: `_` only ever separates.
+- Two jobs that would share a topic are told apart by their exact names, and `collision` names the topic that they would share.
+- Transactional ids carry the exact name, so that a job whose topics collide with another's can never fence it by mistake.
+- Incarnations of a processor are ordered by the counter that stands in front (`incarnation_order`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .errors import DeclarationError
+
+MAX_TOPIC = 249
+"""Kafka's limit: a topic is a directory, `<topic>-<partition>`, on the broker's disk."""
+MAX_PROCESSOR = 200
+DEFAULT_ID = "1"
+DEAD_LETTERS = "dead-letters"
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_TASK = re.compile(r"Partition (0|[1-9][0-9]*)")
+_INCARNATION = re.compile(r"([0-9]{6,18})-([0-9a-zA-Z]+)")
+_INTERNAL = re.compile(r"__headgate_(coordinator|heartbeat|log)_([a-zA-Z0-9.-]+)_([a-zA-Z0-9.-]+)")
+_TRANSACTION = re.compile(r"headgate\.([^.]+)\.([^.]+)\.(?:(leader)|worker\.([^.]+)\.([^.]+))")
+
+
+class StreamPartition(NamedTuple):
+    """One partition of a stream. `str()` is how people write it.
+
+    >>> str(StreamPartition("orders", 3))
+    'orders:3'
+    """
+
+    stream: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.stream}:{self.partition}"
+
+
+def _legal(kind: str, text: str) -> str:
+    if not _LEGAL.fullmatch(text) or text in (".", ".."):
+        raise DeclarationError(
+            f"{kind} {text!r} is not a legal name",
+            remedy="use letters, digits, '.', '_' and '-' only, and at least one of them; '.' and '..' are reserved",
+        )
+    return text
+
+
+def topic_name(text: str, *, what: str = "topic") -> str:
+    """The name itself if Kafka takes it as a topic; else a `DeclarationError`."""
+    _legal(what, text)
+    if len(text) > MAX_TOPIC:
+        raise DeclarationError(
+            f"{what} {text[:40]!r}… has {len(text)} characters; Kafka allows {MAX_TOPIC}",
+            remedy="shorten the job's name, the step's name or the topic prefix",
+        )
+    return text
+
+
+def metric_form(topic: str) -> str:
+    """What Kafka compares when a topic is created: `.` and `_` are the same in its metrics, so such twins are refused."""
+    return topic.replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobName:
+    """Name and id of a job, exactly as the user wrote them.
+
+    >>> JobName.parse("sales"), str(JobName("sales", "2")), JobName("my_sales").slug
+    (JobName(name='sales', id='1'), 'sales/2', 'my-sales-1')
+    """
+
+    name: str
+    id: str = DEFAULT_ID
+
+    def __post_init__(self) -> None:
+        _legal("job name", self.name)
+        _legal("job id", self.id)
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> JobName:
+        """`name` or `name/id`, as on the command line."""
+        name, slash, number = text.partition("/")
+        return cls(name, number if slash else DEFAULT_ID)
+
+    @property
+    def safe(self) -> tuple[str, str]:
+        """Name and id as they stand in topics."""
+        return self.name.replace("_", "-"), self.id.replace("_", "-")
+
+    @property
+    def slug(self) -> str:
+        """`name-id`: the front of its own topics, its group id and its directory."""
+        return "-".join(self.safe)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of one job.
+
+    >>> Topics(JobName("sales")).coordinator, Topics(JobName("sales"), prefix="eu.").intermediate("by-country")
+    ('__headgate_coordinator_sales_1', 'eu.sales-1-by-country')
+    """
+
+    job: JobName
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if self.prefix:
+            _legal("topic prefix", self.prefix)
+        for topic in self.fixed:
+            topic_name(topic)
+
+    def _internal(self, kind: str) -> str:
+        name, number = self.job.safe
+        return f"{self.prefix}__headgate_{kind}_{name}_{number}"
+
+    @property
+    def coordinator(self) -> str:
+        return self._internal("coordinator")
+
+    @property
+    def heartbeat(self) -> str:
+        return self._internal("heartbeat")
+
+    @property
+    def log(self) -> str:
+        return self._internal("log")
+
+    @property
+    def dead_letters(self) -> str:
+        return f"{self.prefix}{self.job.slug}-{DEAD_LETTERS}"
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The topics that every job has."""
+        return self.coordinator, self.heartbeat, self.log, self.dead_letters
+
+    def intermediate(self, step: str) -> str:
+        """The topic between two stages, named for the step that writes it."""
+        _legal("step name", step)
+        if step == DEAD_LETTERS:
+            raise DeclarationError(
+                f"step name {step!r} is taken by the job's dead-letter topic", remedy="give the step another name"
+            )
+        return topic_name(f"{self.prefix}{self.job.slug}-{step}", what=f"the topic of step {step!r},")
+
+    def step(self, topic: str) -> str | None:
+        """The step that a topic belongs to, when it is one of this job's intermediate topics; else None.
+
+        >>> Topics(JobName("sales")).step("sales-1-by-country")
+        'by-country'
+        """
+        front = f"{self.prefix}{self.job.slug}-"
+        step = topic[len(front) :] if topic.startswith(front) else ""
+        return None if step in ("", DEAD_LETTERS) else step
+
+
+def parse_internal(topic: str, *, prefix: str = "") -> tuple[str, JobName] | None:
+    """Kind (`coordinator`, `heartbeat`, `log`) and job of an internal topic, `_` read as `-`; None for any other topic.
+
+    >>> parse_internal("__headgate_log_my-sales_1")
+    ('log', JobName(name='my-sales', id='1'))
+    """
+    match = _INTERNAL.fullmatch(topic[len(prefix) :]) if topic.startswith(prefix) else None
+    if match is None:
+        return None
+    kind, name, number = match.groups()
+    if name in (".", "..") or number in (".", ".."):
+        return None
+    return kind, JobName(name, number)
+
+
+def collision(
+    mine: Topics, other: Topics, *, my_steps: Iterable[str] = (), other_steps: Iterable[str] = ()
+) -> str | None:
+    """The first topic of mine that two *different* jobs would share, as Kafka compares names; None if there is none.
+
+    >>> collision(Topics(JobName("my_sales")), Topics(JobName("my-sales")))
+    '__headgate_coordinator_my-sales_1'
+    """
+    if mine.job == other.job and mine.prefix == other.prefix:
+        return None
+    theirs = {metric_form(topic) for topic in (*other.fixed, *map(other.intermediate, other_steps))}
+    for topic in (*mine.fixed, *map(mine.intermediate, my_steps)):
+        if metric_form(topic) in theirs:
+            return topic
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------- tasks
+
+
+def task_name(partition: int) -> str:
+    """The name of the task that owns this partition of every partitioned stream."""
+    return f"Partition {partition}"
+
+
+def task_partition(name: str) -> int | None:
+    """The partition of a task named `Partition n`; None for the tasks of other groupings."""
+    match = _TASK.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+# ------------------------------------------------------------------------------------------------- processors, incarnations
+
+
+def processor_id(text: str) -> str:
+    """The id itself if it may stand in coordinator keys, transactional ids and directories."""
+    _legal("processor id", text)
+    if len(text) > MAX_PROCESSOR:
+        raise DeclarationError(
+            f"processor id {text[:40]!r}… has more than {MAX_PROCESSOR} characters", remedy="shorten it"
+        )
+    return text
+
+
+def incarnation_id(counter: int, suffix: str | bytes) -> str:
+    """One life of a producer: a counter that rises with each life of the processor, and something random.
+
+    >>> incarnation_id(7, bytes([0x3F, 0x2A]))
+    '000007-3f2a'
+    """
+    text = suffix.hex() if isinstance(suffix, bytes) else suffix
+    made = f"{counter:06d}-{text}"
+    if _INCARNATION.fullmatch(made) is None:
+        raise DeclarationError(
+            f"{made!r} is not an incarnation",
+            remedy="it needs a counter of zero or more, and a random suffix of letters and digits",
+        )
+    return made
+
+
+def incarnation_order(incarnation: str) -> tuple[int, str]:
+    """What incarnations of one processor are compared by: numbers first, so that it holds beyond a million of them, too."""
+    match = _INCARNATION.fullmatch(incarnation)
+    if match is None:
+        raise DeclarationError(f"{incarnation!r} is not an incarnation", remedy="incarnations look like '000007-3f2a'")
+    return int(match[1]), match[2]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalId:
+    """Whose transactional id it is: the leader's (`processor` is None), or that of one incarnation of a worker.
+
+    >>> str(TransactionalId(JobName("sales"), "p1", "000007-3f2a"))
+    'headgate.sales.1.worker.p1.000007-3f2a'
+    """
+
+    job: JobName
+    processor: str | None = None
+    incarnation: str | None = None
+
+    def __str__(self) -> str:
+        front = f"headgate.{_quote(self.job.name)}.{_quote(self.job.id)}"
+        if self.processor is None or self.incarnation is None:
+            return f"{front}.leader"
+        return f"{front}.worker.{_quote(self.processor)}.{self.incarnation}"
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionalId | None:
+        """Back from the text; None if it is not one of ours."""
+        match = _TRANSACTION.fullmatch(text)
+        if match is None:
+            return None
+        name, number, leader, processor, incarnation = match.groups()
+        try:
+            job = JobName(_unquote(name), _unquote(number))
+            if leader:
+                return cls(job)
+            incarnation_order(incarnation)
+            return cls(job, processor_id(_unquote(processor)), incarnation)
+        except DeclarationError:
+            return None
+
+
+def leader_id(job: JobName) -> str:
+    """The transactional id under which whoever leads writes the coordinator stream."""
+    return str(TransactionalId(job))
+
+
+def worker_id(job: JobName, processor: str, incarnation: str) -> str:
+    """The transactional id of one incarnation; it is initialised once by its owner, and after that only to fence it."""
+    incarnation_order(incarnation)
+    return str(TransactionalId(job, processor_id(processor), incarnation))
+
+
+def _quote(text: str) -> str:
+    return text.replace(".", "%2E")
+
+
+def _unquote(text: str) -> str:
+    return text.replace("%2E", ".")
