@@ -1,0 +1,1 @@
+"""The pytest fixture `driver` for users (see `headgate.testing`). Loading this file imports nothing else."""

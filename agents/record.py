@@ -1,0 +1,91 @@
+"""A record as user code sees it when it asks for more than the value, and the rows that operators pass on.
+
+Operators never handle one record at a time: `Rows` are parallel columns, and a `Record` is made only where a function asked
+for one with `with_record=True`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[K, V]):
+    """One record: `key`, `value`, `timestamp` (ms since the epoch) and `headers`.
+
+    A function with `with_record=True` gets one, and may return one to set the key, the timestamp or the headers:
+
+    >>> Record("DE", {"n": 1}, 1000).with_value({"n": 2}).value
+    {'n': 2}
+    """
+
+    key: K
+    value: V
+    timestamp: int = 0
+    headers: Headers = ()
+
+    def with_value(self, value: Any) -> Record[K, Any]:
+        """The same record with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Columns of equal length. `keys` or `headers` of None mean that no row has any."""
+
+    values: list[Any]
+    timestamps: list[int]
+    keys: list[Any] | None = None
+    headers: list[Headers] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def records(self) -> Iterator[Record[Any, Any]]:
+        """The rows one by one, for functions that asked for records."""
+        keys = self.keys or [None] * len(self.values)
+        headers = self.headers or [()] * len(self.values)
+        return map(Record, keys, self.values, self.timestamps, headers)
+
+    @classmethod
+    def of(cls, records: Sequence[Record[Any, Any]]) -> Rows:
+        """Columns from records."""
+        return cls(
+            [r.value for r in records],
+            [r.timestamp for r in records],
+            [r.key for r in records] if any(r.key is not None for r in records) else None,
+            [r.headers for r in records] if any(r.headers for r in records) else None,
+        )
+
+    def with_values(self, values: list[Any]) -> Rows:
+        """The same rows with other values."""
+        return Rows(values, self.timestamps, self.keys, self.headers)
+
+
+@dataclass(slots=True)
+class Batch(Generic[K, V]):
+    """What an actor gets: a run of records of one partition. Iterating gives `Record`s; `values` is the plain column."""
+
+    stream: str
+    partition: int
+    rows: Rows
+    offsets: Sequence[int] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def values(self) -> list[V]:
+        """The values alone, without a `Record` around each."""
+        return self.rows.values
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Record[K, V]]:
+        return self.rows.records()

@@ -1,0 +1,202 @@
+"""What a declared job is made of: one frozen value a step, linked to the steps before it.
+
+Steps decide nothing and run nothing. `stream.py` makes them while the user declares, `declared.py` turns them into the graph
+that `core` checks, and `operators.py` into what a task runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .aggregates import Plan
+
+Policy = str | Callable[..., Any] | None
+"""`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the next one up."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Step:
+    """Base of all steps. `name` is empty for steps that keep no state and shuffle nothing."""
+
+    parents: tuple[Step, ...] = ()
+    name: str = ""
+    on_error: Policy = None
+    where: str = ""
+    """File and line of the declaration, for messages."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class InputStep(Step):
+    """A topic that the job reads."""
+
+    topic: str
+    serde: Any
+    key_serde: Any = None
+    key: str | Callable[[Any], Any] | None = None
+    timestamp: Any = None
+    max_out_of_order_ms: int = 0
+    start: str | int = "oldest"
+    until: Any = None
+    priority: int | None = None
+    bootstrap: bool = False
+    broadcast: bool = False
+    producers: tuple[str, ...] = ()
+    on_lost: str = "fail"
+    on_bad_data: Policy = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class MapStep(Step):
+    """One value in, one out."""
+
+    fn: Callable[[Any], Any]
+    with_record: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class FlatMapStep(Step):
+    """One value in, any number out."""
+
+    fn: Callable[[Any], Any]
+    with_record: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class FilterStep(Step):
+    """Keeps the rows for which the function is true."""
+
+    fn: Callable[[Any], Any]
+    with_record: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class MapAsyncStep(Step):
+    """Awaits a coroutine per row, `concurrency` at a time; results keep the order of their input."""
+
+    fn: Callable[[Any], Any]
+    concurrency: int = 16
+    with_record: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class MergeStep(Step):
+    """Several streams as one."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class RekeyStep(Step):
+    """Another key on the same partition; only a shuffle or an output may follow what depends on it."""
+
+    by: str | Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ShuffleStep(Step):
+    """Through an intermediate stream: by key to one task each, or, with `everyone`, to every task."""
+
+    by: str | Callable[[Any], Any] | None
+    serde: Any
+    key_serde: Any
+    partitions: int | None = None
+    everyone: bool = False
+    combine: Plan | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class AggregateStep(Step):
+    """A running aggregate for each key; its updates go on."""
+
+    plan: Plan
+    key_serde: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class TableStep(Step):
+    """Keeps the last value of each key in a table. `broadcast`: a copy on every worker, else partitioned like its stream."""
+
+    key_serde: Any
+    serde: Any
+    broadcast: bool = False
+    ttl_ms: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class JoinTableStep(Step):
+    """Looks each row up in a table."""
+
+    table: TableStep
+    on: str | Callable[[Any], Any] | None
+    into: Callable[[Any, Any], Any]
+    how: str = "inner"
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class BatchStep(Step):
+    """Collects rows into a bounded batch."""
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    max_age_ms: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SparkStep(Step):
+    """Gives each bounded batch to a function of PySpark."""
+
+    fn: Callable[..., Any]
+    schema: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ToStep(Step):
+    """Writes to an output topic."""
+
+    topic: str
+    serde: Any
+    key_serde: Any
+    key: str | Callable[[Any], Any] | None = None
+    partition: Callable[[Any], int] | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SinkStep(Step):
+    """Calls a function with each chunk of rows, at least once."""
+
+    fn: Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class AgentStep(Step):
+    """An async generator of the user's, one for each task."""
+
+    fn: Callable[..., Any]
+    sink: str | None = None
+    sink_serde: Any = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ActorStep(Step):
+    """A class of the user's, one instance for each task."""
+
+    cls: type[Any]
+    args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def lineage(steps: tuple[Step, ...]) -> list[Step]:
+    """Every step that leads to these, parents before children, each once."""
+    seen: dict[int, Step] = {}
+
+    def visit(step: Step) -> None:
+        if id(step) in seen:
+            return
+        for parent in step.parents:
+            visit(parent)
+        if isinstance(step, JoinTableStep):
+            visit(step.table)
+        seen[id(step)] = step
+
+    for step in steps:
+        visit(step)
+    return list(seen.values())
