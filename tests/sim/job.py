@@ -1,0 +1,207 @@
+"""The job that every run computes, and the account of every record at its end.
+
+    orders (source)  →  filter  →  shuffle by key  →  count by key  →  counted (output)
+
+or the same split between two jobs: `upstream` filters and shuffles, `downstream` counts. A record is named by its producer and a
+number that rises with each of its records, so nothing that is lost, doubled or out of order can hide. The functions of the job
+are plain; what is exact about the result is checked from outside, by a reader that reads committed, against a recount.
+
+What this file promises of its sources: a record's event time is older than the newest of its partition by no more than `LAG_MS`,
+so a watermark that is right leaves nothing late behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple
+
+from .log import Kafka
+
+LAG_MS = 500
+SOURCE = "orders"
+OUTPUT = "counted"
+OUTPUTS = 2
+
+
+class Row(NamedTuple):
+    """One record of a user: who made it, its number there, and its key."""
+
+    producer: int
+    seq: int
+    key: int
+
+
+class Counted(NamedTuple):
+    """One record of the output: the row that was counted, and how many its key has had."""
+
+    producer: int
+    seq: int
+    key: int
+    count: int
+
+
+class Sent(NamedTuple):
+    """One record of the shuffled stream: the task that wrote it, and the row."""
+
+    task: str
+    row: Row
+
+
+def passes(row: Row) -> bool:
+    """The filter of the first stage."""
+    return row.seq % 5 != 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What differs between the jobs of two seeds."""
+
+    sources: int
+    """Partitions of the source, and so tasks."""
+    width: int
+    """Partitions of the shuffled stream."""
+    keys: int
+    chunk: int
+    aggregated: bool
+    """Whether control messages go through one partition of the shuffled stream."""
+    rows: int
+    """Rows per source partition."""
+    pace_s: float
+    """Mean time between two rows of one partition."""
+
+    @classmethod
+    def draw(cls, rng: Random) -> Shape:
+        """Six or more tasks, a shuffle of at least two partitions."""
+        sources = rng.choice((6, 6, 7, 8))
+        return cls(
+            sources=sources,
+            width=rng.choice((2, 3, 6, sources)),
+            keys=rng.randint(5, 40),
+            chunk=rng.randint(1, 8),
+            aggregated=rng.random() < 0.4,
+            rows=rng.randint(15, 40),
+            pace_s=rng.uniform(0.05, 0.4),
+        )
+
+
+class Feed:
+    """The producers of the source topic: one a partition, outside of any job, each row once."""
+
+    def __init__(self, kafka: Kafka, rng: Random, shape: Shape, topic: str = SOURCE) -> None:
+        self.kafka = kafka
+        self.rng = rng
+        self.shape = shape
+        self.topic = topic
+        self.seqs: dict[int, int] = {}
+        self.newest: dict[int, int] = {}
+        self.silent: set[int] = set()
+        """Partitions that get nothing at all."""
+
+    def write(self, partition: int, now_ms: int) -> bool:
+        """The next row of this partition; False when it has had its rows."""
+        seq = self.seqs.get(partition, 0)
+        if seq >= self.shape.rows or partition in self.silent:
+            return False
+        self.seqs[partition] = seq + 1
+        rng = self.rng
+        newest = max(self.newest.get(partition, 0), now_ms - rng.randint(0, 50))
+        self.newest[partition] = newest
+        late = rng.randint(0, LAG_MS) if seq and rng.random() < 0.3 else 0
+        row = Row(partition, seq, rng.randrange(self.shape.keys))
+        self.kafka.plain(self.topic, partition, row.key, row, newest - late)
+        return True
+
+
+class Account:
+    """What a reader that reads committed finds at the end, against what was taken in."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.lost: list[Row] = []
+        self.doubled: list[Row] = []
+        self.disordered: list[tuple[int, int]] = []
+        """Lanes (key, producer) whose rows came in another order."""
+        self.miscounted: list[tuple[object, ...]] = []
+
+    @property
+    def clean(self) -> bool:
+        """Nothing lost, nothing doubled, nothing out of order, and every table equals the recount."""
+        return not (self.lost or self.doubled or self.disordered or self.miscounted)
+
+    def __str__(self) -> str:
+        parts = [f"rows {self.rows}"]
+        for name in ("lost", "doubled", "disordered", "miscounted"):
+            found = getattr(self, name)
+            parts.append(f"{name} {len(found)}" + (f" (first: {found[0]})" if found else ""))
+        return ", ".join(parts)
+
+
+Intervals = dict[int, list[tuple[int, int]]]
+"""By partition: from where to where the committed transactions moved its position, in their order."""
+Lanes = dict[tuple[int, int], list[int]]
+"""By key and producer: the numbers of the rows, in order."""
+
+
+def taken_in(kafka: Kafka, source: str, intervals: Intervals) -> tuple[Lanes, dict[int, int]]:
+    """The rows that the committed positions speak for and that pass the filter, and how many each key has of them."""
+    lanes: Lanes = {}
+    recount: dict[int, int] = {}
+    for partition, moves in sorted(intervals.items()):
+        records = kafka.read(source, partition, 0, 1 << 30)[0]
+        for begin, end in moves:
+            for record in records:
+                if not begin <= record.offset < end:
+                    continue
+                row = row_of(record.value)
+                if row is not None and passes(row):
+                    lanes.setdefault((row.key, row.producer), []).append(row.seq)
+                    recount[row.key] = recount.get(row.key, 0) + 1
+    return lanes, recount
+
+
+def row_of(value: Any) -> Row | None:
+    """The row in a record of the source, the shuffled stream or the output; None for a control frame."""
+    if isinstance(value, Row):
+        return value
+    if isinstance(value, Counted):
+        return Row(value.producer, value.seq, value.key)
+    return value.row if isinstance(value, Sent) else None
+
+
+def account(kafka: Kafka, source: str, intervals: Intervals, output: str, tables: dict[int, int] | None) -> Account:
+    """Compare the output with what was taken in. `tables` is the count of each key in the tasks' logs, where there are tables."""
+    result = Account()
+    expected, recount = taken_in(kafka, source, intervals)
+    found: Lanes = {}
+    counts: dict[int, int] = {}
+    for partition in range(len(kafka.topics[output])):
+        for record in kafka.read(output, partition, 0, 1 << 30)[0]:
+            row = row_of(record.value)
+            if row is None:
+                continue
+            result.rows += 1
+            found.setdefault((row.key, row.producer), []).append(row.seq)
+            if isinstance(record.value, Counted):
+                counts[row.key] = counts.get(row.key, 0) + 1
+                if record.value.count != counts[row.key]:
+                    result.miscounted.append(("output", record.value, counts[row.key]))
+    for lane in sorted(expected.keys() | found.keys()):
+        want, have = expected.get(lane, []), found.get(lane, [])
+        if want == have:
+            continue
+        surplus, missing = list(have), []
+        for seq in want:
+            if seq in surplus:
+                surplus.remove(seq)
+            else:
+                missing.append(seq)
+        result.lost += [Row(lane[1], seq, lane[0]) for seq in missing]
+        result.doubled += [Row(lane[1], seq, lane[0]) for seq in surplus]
+        if not missing and not surplus:
+            result.disordered.append(lane)
+    if tables is not None:
+        for key in sorted(recount.keys() | tables.keys()):
+            if recount.get(key, 0) != tables.get(key, 0):
+                result.miscounted.append(("table", key, tables.get(key), recount.get(key, 0)))
+    return result

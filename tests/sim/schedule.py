@@ -1,0 +1,102 @@
+"""One heap of things to come, one random source, and clocks that nobody trusts.
+
+A run is a pure function of its seed. Whatever is random is drawn from `Schedule.rng`, whatever waits stands in one heap ordered by
+time and then by the order in which it was asked for, and nothing is ever taken out of a set. Every process has a monotonic clock
+with an origin of its own (so that two of them cannot be compared by mistake) and a wall clock that can jump.
+
+An event that is meant for a process which is frozen waits until it wakes; one that is meant for a life that has ended is dropped.
+That is all that a kill, a stall and a zombie need.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from headgate.core.machine import Now
+
+START_MS = 1_700_000_000_000
+
+
+class Host:
+    """What runs on a machine and can be killed or frozen: the owner of events, with clocks of its own."""
+
+    def __init__(self, schedule: Schedule, name: str) -> None:
+        self.schedule = schedule
+        self.name = name
+        self.alive = True
+        self.frozen_until = 0.0
+        self.mono_origin = schedule.rng.uniform(0.0, 10_000.0)
+        self.wall_offset_ms = 0
+
+    def now(self) -> Now:
+        """The time as this process sees it."""
+        moment = self.schedule.moment
+        return Now(moment + self.mono_origin, START_MS + int(moment * 1000) + self.wall_offset_ms)
+
+    def freeze(self, seconds: float) -> None:
+        """Stop it, as SIGSTOP does: it will see everything later, and believe that no time has passed."""
+        self.frozen_until = max(self.frozen_until, self.schedule.moment + seconds)
+
+    def kill(self) -> None:
+        """End it, as SIGKILL does."""
+        self.alive = False
+
+
+class Schedule:
+    """The heap. `post` is for what happens to a process, `at` for what happens to the world."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.moment = 0.0
+        self.steps = 0
+        self._order = 0
+        self._heap: list[tuple[float, int, Host | None, Callable[..., Any], tuple[Any, ...]]] = []
+        self.trace: list[str] | None = None
+
+    @property
+    def wall_ms(self) -> int:
+        """The broker's own wall clock, which does not jump."""
+        return START_MS + int(self.moment * 1000)
+
+    def at(self, delay: float, call: Callable[..., Any], *args: Any) -> None:
+        """Call it when `delay` seconds have passed."""
+        self._order += 1
+        heappush(self._heap, (self.moment + delay, self._order, None, call, args))
+
+    def post(self, host: Host, delay: float, call: Callable[..., Any], *args: Any) -> None:
+        """The same for a process: it waits while the process is frozen, and is dropped when it has been killed."""
+        self._order += 1
+        heappush(self._heap, (self.moment + delay, self._order, host, call, args))
+
+    def latency(self) -> float:
+        """How long one call over the network takes: mostly short, sometimes not."""
+        draw = self.rng.random()
+        return 0.0005 + draw * 0.004 if draw < 0.95 else draw * 0.05
+
+    def step(self) -> bool:
+        """Take the next thing from the heap and do it; False when nothing is left, or what was left was for nobody."""
+        heap = self._heap
+        while heap:
+            moment, order, host, call, args = heappop(heap)
+            if moment > self.moment:
+                self.moment = moment
+            if host is not None:
+                if not host.alive:
+                    continue
+                if host.frozen_until > self.moment:
+                    heappush(heap, (host.frozen_until, order, host, call, args))
+                    continue
+            self.steps += 1
+            call(*args)
+            return True
+        return False
+
+    def note(self, who: str, what: str, *details: object) -> None:
+        """One line of the trace. Callers ask `if schedule.trace is not None` first, so that nothing is formatted in vain."""
+        if self.trace is not None:
+            text = " ".join(map(str, details))
+            self.trace.append(f"{self.steps:6d} {self.moment:9.3f}  {who:<14} {what:<18} {text}")
