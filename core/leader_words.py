@@ -1,0 +1,158 @@
+"""What the leader's edge tells it, and what it tells its edge: the events and instructions of `core.leader`.
+
+Every worker has a `Leader` machine; it is a candidate until it leads. Each instruction names the event that answers it. An edge
+carries instructions out in the order given; `Fence`, `Resolve` and `AskEnd` may take long and must not hold up the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from .coordinator import AskEnd, End, Read, Write
+from .machine import Tick
+
+_EMPTY: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What every worker says each second on the heartbeat topic, from a thread of its own."""
+
+    processor: str
+    process: str
+    incarnation: str
+    sent_s: float
+    """The sender's monotonic clock when it was produced (only compared with the same sender's)."""
+    turn_age_s: float = 0.0
+    """How long ago the sender's main loop last turned."""
+    term: int = 0
+    """The newest term that it has seen."""
+    gone: bool = False
+    """A supervisor says so of its child: this process is dead."""
+    load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Lag, watermarks, progress, applied configuration offset: for people and metrics; no decision rests on it."""
+
+
+# --------------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat was read: of anybody, oneself included, in the order of the topic, which is read from its end at start."""
+
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderIdReady:
+    """Answers `InitLeaderId`: the transactional id of the leader is ours now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Answers `Commit`: the transaction is in the stream; `last_offset` is the offset of its last record (not of the marker)."""
+
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderIdLost:
+    """The leader's producer is dead. `fenced`: another candidate took the id; else the outcome of what was in flight is unknown."""
+
+    fenced: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceReturned:
+    """Answers `Fence`: that incarnation's transactional id was initialised by us; it can write nothing any more."""
+
+    processor: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class FenceFailed:
+    """Answers `Fence`: it did not work (yet). The machine asks again."""
+
+    processor: str
+    incarnation: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The broker's partition counts of the job's input streams. Feed it at start, and whenever it has changed (poll it)."""
+
+    streams: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Answers `Resolve`: where a new run starts and ends, per stream and partition. Streams without a bound are absent."""
+
+    run_id: str
+    starts: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: _EMPTY)
+    untils: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: _EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """This process is about to end: lead no more, stand no more. Answered by `Resigned`."""
+
+
+LeaderEvent = (
+    Read | End | Beat | LeaderIdReady | Committed | LeaderIdLost | FenceReturned | FenceFailed | Counts | Resolved
+    | Resign | Tick
+)  # fmt: skip
+
+# --------------------------------------------------------------------------------------------------------- instructions
+
+
+@dataclass(frozen=True, slots=True)
+class InitLeaderId:
+    """Initialise the leader's transactional id (a new producer). Answer `LeaderIdReady` or `LeaderIdLost`."""
+
+    term: int
+    """The term that it will stand for, for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Write all of it in one transaction. One at a time. Answer `Committed` or `LeaderIdLost`. If a `SetChangelog` names a partition
+    that the task log does not have yet, create it first."""
+
+    writes: tuple[Write, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Initialise the transactional id of that incarnation, beside everything else. Answer `FenceReturned` or `FenceFailed`."""
+
+    processor: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Find out where the inputs of this new run start and end. Answer `Resolved`."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resigned:
+    """Nothing more comes from this machine; its producer may be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that people should see in the log: became leader, declared a worker dead, refused growth."""
+
+    text: str
+    fields: Mapping[str, str | int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+LeaderInstruction = InitLeaderId | AskEnd | Commit | Fence | Resolve | Resigned | Note
