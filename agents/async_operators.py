@@ -1,0 +1,187 @@
+"""The operators that may await: `map_async`, sinks, agents and actors of the user's.
+
+They never run on their own: a push defers the work to the task's actor, which awaits it before the chunk counts as complete.
+So a letter of a task still runs alone, in order, and what it awaits is inside of no transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from . import steps as s
+from .actors import Batches
+from .operators import Env, Operator, UserCodeError, encode, rows_of_results
+from .record import Batch, Record, Rows
+
+
+class MapAsyncOp(Operator):
+    """Awaits a coroutine for each row, a bounded number at a time; results keep their order."""
+
+    def __init__(self, step: s.MapAsyncStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.map = step
+
+    def push(self, rows: Rows) -> None:
+        self.env.defer(lambda: self._run(rows))
+
+    async def _run(self, rows: Rows) -> None:
+        items = list(rows.records()) if self.map.with_record else rows.values
+        results: list[Any] = [None] * len(items)
+        waiting = iter(enumerate(items))
+        fn = self.map.fn
+
+        async def work() -> None:
+            for index, item in waiting:
+                try:
+                    results[index] = await fn(item)
+                except Exception as cause:
+                    raise UserCodeError(self.step, cause, index) from cause
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.map.concurrency, len(items))):
+                    group.create_task(work())
+        except* UserCodeError as errors:
+            raise errors.exceptions[0] from None
+        self.forward(rows_of_results(rows, results))
+
+
+class SinkOp(Operator):
+    """Calls a function with each chunk, at least once."""
+
+    def __init__(self, step: s.SinkStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
+        super().__init__(step, env)
+        self.fn = step.fn
+        self.origin = origin
+
+    def push(self, rows: Rows) -> None:
+        at = self.origin()
+        batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
+        self.env.defer(lambda: call(self.step, self.fn, batch))
+
+
+async def call(step: s.Step, fn: Callable[..., Any], *args: Any) -> Any:
+    """Call a plain or async function of the user's."""
+    try:
+        result = fn(*args)
+        return await result if inspect.isawaitable(result) else result
+    except UserCodeError:
+        raise
+    except Exception as cause:
+        raise UserCodeError(step, cause) from cause
+
+
+class AgentOp(Operator):
+    """An async generator of the user's. It runs beside the task's actor, but only while a chunk is given to it.
+
+    The two hand over to each other: a batch goes in, yielded lists come out, and when the generator asks for the next batch
+    the one before is done. A raise fails the chunk and ends the generator; the next chunk starts a new one.
+    """
+
+    def __init__(
+        self, step: s.AgentStep, env: Env, origin: Callable[[], Batch[Any, Any]], table: Callable[[str], Any]
+    ) -> None:
+        super().__init__(step, env)
+        self.agent = step
+        self.origin = origin
+        self.tables = table
+        self.running: _Running | None = None
+
+    def push(self, rows: Rows) -> None:
+        at = self.origin()
+        batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
+        self.env.defer(lambda: self._give(batch))
+
+    async def _give(self, batch: Batch[Any, Any]) -> None:
+        if self.running is None:
+            self.running = _Running(self.agent.fn, self.tables, self.env.task)
+        try:
+            async for result in self.running.give(batch):
+                self._emit(result, batch)
+        except Exception as cause:
+            await self.close()
+            raise UserCodeError(self.step, cause) from cause
+
+    def _emit(self, result: Any, batch: Batch[Any, Any]) -> None:
+        if result is None:
+            return
+        if self.agent.sink is None:
+            raise TypeError(f"{self.agent.fn.__name__} yields, but its @app.agent has no sink=")
+        items = result if isinstance(result, list | tuple) else [result]
+        latest = max(batch.rows.timestamps, default=0)
+        records = [item if isinstance(item, Record) else Record(None, item, latest) for item in items]
+        rows = Rows.of(records)
+        if rows.values:
+            keys = None if rows.keys is None else encode(self.step, _KEYS, rows.keys)
+            values = encode(self.step, self.agent.sink_serde, rows.values)
+            self.env.emit(self.agent.sink, None, keys, values, rows.timestamps, rows.headers)
+
+    async def close(self) -> None:
+        """End the generator; its `finally` blocks run."""
+        running, self.running = self.running, None
+        if running is not None:
+            await running.close()
+
+
+class _Keys:
+    """Keys of records that an agent yields: text, or bytes as they are."""
+
+    def dumps_many(self, values: list[Any]) -> Any:
+        from .serde import text
+
+        plain = [value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value for value in values]
+        return text().dumps_many(plain)
+
+
+_KEYS = _Keys()
+
+
+class _Running:
+    """One life of an agent function: a task of its own that waits whenever it is not its turn."""
+
+    def __init__(self, fn: Callable[..., Any], tables: Callable[[str], Any], task: str) -> None:
+        self._inbox: asyncio.Queue[Batch[Any, Any]] = asyncio.Queue(1)
+        self._outbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(1)
+        self._asked = False
+        batches: Batches[Any, Any] = Batches(self._feed(), tables, task)
+        self._task = asyncio.get_running_loop().create_task(self._run(fn(batches)), name=f"agent of {task}")
+
+    async def _feed(self) -> AsyncIterator[Batch[Any, Any]]:
+        while True:
+            if self._asked:
+                await self._outbox.put(("asked", None))
+            self._asked = True
+            yield await self._inbox.get()
+
+    async def _run(self, body: Any) -> None:
+        try:
+            if inspect.isasyncgen(body):
+                async for result in body:
+                    await self._outbox.put(("result", result))
+            else:
+                await body
+            await self._outbox.put(("returned", None))
+        except Exception as error:  # noqa: BLE001 - whatever user code raises is handed to the chunk that it failed
+            await self._outbox.put(("raised", error))
+
+    async def give(self, batch: Batch[Any, Any]) -> AsyncIterator[Any]:
+        await self._inbox.put(batch)
+        while True:
+            kind, what = await self._outbox.get()
+            if kind == "asked":
+                return
+            if kind == "raised":
+                raise what
+            if kind == "returned":
+                raise RuntimeError("the agent function returned: iterate over its batches until they end")
+            yield what
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+Deferred = Callable[[], Awaitable[None]]
