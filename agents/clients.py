@@ -12,7 +12,6 @@ Promises:
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 import shlex
@@ -232,7 +231,8 @@ def _jaas(text: str) -> tuple[str | None, str | None]:
         raise SettingError(
             "sasl.jaas.config cannot be read", remedy='… required username="USER" password="PASSWORD";'
         ) from None
-    fields = dict(word.partition("=")[::2] for word in words if "=" in word)
+    pairs = (word.split("=", 1) for word in words if "=" in word)
+    fields = {name: value for name, value in pairs}  # noqa: C416 - dict() of lists is refused by the type checker
     return fields.get("username"), fields.get("password")
 
 
@@ -292,5 +292,4 @@ def _identity(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
         Path(file.name).chmod(0o600)
         file.write(key + "\n" + certificate)
         file.flush()
-        with contextlib.suppress(FileNotFoundError):
-            context.load_cert_chain(file.name, None, password)
+        context.load_cert_chain(file.name, None, password)

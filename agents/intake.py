@@ -1,0 +1,378 @@
+"""Intake: one task's reading. From the broker's fetch answers to chunks, with the state of each partition for the chooser.
+
+What it decides: what is fetched, what waits, when a partition is at its end, and when an answer is missing too long.
+
+Promises:
+
+- One consumer per task, assigned by hand, read committed; it never resets a position by itself.
+- Each partition's buffer is bounded in bytes (one fetch may come on top); a full one is not polled, and hinders no other.
+- *At the end* is judged only by an answer of the broker that is fresh: position equals its high watermark. Position equal to
+  the last stable offset below that is `blocked`: an open transaction of somebody.
+- What went wrong with one partition (records gone, topic gone, no permission, no answer) stands in its `Head`; the others flow.
+- `take` never waits. `fill` is called in a loop by one coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+
+from ..core.errors import EnvironmentFault
+from ..core.names import StreamPartition
+from .chunks import Buffer, Chunk
+from .clients import ClientSettings
+from .rawkafka import Answer, Taken, observe, quiet_metadata, set_long_poll, taker
+
+RETRY_S = 0.25
+BUSY_POLL_MS = 20
+"""While a partition of the task waits for room, the others' long poll must not hold its next fetch back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One partition to read: from where, whether it carries frames, and up to where (exclusive)."""
+
+    at: StreamPartition
+    position: int
+    framed: bool = False
+    until: int | None = None
+
+
+class LostPosition(EnvironmentFault):
+    """The position is below the log's start: records that should have been read are gone."""
+
+    def __init__(self, at: StreamPartition, position: int, start: int | None, end: int | None) -> None:
+        self.at, self.position, self.start, self.end = at, position, start, end
+        if end is not None and position > end:
+            what = f"{at}: position {position} is above the log's end {end}; the topic was re-created or truncated"
+        else:
+            gone = f"{start - position} records" if start is not None and start >= 0 else "an unknown number of records"
+            what = f"{at}: {gone} are gone; the log starts at {start}, and {position} was to be read next"
+        super().__init__(what, remedy=f"headgate seek JOB {at} --to oldest, or on_lost='oldest' on the input")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the chooser, the watermark and the status need to know of one partition, at this moment."""
+
+    at: StreamPartition
+    offset: int
+    timestamp: int | None
+    count: int
+    size: int
+    position: int
+    at_end: bool
+    blocked: bool
+    end_reached: bool
+    paused: bool
+    answered_age_s: float | None
+    high_watermark: int | None
+    degraded: str | None
+    lost: LostPosition | None
+    value: bytes | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the position and the high watermark, as far as an answer has told."""
+        return None if self.high_watermark is None else max(0, self.high_watermark - self.position)
+
+
+class _Partition:
+    """The state of one partition of the task."""
+
+    __slots__ = ("answer", "buffer", "full", "held", "lost", "since", "tp", "trouble")
+
+    def __init__(self, source: Source) -> None:
+        self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until)
+        self.tp = TopicPartition(source.at.stream, source.at.partition)
+        self.answer: Answer | None = None
+        self.since = time.monotonic()
+        self.trouble: str | None = None
+        self.lost: LostPosition | None = None
+        self.full = False
+        self.held = False
+
+
+class Intake:
+    """Reads the partitions of one task.
+
+    The owner calls `fill` in a loop, and between two fills `heads`, `take`, `pause`, `seek` as it likes.
+    """
+
+    def __init__(
+        self,
+        client: ClientSettings,
+        sources: Iterable[Source],
+        *,
+        name: str,
+        buffer_bytes: int = 4 << 20,
+        fetch_bytes: int = 1 << 20,
+        raw: bool = True,
+        max_wait_ms: int = 500,
+        fresh_s: float = 2.0,
+        watchdog_s: float = 30.0,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._buffer_bytes = buffer_bytes
+        self._fetch_bytes = fetch_bytes
+        self._raw = raw
+        self._max_wait_ms = max_wait_ms
+        self._fresh_s = fresh_s + max_wait_ms / 1000
+        self._watchdog_s = watchdog_s
+        self._parts = {source.at: _Partition(source) for source in sources}
+        self._by_tp = {part.tp: part for part in self._parts.values()}
+        self._consumer: AIOKafkaConsumer | None = None
+        self._take: Any = None
+        self.changed = asyncio.Event()
+        self._answered = asyncio.Event()
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Connect, and begin at the given positions. While no broker answers it tries again, until the deadline."""
+        until = time.monotonic() + deadline_s
+        while True:
+            consumer = self._make()
+            try:
+                async with asyncio.timeout(max(0.1, until - time.monotonic())):
+                    with quiet_metadata():
+                        await consumer.start()
+                break
+            except (KafkaConnectionError, TimeoutError) as error:
+                await consumer.stop()
+                if time.monotonic() + RETRY_S >= until:
+                    raise EnvironmentFault(
+                        f"no broker at {self._client.bootstrap} answered for {deadline_s:g} s: {error or 'timeout'}",
+                        remedy="check -b and that the brokers run",
+                    ) from error
+                await asyncio.sleep(RETRY_S)
+            except BaseException:
+                await consumer.stop()
+                raise
+        self._consumer = consumer
+        observe(consumer, self._on_answer)
+        self._take = taker(consumer, raw=self._raw)
+        if not self._parts:
+            return
+        consumer.assign(list(self._by_tp))
+        for part in self._parts.values():  # no await between assign and seek: nothing may ask for a reset
+            consumer.seek(part.tp, part.buffer.position)
+            part.since = time.monotonic()
+            if part.held or part.buffer.ended:
+                consumer.pause(part.tp)
+
+    def _make(self) -> AIOKafkaConsumer:
+        settings: dict[str, Any] = {
+            "max_partition_fetch_bytes": self._fetch_bytes,
+            "fetch_max_wait_ms": self._max_wait_ms,
+            "client_id": self._name,
+        }
+        given = self._client.consumer()
+        return AIOKafkaConsumer(
+            **{
+                **settings,
+                **given,
+                "enable_auto_commit": False,
+                "auto_offset_reset": "none",
+                "isolation_level": "read_committed",
+                "group_id": None,
+            }
+        )
+
+    async def stop(self) -> None:
+        """Close the connection; what is buffered is forgotten."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
+
+    # ---------------------------------------------------------------------------------------------------------- fetching
+
+    def _on_answer(self, tp: TopicPartition, answer: Answer) -> None:
+        part = self._by_tp.get(tp)
+        if part is None:
+            return
+        part.answer = answer
+        if answer.error == 0:
+            part.since = answer.at_s
+            part.trouble = None
+        else:
+            part.trouble = f"the broker answers {for_code(answer.error).__name__}"
+        self._answered.set()
+
+    async def fill(self, timeout_s: float) -> bool:
+        """Move what was fetched into the buffers, waiting for an answer if there is nothing. True when heads may differ."""
+        if self._consumer is None:
+            raise EnvironmentFault(f"intake of {self._name} is not started")
+        self._resume_drained()
+        self._answered.clear()
+        changed = await self._absorb()
+        if not changed:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._answered.wait()
+            except TimeoutError:
+                self._watch()
+                return False
+            # the answer reaches the fetcher's own buffer in the step in which it came
+            await self._absorb()
+        self._watch()
+        self.changed.set()
+        return True
+
+    async def _absorb(self) -> bool:
+        taken: list[Taken] = await self._take()
+        for one in taken:
+            part = self._by_tp.get(one.tp)
+            if part is None:
+                continue
+            if one.error is not None:
+                self._failed(part, one.error)
+                continue
+            part.buffer.put(one.batches, one.start, one.next_position)
+            self._hold_full(part)
+        return bool(taken)
+
+    def _failed(self, part: _Partition, error: KafkaError) -> None:
+        answer, at = part.answer, part.buffer.at
+        if isinstance(error, OffsetOutOfRangeError | NoOffsetForPartitionError):
+            start = answer.log_start if answer is not None and answer.log_start >= 0 else None
+            end = answer.high_watermark if answer is not None and answer.high_watermark >= 0 else None
+            part.lost = LostPosition(at, part.buffer.position, start, end)
+        elif isinstance(error, TopicAuthorizationFailedError):
+            part.trouble = f"no permission to read {at.stream}; grant READ on the topic"
+        elif isinstance(error, RecordTooLargeError):
+            part.trouble = f"a record of {at} is larger than max.partition.fetch.bytes; raise it"
+        else:
+            part.trouble = str(error) or type(error).__name__
+        if self._consumer is not None:
+            self._consumer.pause(part.tp)
+            part.full = True  # fetched again only after a seek, or by `retry`
+
+    def _hold_full(self, part: _Partition) -> None:
+        if (
+            not part.full
+            and (part.buffer.size >= self._buffer_bytes or part.buffer.ended)
+            and self._consumer is not None
+        ):
+            part.full = True
+            self._consumer.pause(part.tp)
+
+    def _resume_drained(self) -> None:
+        consumer = self._consumer
+        if consumer is None:
+            return
+        waiting = False
+        for part in self._parts.values():
+            if part.lost is not None or part.buffer.ended:
+                continue
+            if part.full and not part.held and part.buffer.size <= self._buffer_bytes // 2:
+                part.full = False
+                part.trouble = None
+                consumer.resume(part.tp)
+            waiting = waiting or part.full or part.buffer.size > 0
+        set_long_poll(consumer, BUSY_POLL_MS if waiting else self._max_wait_ms)
+
+    def _watch(self) -> None:
+        """Name the partitions that no answer came for."""
+        now = time.monotonic()
+        for part in self._parts.values():
+            if part.full or part.held:
+                part.since = now  # nothing is asked for it
+                continue
+            silent = now - part.since
+            stream = part.buffer.at.stream
+            if silent > min(5.0, self._watchdog_s) and self._gone(stream):
+                part.trouble = f"the topic {stream} does not exist any more"
+            elif silent > self._watchdog_s:
+                part.trouble = f"no answer of the broker for {silent:.0f} s"
+
+    def _gone(self, stream: str) -> bool:
+        consumer = self._consumer
+        return consumer is not None and consumer.partitions_for_topic(stream) is None
+
+    # ------------------------------------------------------------------------------------------------- what the task sees
+
+    def heads(self) -> dict[StreamPartition, Head]:
+        """The state of every partition, for the chooser."""
+        return {at: self.head(at) for at in self._parts}
+
+    def head(self, at: StreamPartition) -> Head:
+        """The state of one partition."""
+        part = self._parts[at]
+        buffer, answer = part.buffer, part.answer
+        record = buffer.head()
+        ended = buffer.ended
+        age = None if answer is None else time.monotonic() - answer.at_s
+        position = buffer.position
+        fresh = answer is not None and answer.error == 0 and age is not None and age <= self._fresh_s
+        reading = record is None and fresh and answer is not None and not part.held
+        high = answer.high_watermark if answer is not None and answer.error == 0 else None
+        return Head(
+            at=at,
+            offset=position if record is None else record.offset,
+            timestamp=None if record is None or ended else record.timestamp,
+            count=0 if ended else buffer.count,
+            size=buffer.size,
+            position=position,
+            at_end=reading and answer is not None and position >= answer.high_watermark,
+            blocked=reading and answer is not None and answer.stable <= position < answer.high_watermark,
+            end_reached=ended,
+            paused=part.held,
+            answered_age_s=age,
+            high_watermark=high,
+            degraded=part.trouble,
+            lost=part.lost,
+            value=None if record is None else record.value,
+        )
+
+    def positions(self) -> dict[StreamPartition, int]:
+        """What would be read next, when every chunk that was taken is complete."""
+        return {at: part.buffer.position for at, part in self._parts.items()}
+
+    def take(self, at: StreamPartition, most: int, up_to_ms: int | None = None) -> Chunk | None:
+        """The next chunk of this partition, at once; None when nothing (that old) is there."""
+        return self._parts[at].buffer.take(most, up_to_ms)
+
+    def pause(self, at: StreamPartition) -> None:
+        """Fetch nothing more of it; what is buffered stays."""
+        part = self._parts[at]
+        part.held = True
+        if self._consumer is not None:
+            self._consumer.pause(part.tp)
+
+    def resume(self, at: StreamPartition) -> None:
+        """Fetch again."""
+        part = self._parts[at]
+        part.held = False
+        part.since = time.monotonic()
+        if self._consumer is not None and not part.full:
+            self._consumer.resume(part.tp)
+
+    def bound(self, at: StreamPartition, until: int | None) -> None:
+        """Hand out nothing at or behind this offset."""
+        self._parts[at].buffer.until = until
+
+    def seek(self, at: StreamPartition, offset: int) -> None:
+        """Drop what is buffered of this partition, forget its trouble, and go on from here."""
+        part = self._parts[at]
+        part.buffer.clear(offset)
+        part.lost = part.trouble = part.answer = None
+        part.since = time.monotonic()
+        part.full = False
+        if self._consumer is not None:
+            self._consumer.seek(part.tp, offset)
+            if not part.held:
+                self._consumer.resume(part.tp)
