@@ -1,0 +1,59 @@
+"""Runs every script of bench that has a `main()`, each in a process of its own: `python -m bench [names]`.
+
+What a script prints is shown and kept in `bench/out/<name>.txt`, under a line that says on what machine and from what commit.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def scripts() -> list[Path]:
+    """The files beside this one that define `main`."""
+    return [
+        path
+        for path in sorted(HERE.glob("*.py"))
+        if not path.name.startswith("_")
+        and any(
+            isinstance(node, ast.FunctionDef) and node.name == "main"
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+        )
+    ]
+
+
+def surroundings() -> str:
+    """One line that makes a figure comparable: commit, Python, machine."""
+    git = subprocess.run(
+        ["git", "-C", HERE, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    commit = git.stdout.strip() or "no git"
+    return f"# {commit} · Python {platform.python_version()} · {platform.machine()}, {os.cpu_count()} cores · {platform.system()}"
+
+
+def main(wanted: list[str]) -> int:
+    """Run the named scripts, or all; 0 when all came through, 2 for a name that is not there."""
+    found = {path.stem: path for path in scripts()}
+    if unknown := [name for name in wanted if name not in found]:
+        print(f"no bench {', '.join(unknown)}; there are: {', '.join(found) or 'none'}", file=sys.stderr)
+        return 2
+    failed = 0
+    out = HERE / "out"
+    out.mkdir(exist_ok=True)
+    for name in wanted or found:
+        print(f"== {name}", flush=True)
+        done = subprocess.run([sys.executable, found[name]], stdout=subprocess.PIPE, text=True, check=False)
+        print(done.stdout, end="", flush=True)
+        (out / f"{name}.txt").write_text(f"{surroundings()}\n{done.stdout}", encoding="utf-8")
+        failed |= done.returncode != 0
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

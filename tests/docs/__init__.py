@@ -1,0 +1,1 @@
+"""Docs tell the truth, or these tests fail."""

@@ -1,0 +1,98 @@
+"""What the code says about itself, for docs: settings, metrics, verbs of the command line, machines.
+
+Each is found by import and is empty while the code does not have it; docs and code are then compared by the tests, and the
+generated parts of docs are written from here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from headgate.core.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One command of the command line: `("kafka", "up")`, with its click command."""
+
+    path: tuple[str, ...]
+    command: click.Command
+    context: click.Context
+
+    @property
+    def words(self) -> str:
+        return " ".join(("headgate", *self.path))
+
+
+def _module(name: str) -> Any | None:
+    """The module, or None if the code does not have it yet; an error inside it is an error."""
+    try:
+        if importlib.util.find_spec(name) is None:
+            return None
+    except ModuleNotFoundError:
+        return None
+    return importlib.import_module(name)
+
+
+def verbs() -> list[Verb]:
+    """Every command and group below `headgate`, in the order of the tree; the root comes first, with an empty path."""
+    module = _module("headgate.agents.cli")
+    root = getattr(module, "main", None)
+    if not isinstance(root, click.Command):
+        return []
+
+    def walk(command: click.Command, path: tuple[str, ...], parent: click.Context | None) -> Iterator[Verb]:
+        context = click.Context(command, info_name=path[-1] if path else "headgate", parent=parent)
+        yield Verb(path, command, context)
+        if isinstance(command, click.Group):
+            for name in sorted(command.list_commands(context)):
+                child = command.get_command(context, name)
+                if child is not None and not child.hidden:
+                    yield from walk(child, (*path, name), context)
+
+    return list(walk(root, (), None))
+
+
+def settings() -> list[Any]:
+    """The table of settings: each has at least `name` and a text that explains it."""
+    table = getattr(_module("headgate.core.settings"), "SETTINGS", ())
+    return list(table.values()) if isinstance(table, Mapping) else list(table)
+
+
+def metrics() -> list[Any]:
+    """The table of metrics: each has at least `name` and a text that explains it."""
+    table = getattr(_module("headgate.agents.metrics"), "METRICS", ())
+    return list(table.values()) if isinstance(table, Mapping) else list(table)
+
+
+def explained(thing: Any) -> str:
+    """The text of a setting or metric."""
+    for name in ("doc", "help", "description", "why", "text", "means"):
+        if isinstance(text := getattr(thing, name, None), str) and text.strip():
+            return " ".join(text.split())
+    return ""
+
+
+def machines() -> list[type[Machine[Any, Any]]]:
+    """Every machine of core that has a table."""
+    import headgate.core
+
+    for module in pkgutil.iter_modules(headgate.core.__path__, "headgate.core."):
+        importlib.import_module(module.name)
+
+    def below(kind: type[Machine[Any, Any]]) -> Iterator[type[Machine[Any, Any]]]:
+        for child in kind.__subclasses__():
+            if child.__module__.startswith("headgate.core.") and not inspect.isabstract(child):
+                yield child
+            yield from below(child)
+
+    unique = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in below(Machine) if kind.TABLE}
+    return [unique[name] for name in sorted(unique)]

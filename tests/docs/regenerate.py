@@ -1,0 +1,197 @@
+"""Writes the generated pages of docs: `make docs`. The tests compare, so that a page that is out of date fails.
+
+Generated whole: `docs/reference/cli.md`, `settings.md`, `metrics.md`, and one page for each machine in `docs/machines`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import click
+
+from headgate.core.machine import Machine, diagram
+
+from . import house
+from .pages import ROOT
+
+NOTICE = "<!-- Generated from the code by `make docs`; change it there. -->\n"
+
+
+def cell(text: object) -> str:
+    """A text as one cell of a table."""
+    return " ".join(str(text).split()).replace("|", "\\|") or " "
+
+
+def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def code(text: object) -> str:
+    """In code, or nothing where there is nothing."""
+    return f"`{text}`" if str(text) else ""
+
+
+def paragraphs(text: str) -> str:
+    """A docstring as Markdown: dedented, doctests fenced."""
+    lines: list[str] = []
+    inside = False
+    for line in inspect.cleandoc(text).splitlines():
+        if line.startswith(">>>") and not inside:
+            lines.append("```python")
+            inside = True
+        elif inside and not line.strip():
+            lines.append("```")
+            inside = False
+        lines.append(line.rstrip())
+    if inside:
+        lines.append("```")
+    return "\n".join(lines)
+
+
+def cli() -> str:
+    """The command line, verb by verb."""
+    out = [NOTICE, "# Command line\n"]
+    all_verbs = house.verbs()
+    if not all_verbs:
+        out.append("The command line has no verbs yet.\n")
+    for verb in all_verbs:
+        out.append(f"## `{verb.words}`\n")
+        out.append(paragraphs(verb.command.help or verb.command.short_help or "") + "\n")
+        if isinstance(verb.command, click.Group):
+            rows: list[tuple[object, ...]] = [
+                (f"[`{other.words}`](#{anchor(other.words)})", other.command.get_short_help_str(120))
+                for other in all_verbs
+                if other.path[:-1] == verb.path and other.path
+            ]
+            out.append(table(("verb", "does"), rows))
+        usage = " ".join(verb.command.collect_usage_pieces(verb.context))
+        out.append(f"```text\n{verb.words} {usage}\n```\n")
+        records: list[tuple[object, ...]] = []
+        for parameter in verb.command.params:
+            record = parameter.get_help_record(verb.context)
+            if record is not None:
+                variable = parameter.envvar if isinstance(parameter.envvar, str) else ""
+                records.append((code(record[0]), record[1], code(variable)))
+        if records:
+            out.append(table(("option", "means", "variable"), records))
+    return "\n".join(out)
+
+
+def anchor(words: str) -> str:
+    """The anchor of a heading of these words."""
+    return re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+
+
+def shown(value: Any) -> str:
+    """A value of a table's cell, as a user would write it."""
+    if value is None:
+        return ""
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if hasattr(value, "value") and hasattr(value, "name"):  # an enum's member
+        return str(value.value)
+    if isinstance(value, tuple | list | frozenset | set):
+        return ", ".join(sorted(map(shown, value)) if isinstance(value, frozenset | set) else map(shown, value))
+    if callable(value):
+        return getattr(value, "__name__", "")
+    return str(value)
+
+
+def described(things: list[Any], first: str) -> str:
+    """A table of declared things: its name, its further plain fields, and the text that explains it."""
+    texts = {"doc", "help", "description", "why", "text", "means"}
+    names = [
+        field.name
+        for field in (fields(things[0]) if is_dataclass(things[0]) else ())
+        if field.name != "name" and field.name not in texts and not field.name.startswith("_")
+    ]
+    names = [name for name in names if any(shown(getattr(thing, name)) for thing in things)]
+    rows: list[tuple[object, ...]] = [
+        (code(thing.name), *(code(shown(getattr(thing, name))) for name in names), house.explained(thing))
+        for thing in sorted(things, key=lambda thing: thing.name)
+    ]
+    return table((first, *(name.replace("_", " ") for name in names), "what it does"), rows)
+
+
+def settings() -> str:
+    """The settings."""
+    body = described(found, "setting") if (found := house.settings()) else "There are no settings yet.\n"
+    return f"{NOTICE}\n# Settings\n\n{body}"
+
+
+def metrics() -> str:
+    """The metrics."""
+    body = described(found, "metric") if (found := house.metrics()) else "There are no metrics yet.\n"
+    return f"{NOTICE}\n# Metrics\n\n{body}"
+
+
+def machine_name(kind: type[Machine[Any, Any]]) -> str:
+    """The file name of a machine's page: `TaskLife` is `task-life`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def machine(kind: type[Machine[Any, Any]]) -> str:
+    """A machine: what it decides, its diagram, its table of rules."""
+    rows: list[tuple[object, ...]] = [
+        (rule.state, rule.event.__name__, ", ".join(target for target in rule.to), rule.why) for rule in kind.TABLE
+    ]
+    source = kind.__module__.removeprefix("headgate.").replace(".", "/") + ".py"
+    return (
+        f"{NOTICE}\n# {kind.__name__}\n\n{paragraphs(kind.__doc__ or '')}\n\nSource: [{source}](../../{source})\n\n"
+        f"```mermaid\n{diagram(kind)}```\n\n" + table(("in state", "event", "leads to", "why"), rows)
+    )
+
+
+def machine_index(kinds: list[type[Machine[Any, Any]]]) -> str:
+    """The list of the machines."""
+    rows: list[tuple[object, ...]] = [
+        (f"[{kind.__name__}]({machine_name(kind)}.md)", (inspect.cleandoc(kind.__doc__ or "").splitlines() or [""])[0])
+        for kind in kinds
+    ]
+    body = table(("machine", "decides"), rows) if rows else "There are no machines yet.\n"
+    return (
+        f"{NOTICE}\n# The machines\n\nEvery decision is made by a machine: a table of states and events, without a clock and"
+        " without input and output. The diagrams are drawn from the tables that run; events that change no state are in the"
+        f" tables only.\n\n{body}"
+    )
+
+
+def generated() -> dict[str, str]:
+    """Every generated page: its path and its text."""
+    kinds = house.machines()
+    pages = {
+        "docs/reference/cli.md": cli(),
+        "docs/reference/settings.md": settings(),
+        "docs/reference/metrics.md": metrics(),
+        "docs/machines/index.md": machine_index(kinds),
+    }
+    return pages | {f"docs/machines/{machine_name(kind)}.md": machine(kind) for kind in kinds}
+
+
+def main() -> int:
+    """Write what differs, remove pages of machines that are gone, and say which."""
+    wanted = generated()
+    for path in (ROOT / "docs" / "machines").glob("*.md"):
+        if path.relative_to(ROOT).as_posix() not in wanted:
+            print(f"removed {path.relative_to(ROOT)}")
+            path.unlink()
+    for name, text in wanted.items():
+        path = ROOT / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

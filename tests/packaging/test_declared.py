@@ -1,0 +1,65 @@
+"""setup.cfg lists every package of the house, and maps it to the place where it stands."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = {
+    "headgate": "headgate",
+    "core": "headgate.core",
+    "agents": "headgate.agents",
+    "spark_bridge": "headgate.spark_bridge",
+}
+
+
+def declared() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(delimiters=("=",))
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+def standing() -> set[str]:
+    """The packages that the directories show."""
+    found: set[str] = set()
+    for room, name in ROOMS.items():
+        for path in (ROOT / room).rglob("*.py"):
+            if "__pycache__" not in path.parts:
+                found.add(".".join((name, *path.parent.relative_to(ROOT / room).parts)))
+    return found
+
+
+def test_every_directory_with_python_files_is_a_declared_package() -> None:
+    """A new sub-package that nobody lists would be missing in the wheel, and only there."""
+    assert sorted(standing() - set(declared()["options"]["packages"].split())) == []
+
+
+def test_every_declared_package_stands_somewhere() -> None:
+    """A package that was removed is removed from the list."""
+    assert sorted(set(declared()["options"]["packages"].split()) - standing()) == []
+
+
+def test_every_package_directory_is_marked_as_a_package() -> None:
+    """Without `__init__.py` an editable install and a wheel disagree about what a directory is."""
+    naked = [
+        directory.relative_to(ROOT).as_posix()
+        for room in ROOMS
+        for directory in {path.parent for path in (ROOT / room).rglob("*.py")}
+        if not (directory / "__init__.py").exists()
+    ]
+    assert sorted(naked) == []
+
+
+def test_the_rooms_are_mapped_to_their_names() -> None:
+    """The three rooms stand at the top of the repository, under one import name."""
+    pairs = (line.split("=") for line in declared()["options"]["package_dir"].strip().splitlines())
+    assert {place.strip(): name.strip() for name, place in pairs} == ROOMS
+
+
+@pytest.mark.parametrize("extra", ["test", "lint", "java"])
+def test_the_extras_that_make_installs_exist(extra: str) -> None:
+    """`make` and setup.cfg agree on names."""
+    assert extra in declared()["options.extras_require"]
