@@ -8,10 +8,10 @@ for keys that are answered, superseded or fenced.
 
 Promises:
 
-- the same message has the same bytes, today and for ever (golden bytes stand in the tests);
-- `read` turns any bytes into an `Entry` and never raises: what cannot be read has a `problem` that says why;
-- a key that is not written in the one way in which we write it is a problem, not a second spelling of the same key:
-  otherwise compaction and the fold would disagree about what it replaces.
+- messages are values: frozen, comparable, and equal when they say the same;
+- `key_of` names the key that a message replaces, so nobody else has to know which of its fields make the key.
+
+Their bytes stand in `coordinator_bytes`, what they come to in `jobstate`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from .model import JobModel
 
 VERSION = 1
 MAX_KEY = 1024
@@ -157,10 +159,9 @@ class SetLeader:
 
 @dataclass(frozen=True, slots=True)
 class SetJobModel:
-    """What the leader wants (`core.model.JobModel`, as `to_value` writes it)."""
+    """What the leader wants: who should run what (`core.model`). Its term and version say which is newer, for people."""
 
-    term: int
-    value: Mapping[str, Any]
+    model: JobModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,35 @@ Message = (
     SetConfig | SetChangelog | SetRun | SetProcessor | SetMember | SetLeader | SetJobModel | SetGrant | SetFence
     | SetTaskState | SetRequest | SetAnswer
 )  # fmt: skip
+
+
+KEYS: Mapping[type[Any], tuple[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        SetConfig: ("set-config", ("setting",)),
+        SetChangelog: ("set-changelog", ("task",)),
+        SetRun: ("set-run", ()),
+        SetProcessor: ("set-processor", ("processor", "incarnation")),
+        SetMember: ("set-member", ("processor",)),
+        SetLeader: ("set-leader", ()),
+        SetJobModel: ("set-job-model", ()),
+        SetGrant: ("set-grant", ("task",)),
+        SetFence: ("set-fence", ("processor",)),
+        SetTaskState: ("set-task-state", ("task", "grant")),
+        SetRequest: ("set-request", ("uuid",)),
+        SetAnswer: ("set-answer", ("uuid",)),
+    }
+)
+"""Each message's type in the stream, and the fields that make its key."""
+
+
+def key_of(message: Message) -> Key:
+    """The key that this message replaces.
+
+    >>> key_of(SetTaskState("Partition 3", 2, "running"))
+    ('set-task-state', ('Partition 3', 2))
+    """
+    kind, fields = KEYS[type(message)]
+    return kind, tuple(getattr(message, name) for name in fields)
 
 
 @dataclass(frozen=True, slots=True)
