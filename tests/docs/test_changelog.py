@@ -32,9 +32,8 @@ def complaints(text: str) -> list[str]:
             elif seen and ORDER.index(kind) <= ORDER.index(seen[-1]):
                 found.append(f"{number}: '{kind}' stands before '{seen[-1]}'")
             seen.append(kind if kind in ORDER else ORDER[0])
-        elif line.startswith("- "):
-            if not section or not seen:
-                found.append(f"{number}: an entry stands under a release and a kind")
+        elif line.startswith("- ") and (not section or not seen):
+            found.append(f"{number}: an entry stands under a release and a kind")
     for block in re.split(r"\n(?=- |#)", text):
         if block.startswith("- ") and not block.split("\n\n")[0].rstrip().endswith("."):
             found.append(f"an entry ends with a full stop: {block[:50]!r}")

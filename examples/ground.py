@@ -1,0 +1,176 @@
+"""What headgate stands on, in one minute: a real Kafka on this machine, a transaction, an abort, and what a reader sees of both.
+
+    make demo
+
+Starts an Apache Kafka in a temporary directory, writes orders in a transaction that commits (with a watermark and an end of
+stream behind them, in band), writes more in one that aborts, reads the topic back once as a careless reader and once as a
+careful one, shows the difference, and takes everything down again, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from rich.console import Console
+from rich.table import Table
+
+from headgate.agents.broker.broker import Broker
+from headgate.core.errors import HeadgateError
+from headgate.core.frames import EndOfStream, UserFrame, Watermark, decode, encode
+
+TOPIC = "demo-1-orders"
+PARTITION = TopicPartition(TOPIC, 0)
+JOB, RUN, TASK = "demo/1", "first", "Partition 0"
+GOOD = [("DE", 120), ("FR", 80), ("DE", 45)]
+BAD = [("DE", 9_999_999), ("FR", -1)]
+
+
+@dataclass(slots=True)
+class Log:
+    """What was done, and how long it took."""
+
+    rows: list[tuple[str, str, float]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[list[str]]:
+        """A step; what it has to say is appended to the list that it gets."""
+        print(f"{what} …", file=sys.stderr, flush=True)
+        said: list[str] = []
+        begin = time.monotonic()
+        yield said
+        self.rows.append((what, " ".join(said), time.monotonic() - begin))
+
+
+def order(country: str, amount: int) -> bytes:
+    """One user record, as it lies in an intermediate stream."""
+    return encode(UserFrame(orjson.dumps({"country": country, "amount": amount})))
+
+
+class ChangedMyMind(Exception):
+    """Raised inside a transaction, so that it aborts."""
+
+
+async def write(bootstrap: str, log: Log) -> None:
+    """A topic, a transaction that commits, and one that aborts."""
+    with log.step("make a topic") as said:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])
+        finally:
+            await admin.close()
+        said.append(TOPIC)
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="headgate.demo.1.ground")
+    await producer.start()
+    try:
+        with log.step("commit a transaction") as said:
+            async with producer.transaction():
+                for country, amount in GOOD:
+                    await producer.send(TOPIC, order(country, amount), partition=0)
+                for control in (
+                    Watermark(JOB, RUN, TASK, 1, 1, 1_700_000_000_000, False),
+                    EndOfStream(JOB, RUN, TASK, 1, 1),
+                ):
+                    await producer.send(TOPIC, encode(control), partition=0)
+            said.append(f"{len(GOOD)} orders, a watermark, an end of stream")
+        with log.step("abort a transaction") as said:
+            try:
+                async with producer.transaction():
+                    for country, amount in BAD:
+                        await (await producer.send(TOPIC, order(country, amount), partition=0))
+                    raise ChangedMyMind
+            except ChangedMyMind:
+                said.append(f"{len(BAD)} orders were in the log already")
+    finally:
+        await producer.stop()
+
+
+async def read(bootstrap: str, isolation: str) -> list[object]:
+    """Everything in the topic up to its end, decoded."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        consumer.assign([PARTITION])
+        await consumer.seek_to_beginning(PARTITION)
+        end = (await consumer.end_offsets([PARTITION]))[PARTITION]
+        seen: list[object] = []
+        while await consumer.position(PARTITION) < end:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                seen += [decode(record.value) for record in records]
+        return seen
+    finally:
+        await consumer.stop()
+
+
+def total(frames: list[object]) -> int:
+    """The sum that a reader would report."""
+    return sum(orjson.loads(frame.body)["amount"] for frame in frames if isinstance(frame, UserFrame))
+
+
+def kinds(frames: list[object]) -> str:
+    """What a reader saw, counted."""
+    names = [type(frame).__name__ for frame in frames]
+    return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
+
+
+def show(log: Log, careless: list[object], careful: list[object]) -> None:
+    """Two small tables."""
+    console = Console()
+    steps = Table("step", "what", "seconds", title="What was done")
+    for what, said, seconds in log.rows:
+        steps.add_row(what, said, f"{seconds:.2f}")
+    seen = Table("reader", "saw", "sum of amounts", title="What was read")
+    seen.add_row("read uncommitted", kinds(careless), f"{total(careless):,}")
+    seen.add_row("read committed", kinds(careful), f"{total(careful):,}")
+    console.print(steps, seen, sep="\n")
+
+
+def main() -> int:
+    """Run it; 0 when the careful reader saw the committed orders and nothing else."""
+    signal.signal(signal.SIGTERM, _leave)
+    log = Log()
+    with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as directory:
+        with log.step("start a real Kafka") as said:
+            broker = Broker.start(directory, say=lambda text: print(f"  {text}", file=sys.stderr, flush=True))
+            said.append(f"at {broker.bootstrap}")
+        try:
+            asyncio.run(write(broker.bootstrap, log))
+            with log.step("read it back, twice") as said:
+                careless = asyncio.run(read(broker.bootstrap, "read_uncommitted"))
+                careful = asyncio.run(read(broker.bootstrap, "read_committed"))
+                said.append("to the end of the topic")
+        finally:
+            with log.step("stop Kafka"):
+                broker.stop()
+    show(log, careless, careful)
+    wanted = sum(amount for _, amount in GOOD)
+    if total(careful) != wanted or total(careless) == wanted:
+        print(f"wrong: the careful reader should have seen {wanted}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends the demo like Ctrl-C, so that Kafka is stopped."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except HeadgateError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,72 @@
+"""Every example runs from beginning to end, and one that is interrupted leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .pages import ROOT
+
+EXAMPLES = sorted(
+    path for path in (ROOT / "examples").glob("*.py") if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")
+)
+
+pytestmark = pytest.mark.kafka
+
+
+def start(example: Path, directory: Path) -> subprocess.Popen[str]:
+    """The example as a process whose temporary files stand in the directory."""
+    return subprocess.Popen(
+        [sys.executable, str(example)],
+        cwd=directory,
+        env=os.environ | {"TMPDIR": str(directory), "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Command lines of the processes that name the directory."""
+    found: list[str] = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if str(directory) in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    """It ends by itself, says what it did, and leaves neither a process nor a file."""
+    process = start(example, tmp_path)
+    printed, complaints = process.communicate(timeout=240)
+    assert process.returncode == 0, complaints
+    assert printed.strip()
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("moment", ["start a real Kafka", "commit a transaction"])
+def test_the_demo_cleans_up_when_it_is_interrupted(moment: str, number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C while Kafka starts, or in the middle: no broker and no directory stay behind."""
+    process = start(ROOT / "examples" / "ground.py", tmp_path)
+    assert process.stderr is not None
+    while moment not in (line := process.stderr.readline()):
+        assert line, "the demo ended before the moment came"
+    while moment.startswith("start") and not processes_of(tmp_path):
+        assert process.poll() is None, "the demo ended before Kafka was there"
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
