@@ -1,0 +1,74 @@
+"""Starting a Kafka client: again and again while no broker answers, up to a deadline, and then with a clear error.
+
+aiokafka's `start()` raises at once when nobody answers, and the transactional producer's waits for ever on a transaction that is
+being ended. Both are wrong for a long-lived worker: a broker that restarts is not an error, and nothing may hang in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError
+
+from ..core.errors import EnvironmentFault
+
+AWAY = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, ConnectionError, asyncio.TimeoutError)
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+
+
+class Client(Protocol):
+    """What aiokafka's consumers, producers and admin clients have in common."""
+
+    async def start(self) -> None: ...
+
+
+C = TypeVar("C", bound=Client)
+
+
+async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0, close: str = "stop") -> C:
+    """A started client. `make` gives a fresh one for each attempt, because a client whose start failed cannot be started again."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + deadline_s
+    pause = FIRST_PAUSE_S
+    while True:
+        client = make()
+        try:
+            await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
+            return client
+        except AWAY as error:
+            await closed(getattr(client, close))
+            if loop.time() + pause > give_up:
+                raise EnvironmentFault(
+                    f"{what}: no broker answered for {deadline_s:g} s ({error})",
+                    remedy="check the address given with -b, and that the broker runs",
+                ) from error
+        except BaseException:
+            await closed(getattr(client, close))
+            raise
+        await asyncio.sleep(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 2)
+
+
+async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -> None:
+    """Close a client that may be broken: what it says in its last moments interests nobody, but it may not hang."""
+    with contextlib.suppress(Exception):  # a client that is thrown away cannot fail us any more
+        await asyncio.wait_for(stop(), within_s)
+
+
+async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: float = 60.0) -> Any:
+    """Ask a broker something until it answers; an answer that is a refusal is raised at once."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + deadline_s
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            return await asyncio.wait_for(ask(), max(1.0, give_up - loop.time()))
+        except AWAY as error:
+            if loop.time() + pause > give_up:
+                raise EnvironmentFault(f"{what}: no broker answered for {deadline_s:g} s ({error})") from error
+        await asyncio.sleep(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 2)
