@@ -1,0 +1,78 @@
+"""A small process that cleans up after us when we cannot.
+
+Decides nothing: it waits on the file lock of a lease, which falls the moment its holder ends, however it ends. Then it ends the
+brokers below the directory and removes the directory. Promises: no daemon outlives the holder of the lease, and none can start
+afterwards, because the directory is moved away first and a daemon that cannot write its pid file does not start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from .process import Daemon
+
+LEASE = "lease"
+
+
+class Lease:
+    """Held by a process for as long as it lives; the directory below goes when it does.
+
+    >>> lease = Lease(directory)        # doctest: +SKIP
+    >>> Lease.guard(directory)          # doctest: +SKIP
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(directory / LEASE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Give it up: from now on a guard cleans up."""
+        os.close(self._descriptor)
+
+    @staticmethod
+    def guard(directory: Path) -> subprocess.Popen[bytes]:
+        """Start the guard of a leased directory; anybody may, not only the holder."""
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, str(directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            close_fds=True,
+            start_new_session=True,
+        )
+
+
+def clean_up(directory: Path) -> None:
+    """End every broker below `directory` and remove it."""
+    aside = directory.with_name(directory.name + ".gone")
+    try:
+        directory.rename(aside)
+    except FileNotFoundError:
+        return
+    for pid_file in aside.glob("**/node-*/pid"):
+        was = directory / pid_file.parent.relative_to(aside)
+        daemon = Daemon(pid_file, f"-Dheadgate.node={was}")
+        daemon.send(signal.SIGKILL)
+        daemon.wait_gone(10.0)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def main(directory: Path) -> None:
+    """Wait until the lease falls, then clean up."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(FileNotFoundError), (directory / LEASE).open("r+") as lease:
+        fcntl.flock(lease, fcntl.LOCK_EX)
+        clean_up(directory)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

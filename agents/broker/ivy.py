@@ -1,0 +1,190 @@
+"""How jars are fetched: with the Ivy that PySpark ships, from the Maven repositories that this user has configured.
+
+Decides: `~/.ivy2/ivysettings.xml` is used as it is; else the mirror, the repositories and the credentials of
+`~/.m2/settings.xml` are translated; else Maven's public repository, by Ivy's own default.
+Promises: only the jars that are asked for are fetched, nothing transitive, and nothing is written outside of `into`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.sax.saxutils import quoteattr
+
+from ...core.errors import EnvironmentFault
+from .java import Java
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One artifact of a Maven repository, with what its bytes must be."""
+
+    org: str
+    name: str
+    rev: str
+    size: int
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its file name: `kafka-clients-4.4.0.jar`."""
+        return f"{self.name}-{self.rev}.jar"
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A Maven repository: where it is and, if it asks, who we are there."""
+
+    url: str
+    user: str = ""
+    password: str = ""
+
+
+def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout_s: float = 600.0) -> None:
+    """Resolve `jars` and put them into the directory `into`; what went wrong is an `EnvironmentFault`."""
+    wanted = list(jars)
+    work = into / ".ivy"
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "ivy.xml").write_text(module(wanted))
+    own = Path.home() / ".ivy2" / "ivysettings.xml"
+    if own.exists():
+        settings = own
+    else:
+        settings = work / "ivysettings.xml"
+        settings.touch(mode=0o600)
+        settings.write_text(ivysettings(repositories(Path.home() / ".m2" / "settings.xml")))
+    command = [
+        java.path,
+        "-jar",
+        str(ivy_jar),
+        "-settings",
+        str(settings),
+        "-cache",
+        str(work / "cache"),
+        "-ivy",
+        str(work / "ivy.xml"),
+    ]
+    command += [
+        "-confs",
+        "default",
+        "-warn",
+        "-retrieve",
+        f"{into}/[artifact]-[revision].[ext]",
+        "-overwriteMode",
+        "always",
+    ]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentFault(
+            f"fetching Kafka's jars took longer than {timeout_s:.0f} s", remedy="check the network and try again"
+        ) from error
+    missing = [jar.file for jar in wanted if not (into / jar.file).exists()]
+    if done.returncode == 0 and not missing:
+        return
+    said = _gist(done.stdout + done.stderr)
+    if "No space left on device" in said:
+        raise EnvironmentFault(
+            f"the disk of {into} is full", remedy="free some space, or point HEADGATE_CACHE to another disk"
+        )
+    where = f"settings: {own}" if own.exists() else "settings: ~/.m2/settings.xml or Maven's public repository"
+    raise EnvironmentFault(
+        f"cannot fetch {len(missing) or len(wanted)} of Kafka's jars ({where}). Ivy says:\n{said}\n",
+        remedy="check the network (needed once; afterwards the jars are in the cache), or configure a mirror in ~/.m2/settings.xml "
+        "or ~/.ivy2/ivysettings.xml",
+    )
+
+
+def module(jars: Iterable[Jar]) -> str:
+    """An ivy.xml that names exactly these jars."""
+    lines = [
+        f"    <dependency org={quoteattr(jar.org)} name={quoteattr(jar.name)} rev={quoteattr(jar.rev)} transitive='false' "
+        f"conf='default->*'><artifact name={quoteattr(jar.name)} type='jar' ext='jar'/></dependency>"
+        for jar in jars
+    ]
+    head = "<ivy-module version='2.0'>\n  <info organisation='headgate' module='broker'/>\n"
+    head += "  <configurations><conf name='default'/></configurations>\n  <dependencies>\n"
+    return head + "\n".join(lines) + "\n  </dependencies>\n</ivy-module>\n"
+
+
+def ivysettings(found: list[Repository]) -> str:
+    """Ivy's settings for these repositories, asked in this order; for none, Ivy's own default repository."""
+    resolvers: list[str] = []
+    credentials: list[str] = []
+    for number, repository in enumerate(found):
+        root = repository.url if repository.url.endswith("/") else repository.url + "/"
+        resolvers.append(
+            f"      <ibiblio name='repository-{number}' m2compatible='true' usepoms='false' root={quoteattr(root)}/>"
+        )
+        if repository.user:
+            host = urlsplit(root).hostname or ""
+            who = f"username={quoteattr(repository.user)} passwd={quoteattr(repository.password)}"
+            credentials.append(f"  <credentials host={quoteattr(host)} {who}/>")
+    if not resolvers:
+        resolvers.append("      <ibiblio name='public' m2compatible='true' usepoms='false'/>")
+    parts = [
+        "<ivysettings>",
+        "  <settings defaultResolver='all'/>",
+        *credentials,
+        "  <resolvers>",
+        "    <chain name='all' returnFirst='true'>",
+    ]
+    return "\n".join([*parts, *resolvers, "    </chain>", "  </resolvers>", "</ivysettings>"]) + "\n"
+
+
+def repositories(settings: Path) -> list[Repository]:
+    """What `~/.m2/settings.xml` says: a mirror of central if there is one, then the repositories of the active profiles."""
+    if not settings.exists():
+        return []
+    try:
+        root = ET.parse(settings).getroot()
+    except ET.ParseError as error:
+        raise EnvironmentFault(f"{settings} is not XML ({error})", remedy="correct it or move it away") from error
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    servers = {_text(s, "id"): (_text(s, "username"), _text(s, "password")) for s in root.iterfind("servers/server")}
+    found: list[Repository] = []
+    for mirror in root.iterfind("mirrors/mirror"):
+        patterns = {part.strip() for part in _text(mirror, "mirrorOf").split(",")}
+        if patterns & {"*", "central", "external:*"} and "!central" not in patterns:
+            found.append(Repository(_text(mirror, "url"), *servers.get(_text(mirror, "id"), ("", ""))))
+            return found
+    for profile in _active(root):
+        for repository in profile.iterfind("repositories/repository"):
+            found.append(Repository(_text(repository, "url"), *servers.get(_text(repository, "id"), ("", ""))))
+    return found
+
+
+def _active(root: ET.Element) -> list[ET.Element]:
+    named = {(element.text or "").strip() for element in root.iterfind("activeProfiles/activeProfile")}
+    return [
+        p
+        for p in root.iterfind("profiles/profile")
+        if _text(p, "id") in named or _text(p, "activation/activeByDefault") == "true"
+    ]
+
+
+def _text(element: ET.Element, path: str) -> str:
+    """The text below, with Maven's `${env.NAME}` filled in."""
+    text = (element.findtext(path) or "").strip()
+    if "${env." in text:
+        for name, value in os.environ.items():
+            text = text.replace("${env." + name + "}", value)
+    return text
+
+
+def _gist(output: str) -> str:
+    """The lines that say what went wrong; Ivy repeats itself."""
+    kept: list[str] = []
+    for line in output.splitlines():
+        line = line.strip(" \t:")
+        if line and not set(line) <= set("-=|") and line not in kept:
+            kept.append(line)
+    return "\n".join("  " + line for line in kept[:12])

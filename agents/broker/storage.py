@@ -1,0 +1,169 @@
+"""The data directory of an embedded broker: what lies in it, whose it is, and that nobody else is using it.
+
+Layout: `broker.json` (cluster id, Kafka version, nodes, secure, ports) · `kafka.log`, or `kafka-N.log` for several nodes ·
+`node-N/` with its settings, pid file and `data/` · `secrets/` of a secure one · `.lock`.
+Promises: a directory that holds anything else is refused untouched, and of two commands on one directory one waits or is told.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ...core.errors import EnvironmentFault
+from .jars import bill
+from .settings import Ports
+
+LEAST_FREE_BYTES = 256 * 1024 * 1024
+"""A broker that cannot write dies with a stack trace; better not to start it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a data directory is: the content of `broker.json`."""
+
+    cluster_id: str
+    kafka: str
+    nodes: int
+    secure: bool
+    ports: tuple[Ports, ...] = ()
+
+    @staticmethod
+    def new(nodes: int, secure: bool) -> Identity:
+        """A cluster that never was before."""
+        return Identity(random_id(), bill().kafka, nodes, secure)
+
+    def at(self, ports: list[Ports]) -> Identity:
+        """The same cluster, at these ports."""
+        return replace(self, ports=tuple(ports))
+
+
+def random_id() -> str:
+    """A Kafka uuid: 22 characters of URL-safe base64, never beginning with a dash."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+def node_dir(data: Path, node: int) -> Path:
+    """Where one node lives."""
+    return data / f"node-{node}"
+
+
+def log_file(data: Path, node: int, nodes: int) -> Path:
+    """The log of one node."""
+    return data / ("kafka.log" if nodes == 1 else f"kafka-{node}.log")
+
+
+def read_identity(data: Path) -> Identity | None:
+    """What `data` is, or None if it does not exist or is empty; anything else is an `EnvironmentFault`."""
+    file = data / "broker.json"
+    try:
+        raw = json.loads(file.read_text())
+        return Identity(
+            raw["cluster_id"], raw["kafka"], raw["nodes"], raw["secure"], tuple(Ports(**p) for p in raw["ports"])
+        )
+    except FileNotFoundError:
+        pass
+    except (ValueError, KeyError, TypeError) as error:
+        raise EnvironmentFault(
+            f"{file} cannot be read ({error!r})", remedy="remove the directory, or choose another with --data"
+        ) from error
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot read {file}: {error.strerror}", remedy="choose a directory of yours with --data"
+        ) from error
+    if data.exists() and (not data.is_dir() or any(path.name != ".lock" for path in data.iterdir())):
+        raise EnvironmentFault(
+            f"{data} holds something else than a broker of headgate, and is left as it is",
+            remedy="choose an empty or a new directory with --data",
+        )
+    return None
+
+
+def write_identity(data: Path, identity: Identity) -> None:
+    """Write `broker.json` whole or not at all."""
+    draft = data / ".broker.json.new"
+    draft.write_text(json.dumps(asdict(identity), indent=2) + "\n")
+    draft.replace(data / "broker.json")
+
+
+def check_nodes(data: Path, identity: Identity) -> None:
+    """That the Kafka data below really belong to this cluster."""
+    for node in range(1, identity.nodes + 1):
+        file = node_dir(data, node) / "data" / "meta.properties"
+        if not file.exists():
+            continue
+        stored = dict(line.partition("=")[::2] for line in file.read_text().splitlines() if not line.startswith("#"))
+        if stored.get("cluster.id") != identity.cluster_id or stored.get("node.id") != str(node):
+            raise EnvironmentFault(
+                f"{file.parent} belongs to another cluster ({stored.get('cluster.id')}, node {stored.get('node.id')}; "
+                f"here is {identity.cluster_id}, node {node})",
+                remedy="put the right data back, choose another directory with --data, or `headgate kafka reset`",
+            )
+
+
+def format_node(data: Path, node: int, identity: Identity) -> None:
+    """Make the node's directory what `kafka-storage format` would make it, without starting a Java for it."""
+    home = node_dir(data, node) / "data"
+    if (home / "meta.properties").exists():
+        return
+    metadata = home / "__cluster_metadata-0"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "00000000000000000000-0000000000.checkpoint").write_bytes(bill().bootstrap_checkpoint)
+    text = f"version=1\ncluster.id={identity.cluster_id}\nnode.id={node}\ndirectory.id={random_id()}\n"
+    (home / "meta.properties.new").write_text(text)
+    (home / "meta.properties.new").replace(home / "meta.properties")
+
+
+def check_room(data: Path) -> None:
+    """That the disk has room for a broker to start."""
+    place = data
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < LEAST_FREE_BYTES:
+        raise EnvironmentFault(
+            f"the disk of {data} is full: {free / 1e6:.0f} MB free, and a broker needs at least {LEAST_FREE_BYTES / 1e6:.0f} MB",
+            remedy="free some space, or choose a directory on another disk with --data",
+        )
+
+
+@contextlib.contextmanager
+def held(data: Path) -> Iterator[None]:
+    """Hold the directory while it is changed; another command on the same directory is told at once."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(data / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot write into {data}: {error.strerror}", remedy="choose another directory with --data"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise EnvironmentFault(
+            f"another headgate command is starting or stopping the broker in {data}",
+            remedy="wait until it has finished",
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def disk_used(data: Path) -> int:
+    """Bytes on disk below `data` (blocks really used: Kafka's index files are mostly holes)."""
+    total = 0
+    for folder, _, files in os.walk(data):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return total

@@ -1,0 +1,89 @@
+"""The `headgate` group: its verbs by name, and what an error looks like to whoever typed the command."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, NoReturn
+
+import click
+
+from ...core.errors import HeadgateError
+
+VERBS: dict[str, tuple[str, str]] = {
+    # verb: (module:command, what `headgate --help` says about it); the order is the order of the help
+    "kafka": ("kafka:kafka", "A real Kafka on this machine: no Docker, no root."),
+}
+"""Every verb, one line each. The help text stands here, so that showing it imports no verb."""
+
+FAILED, USAGE, DEADLINE, NOT_FOUND = 1, 2, 3, 4
+
+
+class DeadlinePassed(HeadgateError):
+    """What was waited for did not happen in time."""
+
+
+class NotFound(HeadgateError):
+    """There is no such thing."""
+
+
+def exit_code(error: HeadgateError) -> int:
+    """The exit code that an error means."""
+    if isinstance(error, DeadlinePassed):
+        return DEADLINE
+    return NOT_FOUND if isinstance(error, NotFound) else FAILED
+
+
+class LazyGroup(click.Group):
+    """A group that knows its verbs by name and imports one when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs, in the order in which people meet them."""
+        return [*VERBS, *(name for name in super().list_commands(ctx) if name not in VERBS)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb, imported now."""
+        if cmd_name not in VERBS:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = VERBS[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(f".{module}", __package__), name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest known verb in the message."""
+        if args and args[0] not in VERBS and not args[0].startswith("-") and super().get_command(ctx, args[0]) is None:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], VERBS, 1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise click.UsageError(f"There is no verb `{args[0]}`.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs, without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, VERBS[name][1]) for name in VERBS])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; an error that we raise on purpose ends in a message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except HeadgateError as error:
+            if os.environ.get("HEADGATE_DEBUG"):
+                raise
+            fail(error)
+
+
+def fail(error: HeadgateError) -> NoReturn:
+    """Say what is wrong and what to do, and end with the exit code that it means."""
+    click.echo(f"Error: {error.what.rstrip()}", err=True)
+    if error.remedy:
+        click.echo(f"To do: {error.remedy}", err=True)
+    raise SystemExit(exit_code(error))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="headgate", prog_name="headgate")
+def main() -> None:
+    """Kafka-native actors in Python, with exact completeness, and Spark for the bounded batches."""

@@ -1,0 +1,180 @@
+"""What every test may use: one real Kafka for the whole run, topics of its own, and a run that leaves nothing behind.
+
+- `kafka`: the broker of the run (`kafka.bootstrap`), started when the first test asks, shared by all pytest-xdist workers,
+  on a free port, in a temporary directory. It goes when the run goes, even by SIGKILL: a guard waits on a file lock that
+  this process holds.
+- `topic`: a factory of topics that only this test uses: `topic("orders", partitions=4, config={...}) -> name`.
+- `private_kafka`: a broker for one test module alone, for tests that stop, kill or pause it. `secure_kafka`: with TLS, SCRAM, ACLs.
+- At the end no child process of ours may be left; one that is fails the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+from headgate.agents.broker.broker import Broker
+from headgate.agents.broker.guard import Lease
+
+T = TypeVar("T")
+ROOT = "HEADGATE_TEST_ROOT"
+_lease: list[Lease] = []
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The one process that leads the run leases a directory; xdist workers inherit its name."""
+    if _is_worker(config) or _lease:
+        return
+    root = Path(tempfile.mkdtemp(prefix="headgate-test-"))
+    os.environ[ROOT] = str(root)
+    _lease.append(Lease(root))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let go, and wait until the guard (if one was needed) has cleaned up."""
+    if _is_worker(config) or not _lease:
+        return
+    root = Path(os.environ[ROOT])
+    guard = root / "guard"
+    pid = int(guard.read_text()) if guard.exists() else None
+    _lease.pop().release()
+    if pid is None:
+        shutil.rmtree(root, ignore_errors=True)
+        return
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+        psutil.Process(pid).wait(20)
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[Path]:
+    """The directory of the run, locked among its processes, with its guard running."""
+    root = Path(os.environ[ROOT])
+    with (root / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "guard").exists():
+            (root / "guard").write_text(str(Lease.guard(root).pid))
+        yield root
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Broker:
+    """The broker of this run."""
+    with _guarded() as root:
+        running = Broker.at(root / "kafka")
+        if running is not None and running.is_running():
+            return running
+        return Broker.start(root / "kafka")
+
+
+@pytest.fixture(scope="module")
+def private_kafka() -> Iterator[Broker]:
+    """A broker that one module may kill."""
+    with _guarded() as root:
+        pass
+    with Broker.start(root / f"private-{uuid.uuid4().hex[:8]}") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def secure_kafka() -> Iterator[Broker]:
+    """A broker with TLS, SCRAM users and ACLs; client settings lie in `broker.secrets`."""
+    with _guarded() as root:
+        pass
+    with Broker.start(root / f"secure-{uuid.uuid4().hex[:8]}", secure=True) as broker:
+        yield broker
+
+
+class Loop:
+    """An event loop in a thread of its own, so that fixtures work in sync and async tests alike."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fixtures", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@pytest.fixture(scope="session")
+def _admin(kafka: Broker) -> Iterator[tuple[Loop, Any]]:
+    from aiokafka.admin import AIOKafkaAdminClient
+
+    loop = Loop()
+
+    async def started() -> Any:
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+        await admin.start()
+        return admin
+
+    admin = loop.run(started())
+    yield loop, admin
+    loop.run(admin.close())
+    loop.close()
+
+
+@pytest.fixture
+def topic(_admin: tuple[Loop, Any]) -> Iterator[Callable[..., str]]:
+    """Makes topics that only this test uses, and deletes them afterwards."""
+    from aiokafka.admin import NewTopic
+
+    loop, admin = _admin
+    made: list[str] = []
+
+    def make(name: str = "topic", partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        unique = f"{name}-{uuid.uuid4().hex[:8]}"
+        answer = loop.run(admin.create_topics([NewTopic(unique, partitions, 1, topic_configs=config or {})]))
+        errors = [error for error in answer.topic_errors if error[1]]
+        assert errors == []
+        made.append(unique)
+        return unique
+
+    yield make
+    if made:
+        loop.run(admin.delete_topics(made))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_left() -> Iterator[None]:
+    """Fails the run when it leaves child processes behind."""
+    yield
+    own = [child for child in psutil.Process().children(recursive=True) if not _is_ours_to_keep(child)]
+    _, left = psutil.wait_procs(own, timeout=3)
+    if left:
+        told = [f"{child.pid}: {_command(child)[:200]}" for child in left]
+        pytest.fail("child processes were left behind:\n" + "\n".join(told), pytrace=False)
+
+
+def _command(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _is_ours_to_keep(process: psutil.Process) -> bool:
+    """The broker and its guard go with the run; Spark's JVM and Python's resource tracker end when our pipe to them closes."""
+    command = _command(process)
+    return not command or any(part in command for part in (os.environ[ROOT], "resource_tracker", "pyspark", "execnet"))
