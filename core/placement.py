@@ -163,10 +163,10 @@ class _Placing:
     def _given_away(self, processor: str, seats: int, flow: _Flow) -> list[str]:
         """Takes the surplus from its holder: first what the flow found a place for, then what has no store here, then the last."""
         away: list[str] = []
-        due = {
-            location: flow.used(("gives", processor), ("location", location))
-            for location in set(self.location.values())
-        }
+        due: Counter[str | None] = Counter()
+        for at in {self.location[task] for task in self.held[processor]}:
+            if at is not None:
+                due[at] = flow.used(("gives", processor), ("location", at))
         rest: list[str] = []
         for task in reversed(self.held[processor]):
             if due[self.location[task]] > 0:

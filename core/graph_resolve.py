@@ -1,0 +1,203 @@
+"""What a graph becomes with real partition counts: widths of intermediate streams, tasks, and who produces what.
+
+What it decides:
+
+- *Widths.* An intermediate stream has the width that the user gave; else that of the streams which it must meet (a join, a merge
+  before keyed state); else the greatest width among the inputs behind it. `gather` and `broadcast` have one partition. A width that
+  the job already has is kept.
+- *Tasks.* The grouper makes them of all streams; for a job that had tasks before, `grouping.regroup` lets it grow.
+- *Co-partitioning.* Streams that meet under a key must have equal keys in equal tasks. It is judged by the tasks themselves: partition n
+  of the wider stream in the task that owns n mod p of the narrower. So a job with one task may join anything, and an input that has
+  grown may still be joined with one that has not.
+- *Producers* of an intermediate stream: the tasks that own a partition of one of its upstream streams. The epoch is not decided here;
+  it rises with each change of the set (`model`).
+
+The result is immutable, and its value form is what the job model stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from .errors import DeclarationError
+from .graph import Graph, Stage
+from .graph_checks import meets_by_key, validate
+from .grouping import Grouper, Grouping, by_partition, counts, frozen, group, owners_of, regroup
+from .names import StreamPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedGraph:
+    """The pieces of the job model that follow from the graph."""
+
+    graph: Graph
+    partitions: Mapping[str, int]
+    """Stream → partitions, inputs and intermediate streams."""
+    tasks: Grouping
+    producers: Mapping[str, frozenset[str]]
+    """Intermediate stream → the tasks that write it."""
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Intermediate stream → partitions: the topics to create."""
+        return {stream: self.partitions[stream] for stream in sorted(self.graph.writer)}
+
+    def tasks_of(self, name: str) -> tuple[str, ...]:
+        """The tasks in which this stage (or this stream) has anything to do."""
+        streams = {name} if name in self.partitions else self.graph.sources(name)
+        return tuple(task for task, owned in self.tasks.items() if any(at.stream in streams for at in owned))
+
+    def owned(self, task: str, stream: str) -> tuple[int, ...]:
+        """The partitions of the stream that the task owns."""
+        return tuple(at.partition for at in self.tasks[task] if at.stream == stream)
+
+    def owes(self, task: str) -> Mapping[str, frozenset[str]]:
+        """The intermediate streams that the task must send markers into, each with the streams *of this task* that feed it."""
+        here = {at.stream for at in self.tasks[task]}
+        return {
+            stream: self.graph.upstreams(stream) & here
+            for stream in sorted(self.producers)
+            if task in self.producers[stream]
+        }
+
+    def to_value(self) -> dict[str, Any]:
+        """Plain dicts and lists: `{"partitions": …, "tasks": {task: {stream: [n, …]}}, "producers": …}`, without the graph."""
+        return {
+            "partitions": dict(self.partitions),
+            "tasks": {
+                task: {stream: list(self.owned(task, stream)) for stream in dict.fromkeys(at.stream for at in owned)}
+                for task, owned in self.tasks.items()
+            },
+            "producers": {stream: sorted(tasks) for stream, tasks in self.producers.items()},
+        }
+
+    @staticmethod
+    def from_value(graph: Graph, value: Mapping[str, Any]) -> ResolvedGraph:
+        """What `to_value` had made, under the same graph."""
+        tasks = {
+            task: [StreamPartition(stream, n) for stream, owned in streams.items() for n in owned]
+            for task, streams in value["tasks"].items()
+        }
+        producers = {stream: frozenset(names) for stream, names in value["producers"].items()}
+        return ResolvedGraph(
+            graph, MappingProxyType(dict(value["partitions"])), frozen(tasks), MappingProxyType(producers)
+        )
+
+
+def resolve(
+    graph: Graph,
+    partition_counts: Mapping[str, int],
+    *,
+    grouper: Grouper = by_partition,
+    before: Grouping | None = None,
+    name: str = "",
+) -> ResolvedGraph:
+    """The graph with the partition counts of its inputs. `before`: the tasks that the job has, if it has run; `name`: of the grouper.
+
+    Raises `DeclarationError` with the reason for whatever does not fit together.
+
+    >>> g = Graph((Input("orders"),), (Stage("x", "repartition", ("orders",), writes=("sales-1-x",)),))
+    >>> r = resolve(g, {"orders": 2})
+    >>> dict(r.widths), sorted(r.producers["sales-1-x"])
+    ({'sales-1-x': 2}, ['Partition 0', 'Partition 1'])
+    """
+    validate(graph)
+    if missing := sorted(set(graph.input) - set(partition_counts)):
+        raise DeclarationError(
+            f"the input '{missing[0]}' does not exist",
+            remedy=f"create the topic '{missing[0]}', or correct the name in app.input(…)",
+        )
+    inputs = {stream: partition_counts[stream] for stream in graph.input}
+    had = counts(before) if before is not None else {}
+    partitions = dict(sorted((inputs | _widths(graph, inputs, had)).items()))
+    if before is None:
+        tasks = group(grouper, partitions, graph.broadcast, name=name)
+    else:
+        tasks = regroup(grouper, before, partitions, graph.broadcast, stateful=graph.stateful, name=name)
+    for stage in graph.stages:
+        _meets(graph, stage, partitions, tasks)
+    return ResolvedGraph(graph, MappingProxyType(partitions), tasks, MappingProxyType(_producers(graph, tasks)))
+
+
+def _producers(graph: Graph, tasks: Grouping) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for stream in sorted(graph.writer):
+        upstreams = graph.upstreams(stream)
+        found[stream] = frozenset(task for task, owned in tasks.items() if any(at.stream in upstreams for at in owned))
+    return found
+
+
+def _widths(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int]) -> dict[str, int]:
+    widths: dict[str, int] = {}
+    for stream, stage in sorted(graph.writer.items()):
+        fixed = had.get(stream)
+        if fixed is not None and stage.width not in (None, fixed):
+            raise DeclarationError(
+                f"'{stage.name}' has {fixed} partitions since the job's first run, and now is to have {stage.width}",
+                remedy="keep its width, or give the stage another name (and with it a new stream)",
+            )
+        given = fixed or stage.width or (None if stage.verb == "repartition" else 1)
+        if given is not None:
+            widths[stream] = given
+    free = set(graph.writer) - set(widths)
+    for streams in _meetings(graph):
+        settled = [width for stream in streams if (width := inputs.get(stream) or widths.get(stream))]
+        behind = [_behind(graph, inputs, stream) for stream in streams & free]
+        widths.update(dict.fromkeys(streams & free, max(settled or behind, default=1)))
+    for stream in free - set(widths):
+        widths[stream] = _behind(graph, inputs, stream)
+    return widths
+
+
+def _behind(graph: Graph, inputs: Mapping[str, int], stream: str) -> int:
+    """The greatest width of the inputs behind a stream; a broadcast one counts only if there is no other."""
+    origins = graph.origins(stream)
+    return max(inputs[one] for one in (origins - graph.broadcast) or origins)
+
+
+def _meetings(graph: Graph) -> list[frozenset[str]]:
+    """Sets of streams that must be co-partitioned, joined where they share a stream."""
+    found: list[frozenset[str]] = []
+    for stage in graph.stages:
+        streams = _met(graph, stage)
+        if len(streams) > 1:
+            touching = [other for other in found if other & streams]
+            found = [other for other in found if other not in touching]
+            found.append(streams.union(*touching))
+    return found
+
+
+def _met(graph: Graph, stage: Stage) -> frozenset[str]:
+    return graph.sources(stage.name) - graph.broadcast if meets_by_key(graph, stage) else frozenset()
+
+
+def _meets(graph: Graph, stage: Stage, partitions: Mapping[str, int], tasks: Grouping) -> None:
+    streams = sorted(_met(graph, stage), key=lambda stream: (partitions[stream], stream))
+    for narrow, wide in pairwise(streams):
+        if _together(narrow, wide, tasks):
+            continue
+        if partitions[narrow] != partitions[wide]:
+            why = f"'{narrow}' has {partitions[narrow]} partitions and '{wide}' has {partitions[wide]}"
+            remedy = f"put .repartition(…, width={partitions[wide]}) behind '{narrow}', or make it a broadcast table"
+        else:
+            why = f"the grouper puts equal partitions of '{narrow}' and '{wide}' into different tasks"
+            remedy = 'use the grouper "partition" or "all", or make one side a broadcast table'
+        raise DeclarationError(
+            f"'{stage.name}' ({stage.verb}) needs {_and(streams)} partitioned alike, but {why}", remedy=remedy
+        )
+
+
+def _together(narrow: str, wide: str, tasks: Grouping) -> bool:
+    """Whether a key finds both streams in one task, its partition being hash mod count in each."""
+    if len(tasks) == 1:
+        return True
+    few, many = owners_of(tasks, narrow), owners_of(tasks, wide)
+    return len(many) % len(few) == 0 and all(many[n] == few[n % len(few)] for n in many)
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(f"'{name}'" for name in names)
