@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -81,7 +82,7 @@ class Heartbeats:
             producer = None
             try:
                 options = self.client.producer(acks=1, request_timeout_ms=5_000)
-                producer = await started(lambda: AIOKafkaProducer(**options), "heartbeats", deadline_s=5.0)
+                producer = await started(partial(AIOKafkaProducer, **options), "heartbeats", deadline_s=5.0)
                 while True:
                     due = time.monotonic() + self.interval_s
                     await producer.send_and_wait(self.topic, value=encode_beat(self.say()), partition=0)
@@ -102,11 +103,10 @@ class Heartbeats:
                 options = self.client.consumer(
                     enable_auto_commit=False, auto_offset_reset="none", fetch_max_wait_ms=500
                 )
-                consumer = await started(lambda: AIOKafkaConsumer(**options), "heartbeats", deadline_s=5.0)
+                consumer = await started(partial(AIOKafkaConsumer, **options), "heartbeats", deadline_s=5.0)
                 consumer.assign([at])
-                reader = consumer
                 if position is None:
-                    position = (await retried(lambda: reader.end_offsets([at]), "heartbeats", deadline_s=5.0))[at]
+                    position = (await retried(partial(consumer.end_offsets, [at]), "heartbeats", deadline_s=5.0))[at]
                 consumer.seek(at, position)
                 while True:
                     answer = await consumer.getmany(at, timeout_ms=500)
