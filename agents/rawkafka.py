@@ -426,3 +426,40 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
     for name, content in headers:
         size += 10 + len(name.encode()) + len(content or b"")
     return size
+
+
+def knows_topic(producer: AIOKafkaProducer, topic: str) -> bool:
+    """Whether the producer's last metadata names the topic; a topic that was deleted is in it no more."""
+    return producer.client.cluster.partitions_for_topic(topic) is not None
+
+
+def cause_of_death(producer: AIOKafkaProducer) -> BaseException | None:
+    """What ended the producer's sender, if it has ended."""
+    any_producer: Any = producer
+    task = any_producer._sender.sender_task
+    if task is None or not task.done() or task.cancelled():
+        return None
+    return task.exception()
+
+
+async def discard(producer: AIOKafkaProducer, *, patience_s: float = 3.0) -> None:
+    """Close a producer that may be beyond closing: what it still holds is thrown away."""
+    any_producer: Any = producer
+    accumulator, sender = any_producer._message_accumulator, any_producer._sender
+    accumulator.fail_all(KafkaError("the producer is thrown away"))
+    for futures in [
+        [b.future for q in accumulator._batches.values() for b in q],
+        [b.future for b in accumulator._pending_batches],
+    ]:
+        for future in futures:
+            if future.done() and not future.cancelled():
+                future.exception()  # nobody will ask for it
+    accumulator._batches.clear()
+    any_producer._closed = True
+    task = sender.sender_task
+    if task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=patience_s)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            await any_producer.client.close()

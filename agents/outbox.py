@@ -1,0 +1,516 @@
+"""Outbox: what tasks write, whole chunks at a time, in transactions that one coroutine owns.
+
+What it decides: which transaction a chunk belongs to, when a batch leaves, and what is known when something fails.
+
+Promises:
+
+- A chunk is all or nothing: what a task emits stays in its own buffer until `complete()`; then all of it joins the open
+  transaction at once, without waiting. `drop()` leaves no trace.
+- A commit happens only when every send has returned and every returned future has succeeded; `seal` is called once, at the
+  moment that divides two transactions, and chunks that complete meanwhile belong to the next.
+- Nothing larger than its topic takes is ever sent: it is refused when it is emitted, with the index of the record.
+- Every failure is one of `outbox_errors`, says whether the transaction counts, and ends this outbox. A target that fails is
+  named together with the tasks that wrote to it.
+- Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, `commit` is a flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
+
+from ..core.errors import EnvironmentFault
+from ..core.names import StreamPartition
+from .clients import ClientSettings
+from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, TooLarge, classify
+from .partitioner import Partitioner
+from .rawkafka import (
+    Builder,
+    Headers,
+    cause_of_death,
+    correct_producer,
+    discard,
+    is_dead,
+    knows_topic,
+    quiet_metadata,
+    record_size,
+)
+
+RETRY_S = 0.25
+GONE_AFTER_S = 10.0
+"""A topic that metadata has not named for this long, while a batch for it waits, is gone."""
+DEFAULT_LIMIT = 1_048_588
+"""A broker's own default of max.message.bytes."""
+
+Bytes = bytes | None
+Stamps = Sequence[int] | int
+
+
+@dataclass(frozen=True, slots=True)
+class LogWrite:
+    """Records that `seal` adds for one task: its task log, or whatever else goes with the commit."""
+
+    task: str
+    at: StreamPartition
+    keys: Sequence[Bytes]
+    values: Sequence[Bytes]
+    timestamps: Stamps
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a commit wrote. `positions`: behind the last record of each target."""
+
+    positions: dict[StreamPartition, int]
+    tasks: frozenset[str]
+    records: int
+    size: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """What joined since the last division."""
+
+    builders: dict[StreamPartition, Builder] = field(default_factory=dict)
+    ready: list[tuple[StreamPartition, Builder]] = field(default_factory=list)
+    sent: list[tuple[StreamPartition, int, asyncio.Future[Any]]] = field(default_factory=list)
+    writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
+    records: int = 0
+    size: int = 0
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class _Request:
+    seal: Callable[[], Iterable[LogWrite]]
+    answer: asyncio.Future[Receipt]
+
+
+class TaskBuffer:
+    """What one task has emitted in the chunk that it works on."""
+
+    __slots__ = ("_emitted", "_outbox", "size", "task")
+
+    def __init__(self, outbox: Outbox, task: str) -> None:
+        self._outbox = outbox
+        self._emitted: list[
+            tuple[StreamPartition, Sequence[Bytes] | None, Sequence[Bytes], Stamps, Sequence[Headers] | None]
+        ] = []
+        self.task = task
+        self.size = 0
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: Sequence[Bytes] | None,
+        values: Sequence[Bytes],
+        timestamps: Stamps,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Columns for one topic. Without a partition each record goes where Java's default partitioner would send its key."""
+        if not values:
+            return
+        outbox = self._outbox
+        self.size += outbox._check(topic, keys, values, headers)
+        if partition is not None:
+            self._emitted.append((StreamPartition(topic, partition), keys, values, timestamps, headers))
+            return
+        chooser = outbox._partitioner(topic)
+        if keys is None:
+            self._emitted.append((StreamPartition(topic, chooser.next()), None, values, timestamps, headers))
+            return
+        for number, indexes in enumerate(chooser.split(keys)):
+            if indexes:
+                self._emitted.append(
+                    (
+                        StreamPartition(topic, number),
+                        [keys[i] for i in indexes],
+                        [values[i] for i in indexes],
+                        timestamps if isinstance(timestamps, int) else [timestamps[i] for i in indexes],
+                        None if headers is None else [headers[i] for i in indexes],
+                    )
+                )
+
+    def complete(self) -> None:
+        """The chunk is done: everything emitted joins the open transaction."""
+        emitted, self._emitted, self.size = self._emitted, [], 0
+        for target, keys, values, stamps, headers in emitted:
+            self._outbox._join(self.task, target, keys, values, stamps, headers)
+
+    def drop(self) -> None:
+        """The chunk failed: nothing was emitted."""
+        self._emitted, self.size = [], 0
+
+
+class Outbox:
+    """One producer, and the transactions of a worker's tasks. `run()` is the coroutine that owns it."""
+
+    def __init__(
+        self,
+        client: ClientSettings,
+        transactional_id: str | None,
+        *,
+        name: str = "headgate-outbox",
+        compression: str | None = None,
+        batch_bytes: int = 512 << 10,
+        max_pending_bytes: int = 64 << 20,
+        transaction_timeout_ms: int = 60_000,
+        request_timeout_ms: int = 120_000,
+        commit_deadline_s: float = 60.0,
+    ) -> None:
+        self._client = client
+        self._id = transactional_id
+        self._name = name
+        self._compression = compression
+        self._batch_bytes = batch_bytes
+        self._max_pending = max_pending_bytes
+        self._timeouts = {"request_timeout_ms": request_timeout_ms}
+        if transactional_id is not None:
+            self._timeouts["transaction_timeout_ms"] = transaction_timeout_ms
+        self._send_deadline_s = request_timeout_ms / 1000
+        self._commit_deadline_s = commit_deadline_s
+        self._limits: dict[str, int] = {}
+        self._widths: dict[str, int] = {}
+        self._partitioners: dict[str, Partitioner] = {}
+        self._producer: AIOKafkaProducer | None = None
+        self._open = _Transaction()
+        self._requests: list[_Request] = []
+        self._wake = asyncio.Event()
+        self._roomy = asyncio.Event()
+        self._roomy.set()
+        self._stopping = False
+        self.failed: OutboxError | None = None
+        self.pending_bytes = 0
+
+    # ------------------------------------------------------------------------------------------------- before and after
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Connect and initialise the transactional id, exactly once. While no broker answers it tries again, until the deadline."""
+        until = time.monotonic() + deadline_s
+        while True:
+            producer = self._make()
+            try:
+                async with asyncio.timeout(max(0.1, until - time.monotonic())):
+                    with quiet_metadata():
+                        # the connection may be tried again; what comes behind it initialises the id, and may not
+                        await producer.client.bootstrap()
+                        break
+            except (KafkaConnectionError, TimeoutError) as error:
+                await discard(producer)
+                if time.monotonic() + RETRY_S >= until:
+                    raise EnvironmentFault(
+                        f"no broker at {self._client.bootstrap} answered for {deadline_s:g} s: {error or 'timeout'}",
+                        remedy="check -b and that the brokers run",
+                    ) from error
+                await asyncio.sleep(RETRY_S)
+            except BaseException:
+                await discard(producer)
+                raise
+        try:
+            async with asyncio.timeout(max(1.0, until - time.monotonic())):
+                with quiet_metadata():
+                    await producer.start()
+        except TimeoutError as error:
+            await discard(producer)
+            raise ProducerBroken(
+                f"the transactional id {self._id} could not be initialised in {deadline_s:g} s: a transaction of it is still being "
+                "completed, or its coordinator has no leader",
+                remedy="none needed: a new incarnation tries again; see the broker's log when it stays",
+            ) from error
+        except BaseException as error:
+            await discard(producer)
+            if isinstance(error, KafkaError):
+                raise ProducerBroken(f"the producer could not start: {error!r}") from error
+            raise
+        self._producer = producer
+
+    def _make(self) -> AIOKafkaProducer:
+        guarantee: dict[str, Any] = (
+            {"transactional_id": self._id} if self._id is not None else {"enable_idempotence": False}
+        )
+        settings = self._client.producer(acks="all", **guarantee)
+        return correct_producer(
+            AIOKafkaProducer(
+                **{
+                    "client_id": self._name,
+                    **self._timeouts,
+                    **settings,
+                    "max_batch_size": self._batch_bytes,
+                    "compression_type": self._compression,
+                }
+            )
+        )
+
+    def know(self, topic: str, partitions: int, limit: int = DEFAULT_LIMIT) -> None:
+        """A target: how many partitions the job model says it has, and its max.message.bytes."""
+        self._widths[topic] = partitions
+        self._limits[topic] = limit
+        self._partitioners[topic] = Partitioner(partitions)
+
+    def buffer(self, task: str) -> TaskBuffer:
+        """The buffer of one task."""
+        return TaskBuffer(self, task)
+
+    async def stop(self) -> None:
+        """End `run()`. What was not committed does not count; the next incarnation's initialisation aborts it."""
+        self._stopping = True
+        self._wake.set()
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        if self._id is not None and self._open.begun and self.failed is None and not is_dead(producer):
+            try:
+                async with asyncio.timeout(3.0):
+                    await producer.abort_transaction()
+            except (KafkaError, AssertionError, TimeoutError) as error:
+                self._fail(ProducerBroken(f"the last transaction was not aborted: {error!r}"))
+        await discard(producer)
+
+    # ----------------------------------------------------------------------------------------------------- joining
+
+    def _check(
+        self, topic: str, keys: Sequence[Bytes] | None, values: Sequence[Bytes], headers: Sequence[Headers] | None
+    ) -> int:
+        """Refuse what the topic cannot take; the bytes of the values."""
+        limit = self._limits.get(topic, DEFAULT_LIMIT)
+        lengths = [0 if v is None else len(v) for v in values]
+        total, largest = sum(lengths), max(lengths)
+        if keys is not None:
+            sizes = [0 if k is None else len(k) for k in keys]
+            total += sum(sizes)
+            largest += max(sizes)
+        if headers is None and largest + 128 <= limit:
+            return total
+        for index, value in enumerate(values):
+            size = record_size(
+                keys[index] if keys is not None else None, value, headers[index] if headers is not None else ()
+            )
+            if size > limit:
+                raise TooLarge(topic, index, size, limit)
+        return total
+
+    def _partitioner(self, topic: str) -> Partitioner:
+        chooser = self._partitioners.get(topic)
+        if chooser is None:
+            raise EnvironmentFault(
+                f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
+            )
+        return chooser
+
+    def _join(
+        self,
+        task: str,
+        target: StreamPartition,
+        keys: Sequence[Bytes] | None,
+        values: Sequence[Bytes],
+        stamps: Stamps,
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        open_ = self._open
+        writers = open_.writers.get(target)
+        if writers is None:
+            writers = open_.writers[target] = set()
+        writers.add(task)
+        builder = open_.builders.get(target)
+        at, end = 0, len(values)
+        while at < end:
+            if builder is None:
+                limit = min(self._batch_bytes, self._limits.get(target.stream, DEFAULT_LIMIT) - 64)
+                builder = open_.builders[target] = Builder(limit, self._compression, transactional=self._id is not None)
+            before = builder.size
+            at = builder.add(keys, values, stamps, headers, at)
+            grown = builder.size - before
+            open_.size += grown
+            self.pending_bytes += grown
+            if at < end:
+                open_.ready.append((target, open_.builders.pop(target)))
+                builder = None
+                self._wake.set()
+        open_.records += end
+        if self._id is None:
+            self._wake.set()
+        if self.pending_bytes > self._max_pending:
+            self._roomy.clear()
+
+    async def room(self) -> None:
+        """Wait while too much is unsent. Raises when the producer is dead."""
+        if self.failed is None:
+            await self._roomy.wait()
+        if self.failed is not None:
+            raise self.failed
+
+    # ----------------------------------------------------------------------------------------------------- the owner
+
+    async def commit(self, seal: Callable[[], Iterable[LogWrite]] = tuple) -> Receipt:
+        """Commit what is complete. `seal` adds each task's table changes and checkpoint, at the moment of division."""
+        if self.failed is not None:
+            raise self.failed
+        request = _Request(seal, asyncio.get_running_loop().create_future())
+        self._requests.append(request)
+        self._wake.set()
+        return await asyncio.shield(request.answer)
+
+    async def run(self) -> None:
+        """Owns the producer until `stop()`; raises the `OutboxError` that ended it."""
+        try:
+            while not self._stopping:
+                await self._wake.wait()
+                self._wake.clear()
+                if self._stopping:
+                    return
+                if self._requests:
+                    await self._divide()
+                else:
+                    await self._send(self._open, everything=self._id is None)
+        except OutboxError as error:
+            self._fail(error)
+            raise
+        except BaseException as error:
+            self._fail(OutcomeUnknown(f"the outbox was stopped in the middle: {error!r}"))
+            raise
+        finally:
+            if self.failed is None:
+                self._fail(ProducerBroken("the outbox is stopped"))
+
+    def _fail(self, error: OutboxError) -> None:
+        self.failed = self.failed or error
+        requests, self._requests = self._requests, []
+        for request in requests:
+            if not request.answer.done():
+                request.answer.set_exception(error)
+                request.answer.exception()  # the caller may have been cancelled
+        self._roomy.set()
+
+    async def _divide(self) -> None:
+        started = time.monotonic()
+        requests, transaction = list(self._requests), self._open
+        for request in requests:
+            for write in request.seal():
+                self._join(write.task, write.at, write.keys, write.values, write.timestamps, None)
+        self._open = _Transaction()
+        await self._send(transaction, everything=True)
+        positions = await self._confirm(transaction)
+        if self._id is not None and transaction.begun:
+            await self._commit_transaction()
+        tasks = frozenset(task for writers in transaction.writers.values() for task in writers)
+        receipt = Receipt(positions, tasks, transaction.records, transaction.size, time.monotonic() - started)
+        for request in requests:
+            self._requests.remove(request)
+            if not request.answer.done():
+                request.answer.set_result(receipt)
+        if self._requests or self._open.ready:
+            self._wake.set()
+
+    async def _send(self, transaction: _Transaction, *, everything: bool) -> None:
+        """Hand over what is ready; every `send_batch` has returned when this does."""
+        producer = self._producer
+        if producer is None:
+            raise ProducerBroken("the outbox is not started")
+        if everything:
+            transaction.ready.extend(transaction.builders.items())
+            transaction.builders = {}
+        if not transaction.ready:
+            return
+        if self._id is not None and not transaction.begun:
+            try:
+                await producer.begin_transaction()
+            except (KafkaError, AssertionError) as error:
+                raise self._broken(error) from error
+            transaction.begun = True
+        while transaction.ready:
+            target, builder = transaction.ready.pop(0)
+            size = builder.size
+            builder.batch.close()
+            try:
+                future = await producer.send_batch(builder.batch, target.stream, partition=target.partition)
+            except (KafkaError, AssertionError) as error:
+                raise self._classified(error, target, transaction) from error
+            transaction.sent.append((target, builder.count, future))
+            self.pending_bytes -= size
+            if self.pending_bytes <= self._max_pending:
+                self._roomy.set()
+        if self._id is None and len(transaction.sent) > 64:
+            transaction.sent = [s for s in transaction.sent if not self._settled(s, transaction)]
+
+    def _settled(self, sent: tuple[StreamPartition, int, asyncio.Future[Any]], transaction: _Transaction) -> bool:
+        target, _, future = sent
+        if future.done() and (error := future.exception()) is not None:
+            raise self._classified(error, target, transaction)
+        return future.done()
+
+    async def _confirm(self, transaction: _Transaction) -> dict[StreamPartition, int]:
+        """Every future has succeeded, or this raises what failed and where."""
+        started = time.monotonic()
+        missing: dict[str, float] = {}
+        pending = {future for _, _, future in transaction.sent if not future.done()}
+        while pending:
+            done, pending = await asyncio.wait(pending, timeout=1.0, return_when=asyncio.FIRST_EXCEPTION)
+            if any(future.exception() is not None for future in done):
+                break
+            self._look_for_gone(transaction, missing, time.monotonic() - started)
+        positions: dict[StreamPartition, int] = {}
+        for target, _, future in transaction.sent:
+            if future.done() and (error := future.exception()) is not None:
+                raise self._classified(error, target, transaction) from error
+        for target, count, future in transaction.sent:
+            written = future.result()
+            if written is not None and written.offset >= 0:
+                positions[target] = written.offset + count
+        return positions
+
+    def _look_for_gone(self, transaction: _Transaction, missing: dict[str, float], waited_s: float) -> None:
+        producer = self._producer
+        if producer is None:
+            raise ProducerBroken("the outbox was stopped")
+        waiting = [target for target, _, future in transaction.sent if not future.done()]
+        for target in waiting:
+            if knows_topic(producer, target.stream):
+                missing.pop(target.stream, None)
+            elif waited_s - missing.setdefault(target.stream, waited_s) > GONE_AFTER_S:
+                raise TargetFailed(target, self._writers(target, transaction), "the topic does not exist any more")
+        if waiting and waited_s > self._send_deadline_s:
+            if len(waiting) < len(transaction.sent):
+                raise TargetFailed(
+                    waiting[0], self._writers(waiting[0], transaction), f"no acknowledgement for {waited_s:.0f} s"
+                )
+            raise ProducerBroken(f"no broker acknowledged anything for {waited_s:.0f} s", remedy="check the brokers")
+
+    async def _commit_transaction(self) -> None:
+        producer = self._producer
+        if producer is None:
+            raise ProducerBroken("the outbox was stopped")
+        try:
+            async with asyncio.timeout(self._commit_deadline_s):
+                await producer.commit_transaction()
+        except TimeoutError as error:
+            raise OutcomeUnknown(f"no answer for {self._commit_deadline_s:g} s") from error
+        except ProducerFenced as error:
+            raise Fenced("at the commit", committed=None) from error
+        except (KafkaError, AssertionError) as error:
+            raise OutcomeUnknown(repr(error)) from error
+
+    def _writers(self, target: StreamPartition, transaction: _Transaction) -> frozenset[str]:
+        return frozenset(transaction.writers.get(target, ()))
+
+    def _classified(self, error: BaseException, target: StreamPartition, transaction: _Transaction) -> OutboxError:
+        if isinstance(error, AssertionError) or (
+            isinstance(error, KafkaError) and self._producer and is_dead(self._producer)
+        ):
+            death = cause_of_death(self._producer) if self._producer is not None else None
+            if death is not None:
+                error = death
+        return classify(error, target, self._writers(target, transaction))
+
+    def _broken(self, error: BaseException) -> OutboxError:
+        death = cause_of_death(self._producer) if self._producer is not None else None
+        if isinstance(death or error, ProducerFenced):
+            return Fenced(str(death or error))
+        return ProducerBroken(f"no transaction can be begun: {error!r}")
