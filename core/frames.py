@@ -29,6 +29,7 @@ from typing import Any, cast
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
 from .errors import DataError
+from .frames_shape import msgpack_flaw
 
 HEADER = "hg-type"
 """The Kafka header that repeats the type, so that any Kafka tool can filter. Its value: `header_value(frame)`."""
@@ -171,7 +172,9 @@ def _control_map(body: bytes) -> dict[Any, Any]:
     if len(body) > MAX_CONTROL_BYTES:
         raise FrameError("control body too long")
     if len(body.translate(None, _SCALAR_BYTES)) > MAX_NESTING:
-        _check_shape(body)
+        wrong = msgpack_flaw(body, MAX_NESTING)
+        if wrong:
+            raise FrameError(f"control body {wrong}")
     try:
         fields: dict[Any, Any] = _unpackb(body)
     except _NOT_MSGPACK as error:
@@ -294,80 +297,6 @@ def _check_columns(keys: list[Any], timestamps: list[Any], values: list[Any]) ->
 
 
 _DECODERS: tuple[Callable[[bytes], Frame], ...] = (UserFrame, _watermark, _end_of_stream, _drain, _batch, ArrowFrame)
-
-
-def _check_shape(body: bytes) -> None:
-    """Walk the msgpack without building anything: complete, and nested no deeper than allowed."""
-    open_containers: list[int] = [1]  # how many elements each open container still waits for; the root is one element
-    at, end = 0, len(body)
-    while open_containers:
-        if open_containers[-1] == 0:
-            open_containers.pop()
-            continue
-        if at >= end:
-            raise FrameError("control body is cut off")
-        open_containers[-1] -= 1
-        elements, at = _element(body, at)
-        if elements is not None:
-            if len(open_containers) > MAX_NESTING:
-                raise FrameError(f"control body nests deeper than {MAX_NESTING}")
-            open_containers.append(elements)
-    if at != end:
-        raise FrameError("control body has bytes behind its end")
-
-
-# scalar heads of fixed size, by type byte
-_FIXED = {
-    0xC0: 1,
-    0xC2: 1,
-    0xC3: 1,
-    0xCA: 5,
-    0xCB: 9,
-    0xCC: 2,
-    0xCD: 3,
-    0xCE: 5,
-    0xCF: 9,
-    0xD0: 2,
-    0xD1: 3,
-    0xD2: 5,
-    0xD3: 9,
-}
-_FIXED.update({0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18})
-# heads that hold a length: how many bytes of it, and how many more bytes belong to the head (an extension's type)
-_SIZED = {
-    0xC4: (1, 0),
-    0xC5: (2, 0),
-    0xC6: (4, 0),
-    0xC7: (1, 1),
-    0xC8: (2, 1),
-    0xC9: (4, 1),
-    0xD9: (1, 0),
-    0xDA: (2, 0),
-    0xDB: (4, 0),
-}
-_CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
-
-
-def _element(body: bytes, at: int) -> tuple[int | None, int]:
-    """The element at this place: how many elements it contains (None: it is no container), and where the next head stands."""
-    head = body[at]
-    if head <= 0x7F or head >= 0xE0:
-        return None, at + 1
-    if head <= 0x8F:
-        return 2 * (head & 0x0F), at + 1
-    if head <= 0x9F:
-        return head & 0x0F, at + 1
-    if head <= 0xBF:
-        return None, at + 1 + (head & 0x1F)
-    if head in _FIXED:
-        return None, at + _FIXED[head]
-    if head in _SIZED:
-        width, more = _SIZED[head]
-        return None, at + 1 + width + more + int.from_bytes(body[at + 1 : at + 1 + width], "big")
-    if head in _CONTAINERS:
-        width, per_entry = _CONTAINERS[head]
-        return per_entry * int.from_bytes(body[at + 1 : at + 1 + width], "big"), at + 1 + width
-    raise FrameError("control body is not msgpack")
 
 
 # -------------------------------------------------------------------------------------------------------------- encoding
