@@ -1,0 +1,153 @@
+"""A graph is data: it answers what feeds what, and what a stage is called."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core.errors import DeclarationError
+from headgate.core.graph import Graph, Input, Stage, loose_name, step_name
+
+SALES = Graph(
+    (
+        Input("orders", out_of_order_ms=5000),
+        Input("refunds", until=((0, 10), (1, 12))),
+        Input("rates", key="currency", broadcast=True, bootstrap=True, until="newest"),
+    ),
+    (
+        Stage("rates-table", "table", ("rates",), stateful=True),
+        Stage("filter", "filter", ("orders",)),
+        Stage("merge", "merge", ("filter", "refunds")),
+        Stage("join-rates", "join", ("merge", "rates-table"), on=("currency", None)),
+        Stage("by-country", "repartition", ("join-rates",), by="country", writes=("sales-1-by-country",)),
+        Stage("minutes", "window", ("by-country",), stateful=True, arguments=(("size", "1m"),)),
+        Stage("all", "gather", ("minutes",), writes=("sales-1-all",)),
+        Stage("to", "to", ("all",), writes=("revenue",)),
+        Stage("alerts", "agent", ("orders",), writes=("alerts",)),
+        Stage("news", "broadcast", ("refunds",), writes=("sales-1-news",)),
+    ),
+)
+
+
+def test_a_graph_says_what_its_streams_are():
+    assert SALES.streams == ("orders", "rates", "refunds", "sales-1-all", "sales-1-by-country", "sales-1-news")
+    assert SALES.intermediates == {"sales-1-all", "sales-1-by-country", "sales-1-news"}
+    assert SALES.outputs == {"revenue", "alerts"}
+    assert SALES.broadcast == {"rates", "sales-1-news"}
+    assert SALES.bootstrap == {"rates"}
+    assert SALES.unbounded == {"orders"}
+    assert SALES.stateful
+    assert not Graph((Input("a"),)).stateful
+    assert Input("a").name == "a"
+
+
+def test_markers_follow_the_data_and_stop_at_shuffles_and_tables():
+    assert SALES.upstreams("sales-1-by-country") == {"orders", "refunds"}
+    assert SALES.upstreams("sales-1-all") == {"sales-1-by-country"}
+    assert SALES.feeds("refunds") == {"sales-1-by-country", "sales-1-news"}
+    assert SALES.feeds("rates") == frozenset()
+    assert SALES.feeds("sales-1-by-country") == {"sales-1-all"}
+
+
+def test_a_stage_reads_more_than_flows_out_of_it():
+    assert SALES.sources("join-rates") == {"orders", "refunds", "rates"}
+    assert SALES.flow("join-rates") == {"orders", "refunds"}
+    assert SALES.sources("to") == {"sales-1-all"}
+    assert SALES.sources("orders") == {"orders"}
+
+
+def test_the_inputs_behind_a_stream_are_found_through_every_shuffle():
+    assert SALES.origins("sales-1-all") == {"orders", "refunds"}
+    assert SALES.origins("sales-1-news") == {"refunds"}
+
+
+def test_the_readers_of_a_stream_are_its_first_stages():
+    assert [stage.name for stage in SALES.readers("orders")] == ["filter", "alerts"]
+    assert [stage.name for stage in SALES.readers("sales-1-all")] == ["to"]
+
+
+def test_a_graph_is_not_changed_but_made_anew():
+    more = SALES.plus(Input("users"), Stage("map", "map", ("users",)))
+    assert ("users" in more.input, "users" in SALES.input) == (True, False)
+    assert more.stages[:-1] == SALES.stages
+
+
+def test_the_value_form_is_plain_and_comes_back_equal():
+    value = SALES.to_value()
+    assert value["inputs"][1] == {"stream": "refunds", "until": [[0, 10], [1, 12]]}
+    assert value["stages"][5] == {
+        "name": "minutes", "verb": "window", "reads": ["by-country"], "stateful": True, "arguments": [["size", "1m"]],
+    }  # fmt: skip
+    assert Graph.from_value(value) == SALES
+    assert Graph.from_value({}) == Graph()
+
+
+def test_a_value_of_a_newer_version_is_read_without_what_is_unknown():
+    assert Graph.from_value({"inputs": [{"stream": "a", "colour": "red"}], "weather": 1}) == Graph((Input("a"),))
+
+
+texts = st.text("abc-.é /", min_size=1, max_size=12)
+inputs = st.builds(
+    Input,
+    texts,
+    key=st.none() | texts,
+    broadcast=st.booleans(),
+    until=st.none() | st.just("newest"),
+    start=st.integers() | texts,
+)
+stages = st.builds(
+    Stage,
+    texts,
+    texts,
+    st.lists(texts, max_size=3).map(tuple),
+    on=st.just(()) | st.tuples(st.none() | texts, texts),
+    width=st.none() | st.integers(),
+    arguments=st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
+)
+
+
+@given(st.lists(inputs, max_size=3).map(tuple), st.lists(stages, max_size=3).map(tuple))
+@settings(deadline=None, max_examples=80)
+def test_any_graph_comes_back_from_its_value(some_inputs, some_stages):
+    assert Graph.from_value(Graph(some_inputs, some_stages).to_value()) == Graph(some_inputs, some_stages)
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def test_a_stage_is_named_as_the_user_says_or_from_its_arguments():
+    assert step_name("repartition", ["country"], given="per-country") == "per-country"
+    assert step_name("repartition", ["country"]) == "by-country"
+    assert step_name("window", ["tumbling", "1m"]) == "window-tumbling-1m"
+    assert step_name("gather") == "gather"
+    assert step_name("batch", ["rows", 500, 0.5]) == "batch-rows-500-0.5"
+
+
+def test_what_a_topic_cannot_hold_is_left_out_and_told_apart_by_a_digest():
+    names = {step_name("repartition", [field]) for field in ("a b", "a-b", "a_b", "é", "ü", "x" * 200, "x" * 201)}
+    assert len(names) == 7
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-") and len(name) <= 80 for name in names)
+    assert "by-a-b" in names
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "given_name", "why"),
+    [
+        ("repartition", [len], None, "repartition cannot be named after <built-in function len>"),
+        ("repartition", [], None, "repartition has nothing to be named after"),
+        ("window", ["1m"], "a b", "window cannot be called 'a b'"),
+        ("window", ["1m"], "", "window cannot be called ''"),
+        ("window", ["1m"], "a_b", "window cannot be called 'a_b'"),
+    ],
+)
+def test_what_cannot_be_a_name_is_refused(verb, arguments, given_name, why):
+    with pytest.raises(DeclarationError, match=why):
+        step_name(verb, arguments, given=given_name)
+
+
+def test_a_stage_that_keeps_nothing_is_numbered():
+    taken = []
+    for _ in range(3):
+        taken.append(loose_name("map", taken))
+    assert taken == ["map", "map-2", "map-3"]

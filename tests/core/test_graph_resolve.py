@@ -1,0 +1,193 @@
+"""With real partition counts a graph becomes widths, tasks and producers, or is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core.errors import DeclarationError
+from headgate.core.graph import Graph, Input, Stage
+from headgate.core.graph_resolve import ResolvedGraph, resolve
+from headgate.core.grouping import all_in_one, by_partition, by_stream_partition, owners_of
+
+
+def by(name, reads, **more):
+    return Stage(name, "repartition", (reads,), by="k", writes=(name.upper(),), **more)
+
+
+def window(reads, name="w"):
+    return Stage(name, "window", (reads,), stateful=True)
+
+
+def join(left, right):
+    return Stage("j", "join", (left, right), stateful=True)
+
+
+def test_a_shuffle_is_as_wide_as_the_widest_input_behind_it():
+    graph = Graph(
+        (Input("a"), Input("b"), Input("r", broadcast=True)),
+        (Stage("m", "merge", ("a", "b", "r")), by("x", "m"), by("y", "x")),
+    )
+    resolved = resolve(graph, {"a": 2, "b": 5, "r": 9, "unrelated": 7})
+    assert resolved.widths == {"X": 5, "Y": 5}
+    assert dict(resolved.partitions) == {"X": 5, "Y": 5, "a": 2, "b": 5, "r": 9}
+
+
+def test_a_width_that_was_given_counts_and_gather_and_broadcast_are_one_wide():
+    graph = Graph(
+        (Input("a"),),
+        (
+            by("x", "a", width=7),
+            Stage("g", "gather", ("a",), writes=("G",)),
+            Stage("n", "broadcast", ("a",), writes=("N",)),
+        ),
+    )
+    resolved = resolve(graph, {"a": 2})
+    assert resolved.widths == {"G": 1, "N": 1, "X": 7}
+    assert [str(at) for at in resolved.tasks["Partition 6"]] == ["N:0", "X:6"]
+    assert resolved.tasks_of("x") == ("Partition 0", "Partition 1")
+    assert resolved.tasks_of("G") == ("Partition 0",)
+
+
+def test_a_shuffle_takes_the_width_of_what_it_meets():
+    graph = Graph((Input("a"), Input("b")), (by("x", "a"), join("x", "b")))
+    assert resolve(graph, {"a": 2, "b": 6}).widths == {"X": 6}
+
+
+def test_shuffles_that_meet_each_other_agree_on_the_widest():
+    graph = Graph(
+        (Input("a"), Input("b"), Input("c")), (by("x", "a"), by("y", "b"), by("z", "c"), join("x", "y"), window("z"))
+    )
+    assert resolve(graph, {"a": 2, "b": 6, "c": 3}).widths == {"X": 6, "Y": 6, "Z": 3}
+
+
+def test_meetings_that_share_a_stream_are_one():
+    graph = Graph(
+        (Input("a"), Input("b"), Input("c")),
+        (by("x", "a"), by("y", "b"), join("x", "y"), Stage("k", "join", ("y", "c"), stateful=True)),
+    )
+    assert resolve(graph, {"a": 1, "b": 1, "c": 4}).widths == {"X": 4, "Y": 4}
+
+
+def test_producers_are_the_tasks_that_own_a_partition_upstream():
+    graph = Graph(
+        (Input("a"), Input("r", broadcast=True)),
+        (Stage("t", "table", ("r",), stateful=True), by("x", "a", width=4), by("y", "x")),
+    )
+    resolved = resolve(graph, {"a": 2, "r": 1})
+    assert resolved.producers["X"] == {"Partition 0", "Partition 1"}
+    assert resolved.producers["Y"] == {f"Partition {n}" for n in range(4)}
+    assert resolved.owes("Partition 0") == {"X": {"a"}, "Y": {"X"}}
+    assert resolved.owes("Partition 3") == {"Y": {"X"}}
+    assert resolved.owned("Partition 3", "X") == (3,)
+    assert resolved.owned("Partition 3", "a") == ()
+
+
+def test_of_several_upstreams_a_task_waits_only_for_its_own():
+    """Task 2 owns nothing of `a`: its marker into X speaks for `b` alone."""
+    graph = Graph((Input("a"), Input("b")), (Stage("m", "merge", ("a", "b")), by("x", "m")))
+    resolved = resolve(graph, {"a": 2, "b": 3})
+    assert resolved.owes("Partition 0") == {"X": {"a", "b"}}
+    assert resolved.owes("Partition 2") == {"X": {"b"}}
+
+
+@given(
+    st.integers(1, 8),
+    st.integers(1, 8),
+    st.booleans(),
+    st.sampled_from([by_partition, by_stream_partition, all_in_one]),
+)
+@settings(deadline=None, max_examples=80)
+def test_every_producer_owes_and_every_marker_has_a_source(a, b, wide, grouper):
+    graph = Graph(
+        (Input("a"), Input("b", broadcast=wide)),
+        (Stage("m", "merge", ("a", "b")), by("x", "m"), by("y", "x"), Stage("g", "gather", ("y",), writes=("G",))),
+    )
+    resolved = resolve(graph, {"a": a, "b": b}, grouper=grouper)
+    for stream, producers in resolved.producers.items():
+        owing = {task: resolved.owes(task).get(stream) for task in resolved.tasks}
+        assert {task for task, upstreams in owing.items() if upstreams} == producers
+        assert set().union(*(upstreams or () for upstreams in owing.values())) == graph.upstreams(stream)
+    assert ResolvedGraph.from_value(graph, resolved.to_value()) == resolved
+
+
+def test_the_value_form_is_plain():
+    graph = Graph((Input("a"),), (by("x", "a"),))
+    assert resolve(graph, {"a": 1}).to_value() == {
+        "partitions": {"X": 1, "a": 1},
+        "tasks": {"Partition 0": {"X": [0], "a": [0]}},
+        "producers": {"X": ["Partition 0"]},
+    }
+
+
+# -------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_a_join_of_different_widths_is_refused_and_in_one_task_it_is_not():
+    graph = Graph((Input("a"), Input("b")), (join("a", "b"),))
+    with pytest.raises(DeclarationError) as caught:
+        resolve(graph, {"a": 2, "b": 4})
+    assert caught.value.what == "'j' (join) needs 'a' and 'b' partitioned alike, but 'a' has 2 partitions and 'b' has 4"
+    assert resolve(graph, {"a": 2, "b": 4}, grouper=all_in_one).tasks_of("j") == ("All",)
+
+
+def test_a_merge_before_keyed_state_must_be_partitioned_alike_and_before_an_output_need_not():
+    merge = Stage("m", "merge", ("a", "b"))
+    counts = {"a": 2, "b": 3}
+    assert resolve(Graph((Input("a"), Input("b")), (merge, Stage("to", "to", ("m",), writes=("o",)))), counts)
+    with pytest.raises(DeclarationError, match=r"'w' \(window\) needs 'a' and 'b' partitioned alike"):
+        resolve(Graph((Input("a"), Input("b")), (merge, window("m"))), counts)
+
+
+def test_a_broadcast_table_needs_no_partitions_like_the_stream():
+    graph = Graph(
+        (Input("a"), Input("r", broadcast=True)), (Stage("t", "table", ("r",), stateful=True), join("a", "t"))
+    )
+    assert resolve(graph, {"a": 4, "r": 3})
+
+
+def test_a_grouper_that_keeps_streams_apart_cannot_join_them():
+    graph = Graph((Input("a"), Input("b")), (join("a", "b"),))
+    with pytest.raises(DeclarationError, match="the grouper puts equal partitions of 'a' and 'b' into different tasks"):
+        resolve(graph, {"a": 2, "b": 2}, grouper=by_stream_partition)
+
+
+def test_an_input_that_does_not_exist_is_named():
+    with pytest.raises(DeclarationError, match="the input 'a' does not exist"):
+        resolve(Graph((Input("a"),)), {"b": 1})
+
+
+def test_a_graph_that_cannot_work_is_not_resolved():
+    with pytest.raises(DeclarationError, match="'x' \\(map\\) reads 'b'"):
+        resolve(Graph((Input("a"),), (Stage("x", "map", ("b",)),)), {"a": 1})
+
+
+# ---------------------------------------------------------------------------------------------------------- growth
+
+
+def test_an_input_that_has_grown_still_meets_one_that_has_not():
+    graph = Graph((Input("a"), Input("b")), (by("x", "a"), join("x", "b")))
+    first = resolve(graph, {"a": 2, "b": 2})
+    grown = resolve(graph, {"a": 6, "b": 4}, before=first.tasks)
+    assert grown.widths == {"X": 2}
+    assert list(grown.tasks) == list(first.tasks)
+    assert owners_of(grown.tasks, "b")[3] == owners_of(grown.tasks, "X")[1]
+    assert grown.producers == first.producers
+
+
+def test_without_state_growth_makes_tasks_and_producers_but_widens_no_stream():
+    graph = Graph((Input("a"),), (by("x", "a"),))
+    first = resolve(graph, {"a": 2})
+    grown = resolve(graph, {"a": 3}, before=first.tasks)
+    assert grown.widths == {"X": 2}
+    assert grown.producers["X"] == {"Partition 0", "Partition 1", "Partition 2"}
+
+
+def test_a_width_cannot_be_changed_after_the_first_run():
+    first = resolve(Graph((Input("a"),), (by("x", "a"), window("x"))), {"a": 2})
+    with pytest.raises(DeclarationError, match="'x' has 2 partitions since the job's first run, and now is to have 4"):
+        resolve(Graph((Input("a"),), (by("x", "a", width=4), window("x"))), {"a": 2}, before=first.tasks)
+    assert resolve(Graph((Input("a"),), (by("x", "a", width=2), window("x"))), {"a": 2}, before=first.tasks) == resolve(
+        Graph((Input("a"),), (by("x", "a", width=2), window("x"))), {"a": 2}
+    )
