@@ -6,17 +6,22 @@ generated parts of docs are written from here.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from headgate.core.machine import Machine
+
+VARIABLE = re.compile(r"HEADGATE_[A-Z0-9_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,18 @@ def metrics() -> list[Any]:
     """The table of metrics: each has at least `name` and a text that explains it."""
     table = getattr(_module("headgate.agents.metrics"), "METRICS", ())
     return list(table.values()) if isinstance(table, Mapping) else list(table)
+
+
+def read_variables() -> dict[str, str]:
+    """HEADGATE_ variables that code of the rooms reads by name, besides those of settings and options: where each is read."""
+    root = Path(__file__).resolve().parents[2]
+    found: dict[str, str] = {}
+    for room in ("headgate", "core", "agents", "spark_bridge"):
+        for path in sorted((root / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value):
+                    found.setdefault(node.value, path.relative_to(root).as_posix())
+    return found
 
 
 def explained(thing: Any) -> str:

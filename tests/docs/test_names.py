@@ -58,12 +58,18 @@ def variable(setting: object) -> str:
 
 def variables() -> set[str]:
     """Every HEADGATE_ variable that something reads."""
-    found = {variable(setting) for setting in house.settings()}
+    found = {variable(setting) for setting in house.settings()} | set(house.read_variables())
     for verb in house.verbs():
         for parameter in verb.command.params:
             names = parameter.envvar
             found.update([names] if isinstance(names, str) else names or [])
     return found
+
+
+def test_every_variable_that_is_read_is_explained() -> None:
+    """A variable that only the source knows is a trap."""
+    told = set(re.findall(r"HEADGATE_[A-Z0-9_]+", (ROOT / "docs/reference/variables.md").read_text(encoding="utf-8")))
+    assert sorted(set(house.read_variables()) - told) == []
 
 
 def unknown_settings(page: Page, known: set[str]) -> list[str]:

@@ -73,7 +73,11 @@ class Reader:
     def __init__(self, home: Path) -> None:
         self.home = home
         cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")} | {
+        self.environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("HEADGATE_") or name == "HEADGATE_CACHE"
+        } | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(home),
             "XDG_CACHE_HOME": cache,
