@@ -95,6 +95,30 @@ class Operator:
     def drop(self) -> None:
         """The chunk failed: forget what it changed."""
 
+    letters = False
+    """Whether watermarks, ends and drains concern it."""
+    watermark: int | None = None
+
+    async def on_watermark(self, watermark: int) -> bool:
+        """Event time has come this far; one bounded step. Whether there is more to do."""
+        self.watermark = watermark
+        return False
+
+    async def on_close(self, cause: str) -> bool:
+        """All that it reads has ended (`end`) or is drained (`drain`); one bounded step. Whether there is more to do."""
+        return False
+
+    async def work(self, key: str) -> bool:
+        """Something of its own is due: a timer, a batch. Whether there is more to do."""
+        return False
+
+    def due(self) -> tuple[int, str] | None:
+        """When (wall ms) it next wants `work(key)`, and for what."""
+        return None
+
+    async def close(self) -> None:
+        """The task goes: end what user code has running."""
+
     def column(self, fn: Callable[[Any], Any], of: Iterable[Any]) -> list[Any]:
         """`fn` over a column; a raise becomes a `UserCodeError` of this step."""
         try:

@@ -1,0 +1,194 @@
+"""Runs an actor class of the user's: its hooks, its timers, its context.
+
+Timers are rows of an internal table of the task, so they are as durable as everything else: a timer that was set in a letter exists
+when that letter is committed, and fires once. A drain fires all that are left, event time first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import steps as s
+from .actors import Actor, hooks_of
+from .async_operators import call
+from .operators import Env, Operator, encode, encode_keys
+from .record import Batch, Headers, Rows
+
+EVENT = "event"
+PROCESSING = "processing"
+FLUSH_STEP = 500
+"""Timers that fire in one step, at most: a letter's outputs must stay within what one transaction should hold."""
+
+
+class ActorOp(Operator):
+    """One instance of the user's class, in one task."""
+
+    letters = True
+
+    def __init__(self, step: s.ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
+        super().__init__(step, env)
+        self.actor_step = step
+        self.origin = origin
+        self.actor: Actor = step.cls(**step.args)
+        self.hooks = hooks_of(step.cls)
+        self.timers: Any = env.table(timers_table(step))
+        self.context = ActorContext(self)
+        self.started = False
+
+    def push(self, rows: Rows) -> None:
+        if self.hooks["on_batch"] or not self.started:
+            at = self.origin()
+            batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
+            self.env.defer(lambda: self._hook("on_batch", batch))
+
+    async def _hook(self, name: str, *args: Any) -> None:
+        if not self.started:
+            self.started = True
+            if self.hooks["on_start"]:
+                await call(self.step, self.actor.on_start, self.context)
+        if self.hooks[name]:
+            await call(self.step, getattr(self.actor, name), self.context, *args)
+        self.context.flush()
+
+    async def on_watermark(self, watermark: int) -> bool:
+        """Event time has come this far; whether there is more to do for it."""
+        self.watermark = watermark
+        due = sorted(
+            (at, name) for name, (kind, at) in self.timers.range(None, None) if kind == EVENT and at <= watermark
+        )
+        for at, name in due[:FLUSH_STEP]:
+            await self._fire(name, at)
+        if len(due) > FLUSH_STEP:
+            return True
+        await self._hook("on_watermark", watermark)
+        return False
+
+    async def on_close(self, cause: str) -> bool:
+        """All that it reads has ended or is drained; whether there is more to do."""
+        left = sorted((kind != EVENT, at, name) for name, (kind, at) in self.timers.range(None, None))
+        for _, at, name in left[:FLUSH_STEP]:
+            await self._fire(name, at)
+        if len(left) > FLUSH_STEP:
+            return True
+        await self._hook("on_drain" if cause == "drain" else "on_end_of_stream")
+        return False
+
+    async def work(self, key: str) -> bool:
+        """A processing timer is due, unless it was replaced or cancelled since."""
+        (found,) = self.timers.get_many([key])
+        if found is not None and found[0] == PROCESSING and found[1] <= self.env.now_ms():
+            await self._fire(key, found[1])
+        return False
+
+    async def _fire(self, name: str, at: int) -> None:
+        self.timers.delete_many([name])
+        await self._hook("on_timer", name, at)
+
+    def due(self) -> tuple[int, str] | None:
+        """The earliest processing timer."""
+        due = [(at, name) for name, (kind, at) in self.timers.range(None, None) if kind == PROCESSING]
+        return min(due, default=None)
+
+    async def close(self) -> None:
+        """The task is released."""
+        if self.started and self.hooks["on_stop"]:
+            await call(self.step, self.actor.on_stop, self.context)
+
+
+def timers_table(step: s.ActorStep) -> str:
+    """The internal table of an actor's timers."""
+    return f"{step.name}.timers"
+
+
+class ActorContext:
+    """What hooks are given; see `actors.Context`. What was emitted and forwarded in a hook goes on when the hook is through."""
+
+    def __init__(self, operator: ActorOp) -> None:
+        self._op = operator
+        self._forwarded: list[tuple[Any, Any, int, Headers]] = []
+
+    @property
+    def task(self) -> str:
+        """The task that this actor is."""
+        return self._op.env.task
+
+    @property
+    def watermark(self) -> int | None:
+        """Event time up to which everything has been seen."""
+        return self._op.watermark
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock, in milliseconds."""
+        return self._op.env.now_ms()
+
+    def table(self, name: str) -> Any:
+        """A table of the app, bound to this task."""
+        return self._op.env.table(name)
+
+    def _time(self, timestamp: int | None) -> int:
+        if timestamp is not None:
+            return timestamp
+        times = self._op.origin().rows.timestamps
+        return max(times) if times else self.now_ms
+
+    def emit(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Write a record to a topic, with the letter."""
+        op = self._op
+        app: Any = op.env
+        keys = None if key is None else encode_keys(op.step, app.declared.app.key_serde, [key])
+        values = encode(op.step, app.declared.app.serde, [value])
+        op.env.emit(topic, partition, keys, values, [self._time(timestamp)], [headers] if headers else None)
+
+    def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
+        """Give a record to the step behind this one."""
+        self._forwarded.append((value, key, self._time(timestamp), headers))
+
+    def flush(self) -> None:
+        """Pass on what was forwarded."""
+        if self._forwarded:
+            values, keys, times, headers = zip(*self._forwarded, strict=True)
+            self._forwarded = []
+            self._op.forward(
+                Rows(
+                    list(values),
+                    list(times),
+                    list(keys) if any(key is not None for key in keys) else None,
+                    list(headers) if any(headers) else None,
+                )
+            )
+
+    def timer(self, name: str, *, at: int | None = None, after: str | float | None = None) -> None:
+        """Call `on_timer` once: at an event time, or after some processing time."""
+        from .app import duration_ms
+
+        if (at is None) == (after is None):
+            raise ValueError("timer() takes at= (event time, ms) or after= (processing time), one of them")
+        when = (EVENT, at) if at is not None else (PROCESSING, self.now_ms + duration_ms(after or 0))
+        self._op.timers.update({name: when})
+
+    def cancel(self, name: str) -> None:
+        """Forget a timer."""
+        self._op.timers.delete_many([name])
+
+    def commit(self) -> None:
+        """Commit after this letter."""
+        self._pipeline.wants_commit = True
+
+    def stop(self) -> None:
+        """Ask that the worker stop, after this letter."""
+        self._pipeline.wants_stop = True
+
+    @property
+    def _pipeline(self) -> Any:
+        return self._op.env

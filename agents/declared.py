@@ -1,0 +1,205 @@
+"""From what was declared to what `core` decides with: the graph of a job, and the plan of each of its tasks.
+
+`graph_of(app)` names every step once and for all: the named ones by their names, the others by a number that nothing outlives.
+`task_plan(...)` says what one task reads and writes under a job model. Both are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..core.graph import Graph, Input, Stage, loose_name
+from ..core.graph_checks import validate
+from ..core.model import JobModel
+from ..core.names import Topics
+from ..core.task_plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from . import steps as s
+
+if TYPE_CHECKING:
+    from .app import App
+
+VERBS: Mapping[type[s.Step], str] = {
+    s.MapStep: "map",
+    s.FlatMapStep: "flat-map",
+    s.FilterStep: "filter",
+    s.MapAsyncStep: "map-async",
+    s.MergeStep: "merge",
+    s.RekeyStep: "rekey",
+    s.AggregateStep: "agg",
+    s.TableStep: "table",
+    s.JoinTableStep: "join",
+    s.BatchStep: "batch",
+    s.SparkStep: "spark",
+    s.ToStep: "to",
+    s.SinkStep: "sink",
+    s.AgentStep: "agent",
+    s.ActorStep: "actor",
+}
+STATEFUL = (s.AggregateStep, s.TableStep, s.BatchStep, s.SparkStep, s.AgentStep, s.ActorStep)
+
+
+class Declared:
+    """A finished declaration: its steps with their final names, and the graph that they make."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app.finish()
+        self.topics = Topics(app.job, app.settings.get("topics.prefix", ""))
+        self.steps = _with_combining(app.steps)
+        self.names: dict[int, str] = {}
+        taken = {step.name for step in self.steps if step.name}
+        for step in self.steps:
+            name = step.name or loose_name(_verb(step), taken)
+            taken.add(name)
+            self.names[id(step)] = name
+
+    def name(self, step: s.Step) -> str:
+        """The stage name of a step; an input's is its topic."""
+        return self.names[id(step)]
+
+    def topic(self, step: s.ShuffleStep) -> str:
+        """The intermediate stream of a shuffle."""
+        return self.topics.intermediate(step.name)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph, checked."""
+        inputs = tuple(self._input(step) for step in self.steps if isinstance(step, s.InputStep))
+        stages = tuple(self._stage(step) for step in self.steps if not isinstance(step, s.InputStep))
+        graph = Graph(inputs, stages)
+        validate(graph)
+        return graph
+
+    def _input(self, step: s.InputStep) -> Input:
+        tables = [t for t in self.steps if isinstance(t, s.TableStep) and step in s.lineage((t,)) and not _shuffled(t)]
+        until = step.until
+        return Input(
+            stream=step.topic,
+            key=step.key if isinstance(step.key, str) else None,
+            broadcast=step.broadcast or any(table.broadcast for table in tables),
+            bootstrap=step.bootstrap or bool(tables),
+            priority=step.priority or 0,
+            start=step.start,
+            until=tuple(sorted(until.items())) if isinstance(until, dict) else until,
+            producers=step.producers,
+            on_lost=step.on_lost,
+            out_of_order_ms=step.max_out_of_order_ms,
+            arguments=(("serde", str(step.serde.name)), ("timestamp", _text(step.timestamp))),
+        )
+
+    def _stage(self, step: s.Step) -> Stage:
+        reads = tuple(self.name(parent) for parent in step.parents)
+        on: tuple[str | None, ...] = ()
+        by: str | None = None
+        writes: tuple[str, ...] = ()
+        width: int | None = None
+        if isinstance(step, s.JoinTableStep):
+            reads = (*reads, self.name(step.table))
+            on = (_text(step.on) if step.on is not None else None, None)
+        if isinstance(step, s.ShuffleStep):
+            writes = (self.topic(step),)
+            by = _text(step.by) if step.by is not None else None
+            width = step.partitions
+        if isinstance(step, s.ToStep):
+            writes = (step.topic,)
+        if isinstance(step, s.AgentStep) and step.sink:
+            writes = (step.sink,)
+        return Stage(
+            name=self.name(step),
+            verb=_verb(step),
+            reads=reads,
+            writes=writes,
+            by=by,
+            on=on,
+            width=width,
+            stateful=isinstance(step, STATEFUL),
+        )
+
+    def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
+        """What one task reads and writes under a job model."""
+        widths = model.streams
+        by_topic = {step.topic: step for step in self.steps if isinstance(step, s.InputStep)}
+        owned: dict[str, list[int]] = {}
+        for stream, partition in model.tasks[task]:
+            owned.setdefault(stream, []).append(partition)
+        inputs: list[InputPlan] = []
+        for stream, partitions in sorted(owned.items()):
+            declared = self.graph.input.get(stream)
+            if declared is None:
+                inputs.append(InputPlan(stream, tuple(partitions), widths[stream], kind=INTERMEDIATE))
+                continue
+            until = by_topic[stream].until
+            inputs.append(
+                InputPlan(
+                    stream,
+                    tuple(partitions),
+                    widths[stream],
+                    kind=SOURCE,
+                    bootstrap=declared.bootstrap,
+                    lag_ms=declared.out_of_order_ms,
+                    start=declared.start if isinstance(declared.start, str) else ("time", declared.start),
+                    until=("time", until) if isinstance(until, int) else until if isinstance(until, str) else None,
+                    until_of=dict(until) if isinstance(until, dict) else {},
+                    on_lost=declared.on_lost,
+                )
+            )
+        outputs = tuple(
+            OutputPlan(stream, widths.get(stream, 1), self.graph.upstreams(stream))
+            for stream, producers in sorted(model.producers.items())
+            if task in producers.tasks
+        )
+        return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings)
+
+
+def graph_of(app: App) -> Graph:
+    """The checked graph of an app."""
+    return Declared(app).graph
+
+
+def _verb(step: s.Step) -> str:
+    if isinstance(step, s.ShuffleStep):
+        return "broadcast" if step.everyone else "repartition"
+    return VERBS.get(type(step), type(step).__name__.removesuffix("Step").lower())
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"function {getattr(value, '__qualname__', type(value).__name__)}"
+
+
+def _shuffled(step: s.Step) -> bool:
+    return any(isinstance(found, s.ShuffleStep) for found in s.lineage((step,)))
+
+
+def _with_combining(steps: list[s.Step]) -> list[s.Step]:
+    """Steps, with aggregates that merge begun before the shuffle in front of them.
+
+    Only where the aggregate is the sole reader of the shuffle: anybody else needs the rows as they are.
+    """
+    readers: dict[int, list[s.Step]] = {}
+    for step in steps:
+        for parent in step.parents:
+            readers.setdefault(id(parent), []).append(step)
+    replaced: dict[int, s.Step] = {}
+    result: list[s.Step] = []
+    for step in steps:
+        parents = tuple(replaced.get(id(parent), parent) for parent in step.parents)
+        changed = step if parents == step.parents else replace(step, parents=parents)
+        if isinstance(changed, s.JoinTableStep) and id(changed.table) in replaced:
+            changed = replace(changed, table=replaced[id(changed.table)])  # type: ignore[arg-type]
+        if isinstance(changed, s.ShuffleStep) and not changed.everyone:
+            after = readers.get(id(step), [])
+            if (
+                len(after) == 1
+                and isinstance(after[0], s.AggregateStep)
+                and after[0].plan.merges
+                and len(after[0].parents) == 1
+            ):
+                changed = replace(changed, combine=after[0].plan)
+        if changed is not step:
+            replaced[id(step)] = changed
+        result.append(changed)
+    return result

@@ -1,0 +1,422 @@
+"""A task's operators, put together: chunks in at the streams that it reads, rows out at topics, tables and intermediate streams.
+
+One pipeline belongs to one task. It does a letter at a time: `await pipeline.chunk(...)` runs a chunk through everything, awaited
+work included, and either all of it is in the ready buffer, or an exception left and `drop()` has forgotten it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from ..core.errors import DataError
+from ..core.frames import HEADER, BatchFrame, header_value
+from ..core.frames import encode as encode_frame
+from ..core.names import StreamPartition
+from . import steps as s
+from .actor_operator import ActorOp
+from .async_operators import AgentOp, Deferred, MapAsyncOp, SinkOp
+from .chunks import Chunk
+from .declared import Declared
+from .operators import (
+    PARTIAL,
+    AggregateOp,
+    CombineOp,
+    FilterOp,
+    FlatMapOp,
+    JoinTableOp,
+    MapOp,
+    Operator,
+    RekeyOp,
+    ShuffleOp,
+    TableOp,
+    ToOp,
+    UserCodeError,
+    selector,
+)
+from .partitioner import split
+from .record import Batch, Headers, Rows
+from .timestamps import timestamps_of
+
+CLOSED = "hg.closed"
+"""Internal table: closed streams, and the steps that were flushed for it."""
+FRAME_RECORDS = 2000
+FRAME_BYTES = 512 * 1024
+
+
+class Buffer(Protocol):
+    """The task's ready buffer: outputs of the chunk that runs, until it completes or is dropped."""
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        timestamps: list[int] | int,
+        headers: list[Any] | None = None,
+    ) -> None: ...
+    def complete(self) -> None: ...
+    def drop(self) -> None: ...
+
+
+class BadData(DataError):
+    """A record whose bytes cannot be read, in a chunk whose policy is `fail`."""
+
+
+class Pipeline:
+    """Everything that one task does with records."""
+
+    def __init__(
+        self,
+        declared: Declared,
+        task: str,
+        *,
+        buffer: Buffer,
+        table: Callable[[str], Any],
+        widths: Callable[[str], int],
+        now_ms: Callable[[], int],
+        count: Callable[[str, int], None],
+        streams: Iterable[str],
+    ) -> None:
+        self.declared = declared
+        self.task = task
+        self.buffer = buffer
+        self.table = table
+        self.widths = widths
+        self.now_ms = now_ms
+        self._count = count
+        self._deferred: deque[Deferred] = deque()
+        self.origin: Batch[Any, Any] = Batch("", 0, Rows([], []))
+        self.wants_commit = False
+        self.wants_stop = False
+        self.operators: list[Operator] = []
+        self.sources: dict[str, Source] = {}
+        self.reads: dict[int, frozenset[str]] = {}
+        """By operator, the streams of this task whose records reach it."""
+        self._watermarks: dict[str, int] = {}
+        self._assemble(set(streams))
+
+    # --------------------------------------------------------------------------------------------------- put together
+
+    def _assemble(self, streams: set[str]) -> None:
+        made: dict[int, Operator] = {}
+        for step in self.declared.steps:
+            if isinstance(step, s.InputStep):
+                made[id(step)] = self.sources[step.topic] = Source(step, self, None)
+                continue
+            operator = self._operator(step)
+            self.operators.append(operator)
+            for parent in step.parents:
+                made[id(parent)].children.append(operator)
+            if isinstance(step, s.ShuffleStep):
+                topic = self.declared.topic(step)
+                made[id(step)] = self.sources[topic] = Source(step, self, step)
+            else:
+                made[id(step)] = operator
+        graph = self.declared.graph
+        for operator in self.operators:
+            name = self.declared.name(operator.step)
+            self.reads[id(operator)] = frozenset(graph.sources(name)) & streams
+        self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
+
+    def _operator(self, step: s.Step) -> Operator:
+        origin = lambda: self.origin  # noqa: E731 - looked up when a chunk runs
+        match step:
+            case s.MapStep():
+                return MapOp(step, self)
+            case s.FilterStep():
+                return FilterOp(step, self)
+            case s.FlatMapStep():
+                return FlatMapOp(step, self)
+            case s.MapAsyncStep():
+                return MapAsyncOp(step, self)
+            case s.RekeyStep():
+                return RekeyOp(step, self)
+            case s.ShuffleStep():
+                return CombineOp(step, self) if step.combine else ShuffleOp(step, self)
+            case s.AggregateStep():
+                return AggregateOp(step, self)
+            case s.TableStep():
+                return TableOp(step, self)
+            case s.JoinTableStep():
+                return JoinTableOp(step, self)
+            case s.ToStep():
+                return ToOp(step, self)
+            case s.SinkStep():
+                return SinkOp(step, self, origin)
+            case s.AgentStep():
+                return AgentOp(step, self, origin, self.table)
+            case s.ActorStep():
+                return ActorOp(step, self, origin)
+            case s.BatchStep():
+                from ..spark_bridge.operator import BatchOp
+
+                return BatchOp(step, self)
+            case s.SparkStep():
+                from ..spark_bridge.operator import SparkOp
+
+                return SparkOp(step, self)
+            case _:
+                return Operator(step, self)
+
+    # ------------------------------------------------------------------------------------------------- what operators need
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers] | None,
+    ) -> None:
+        """Rows to a topic, with the letter that runs."""
+        self.buffer.emit(topic, partition, keys, values, timestamps, headers)
+
+    def shuffle(self, name: str, everyone: bool, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
+        """Rows into an intermediate stream, in batch frames, each to the partition of its key."""
+        topic = self.declared.topics.intermediate(name)
+        width = self.widths(topic)
+        if everyone or width == 1:
+            self._frames(topic, 0, keys, timestamps, values)
+            return
+        for partition, at in enumerate(split(keys, width)):
+            if at:
+                self._frames(
+                    topic, partition, [keys[i] for i in at], [timestamps[i] for i in at], [values[i] for i in at]
+                )
+
+    def _frames(self, topic: str, partition: int, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
+        for start in range(0, len(values), FRAME_RECORDS):
+            stop = start + FRAME_RECORDS
+            frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop])
+            self.buffer.emit(
+                topic, partition, None, [encode_frame(frame)], [timestamps[start]], [[(HEADER, header_value(frame))]]
+            )
+
+    def defer(self, work: Deferred) -> None:
+        """Await this before the letter is complete, behind what was deferred before it."""
+        self._deferred.append(work)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Count something that users want to know."""
+        self._count(name, amount)
+
+    # ---------------------------------------------------------------------------------------------------------- a letter
+
+    async def chunk(self, chunk: Chunk, skip: frozenset[int] = frozenset()) -> int | None:
+        """Run a chunk, without the rows in `skip`; its greatest event time. Raises what user code or data did; nothing is kept then."""
+        source = self.sources[chunk.at.stream]
+        try:
+            greatest = source.push_chunk(chunk, skip)
+            await self.settle()
+        except BaseException:
+            self.drop()
+            raise
+        return greatest
+
+    async def step(self, kind: str, stream: str | None, ts: int | None, key: str, cause: str) -> bool:
+        """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
+        try:
+            more = await self._step(kind, stream, ts, key, cause)
+            await self.settle()
+        except BaseException:
+            self.drop()
+            raise
+        return more
+
+    async def _step(self, kind: str, stream: str | None, ts: int | None, key: str, cause: str) -> bool:
+        if kind == "watermark" and stream is not None and ts is not None:
+            self._watermarks[stream] = ts
+            return await self._watermark()
+        if kind in ("end", "drain"):
+            return await self._close(stream, cause or kind)
+        name, _, what = key.partition("/")
+        for op in self.operators:
+            if op.step.name == name:
+                return await op.work(what)
+        return False
+
+    async def _watermark(self) -> bool:
+        more = False
+        for op in self.operators:
+            if op.letters:
+                seen = [self._watermarks.get(stream) for stream in self.reads[id(op)]]
+                known = [ts for ts in seen if ts is not None]
+                if known and len(known) == len(seen) and (op.watermark is None or min(known) > op.watermark):
+                    more |= await op.on_watermark(min(known))
+        return more
+
+    async def _close(self, stream: str | None, cause: str) -> bool:
+        """Flush, once, what reads only closed streams. Which are closed is a table of the task: a restart must not forget it.
+
+        Parents stand before children, and a child waits for the step after its parents' last one.
+        """
+        closed: Any = self.table(CLOSED)
+        if stream is not None:
+            closed.update({stream: cause})
+        for op in self.operators:
+            streams = sorted(self.reads[id(op)])
+            flushed = "step:" + self.declared.name(op.step)
+            if not op.letters or not streams or closed.get_many([flushed])[0] is not None:
+                continue
+            if stream is None or None not in closed.get_many(streams):
+                if not await op.on_close(cause):
+                    closed.update({flushed: cause})
+                return True
+        return False
+
+    def due(self) -> tuple[int, str] | None:
+        """When (wall ms) and for what the next letter of an operator's own is wanted."""
+        found = [
+            (at, f"{op.step.name}/{what}")
+            for op in self.operators
+            for at, what in [op.due() or (None, "")]
+            if at is not None
+        ]
+        return min(found, default=None)
+
+    async def settle(self) -> None:
+        """Await everything that was deferred."""
+        while self._deferred:
+            await self._deferred.popleft()()
+
+    def complete(self) -> None:
+        """The letter is complete: its outputs and changes count."""
+        for operator in self.operators:
+            operator.complete()
+        self.buffer.complete()
+
+    def drop(self) -> None:
+        """The letter failed: nothing of it remains."""
+        self._deferred.clear()
+        for operator in self.operators:
+            operator.drop()
+        self.buffer.drop()
+
+    def seal(self) -> None:
+        """The open transaction closes: give on what was held back for it."""
+        for operator in self.operators:
+            operator.seal()
+        for operator in self.operators:
+            operator.complete()
+        self.buffer.complete()
+
+    async def close(self) -> None:
+        """End what user code has running."""
+        for operator in self.operators:
+            await operator.close()
+
+
+class Source(Operator):
+    """Where records enter: bytes become rows."""
+
+    def __init__(self, step: s.Step, pipeline: Pipeline, shuffle: s.ShuffleStep | None) -> None:
+        super().__init__(step, pipeline)
+        self.pipeline = pipeline
+        self.framed = shuffle is not None
+        declared: Any = step
+        self.serde = PARTIAL if shuffle is not None and shuffle.combine else declared.serde
+        self.key_serde = declared.key_serde
+        key = declared.key if isinstance(step, s.InputStep) else None
+        self.key = selector(key) if key is not None else None
+        self.timestamp = timestamps_of(step.timestamp) if isinstance(step, s.InputStep) and step.timestamp else None
+
+    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """Decode a chunk and push it on; its greatest event time."""
+        decoded = self.serde.loads_many(chunk.values)
+        bad = dict(decoded.bad)
+        values = decoded.values
+        keys: list[Any] | None = None
+        if self.key is None and chunk.has_keys:
+            if self.key_serde is None:
+                keys = list(chunk.keys)
+            else:
+                found = self.key_serde.loads_many(chunk.keys)
+                keys = found.values
+                bad.update(found.bad)
+        timestamps: list[int] = chunk.timestamps
+        headers = chunk.headers if chunk.has_headers else None
+        if bad or skip:
+            for index in bad:
+                if index not in skip:
+                    raise BadRecord(index, bad[index])
+            keep = [i for i in range(len(values)) if i not in skip]
+            values = [values[i] for i in keep]
+            timestamps = [timestamps[i] for i in keep]
+            keys = [keys[i] for i in keep] if keys is not None else None
+            headers = [headers[i] for i in keep] if headers is not None else None
+        if self.key is not None:
+            keys = self.column(self.key, values)
+        if self.timestamp is not None:
+            timestamps = self.timestamp(values, timestamps)
+        rows = Rows(values, timestamps, keys, headers)
+        self.pipeline.origin = Batch(chunk.at.stream, chunk.at.partition, rows, chunk.offsets, {"id": chunk_id(chunk)})
+        self.forward(rows)
+        return max(timestamps, default=None)
+
+
+class BadRecord(Exception):
+    """Row `index` of a chunk cannot be read."""
+
+    def __init__(self, index: int, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.index = index
+        self.cause = cause
+
+
+def chunk_id(chunk: Chunk) -> str:
+    """The same whenever these records come again as the same chunk: for deduplicating in sinks."""
+    first = chunk.offsets[0] if len(chunk.offsets) else chunk.next_position
+    return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}"
+
+
+async def find_bad(pipeline: Pipeline, chunk: Chunk) -> list[tuple[int, BaseException]]:
+    """Which rows of a chunk fail, each tried alone; nothing of it is kept."""
+    found: list[tuple[int, BaseException]] = []
+    everything = frozenset(range(len(chunk)))
+    for index in range(len(chunk)):
+        try:
+            await pipeline.chunk(chunk, everything - {index})
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            found.append((index, error))
+        pipeline.drop()
+    return found
+
+
+def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:
+    """Key, value and headers of a dead letter: the record as it came, with where it was from and what went wrong."""
+    cause = error.__cause__ or error
+    text = "".join(traceback.format_exception(cause))[-8000:]
+    step = error.step if isinstance(error, UserCodeError) else None
+    headers = [
+        *(chunk.headers[index] if chunk.has_headers else ()),
+        ("hg-topic", chunk.at.stream.encode()),
+        ("hg-partition", str(chunk.at.partition).encode()),
+        ("hg-offset", str(chunk.offsets[index]).encode()),
+        ("hg-timestamp", str(chunk.timestamps[index]).encode()),
+        ("hg-task", task.encode()),
+        ("hg-step", (step.name or type(step).__name__ if step else "decode").encode()),
+        ("hg-exception", f"{type(cause).__name__}: {cause}".encode()[:2000]),
+        ("hg-traceback", text.encode()),
+    ]
+    return chunk.keys[index], chunk.values[index], headers
+
+
+def policy_of(error: BaseException, source: Source, app: Any) -> s.Policy:
+    """What shall happen with a failed record: the nearest policy wins, operator, then input, then app."""
+    step = source.step
+    if isinstance(error, UserCodeError):
+        own = error.step.on_error
+        return own or (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
+    return (step.on_bad_data if isinstance(step, s.InputStep) else None) or app.on_bad_data
+
+
+Positions = dict[StreamPartition, int]
+Columns = Sequence[Any]
