@@ -1,0 +1,188 @@
+"""A task's state on its worker: tables of bytes, and where in the task log they stand. The interface, and memory as one of it.
+
+The task log is the truth; a store is its cache. So a store may be thrown away at any time, and must say when it has to be.
+
+Promises of every store:
+
+- `write` is one step: all changes, the position, the checkpoint and the time, or nothing.
+- What is read is what was written last; keys of a range come in the order of their bytes.
+- After `close` nothing of it is held, and the directory can be opened again at once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..core.errors import EnvironmentFault
+
+Changes = Mapping[str, Mapping[bytes, bytes | None]]
+"""By table: key to value; None deletes."""
+FORMAT = 1
+
+
+class StoreBroken(EnvironmentFault):
+    """A store that cannot be used; it is to be wiped, and restored from the task log. `reason` in a few words."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"the store in {where} cannot be used: {reason}", remedy="none needed: it is restored from the task log"
+        )
+
+
+class StoreHeld(EnvironmentFault):
+    """Another process holds the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMeta:
+    """What a store knows of itself. `position`: where it stands in the task log (None: nothing applied yet)."""
+
+    job_uuid: str
+    position: int | None = None
+    followed_until_ms: int | None = None
+    checkpoint: bytes | None = None
+    format: int = FORMAT
+
+
+class Store(Protocol):
+    """The state of one task."""
+
+    @property
+    def meta(self) -> StoreMeta:
+        """As of the last write."""
+        ...
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """One value."""
+        ...
+
+    def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Many values, in the order of the keys."""
+        ...
+
+    def range(
+        self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from `start` up to but not including `end`; backwards from the last one below `end` with `reverse`."""
+        ...
+
+    def write(
+        self,
+        changes: Changes,
+        *,
+        position: int | None = None,
+        followed_until_ms: int | None = None,
+        checkpoint: bytes | None = None,
+    ) -> None:
+        """All of it in one step; what is None stays as it was."""
+        ...
+
+    def tables(self) -> list[str]:
+        """The tables that have ever been written to."""
+        ...
+
+    def clear(self, table: str) -> None:
+        """Forget all keys of a table."""
+        ...
+
+    def size(self) -> int:
+        """Bytes that it takes, roughly."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back. Closing twice is allowed."""
+        ...
+
+
+class MemoryStore:
+    """A store that forgets when the process ends; for drivers, tests, and jobs whose state is small."""
+
+    def __init__(self, job_uuid: str = "") -> None:
+        self._meta = StoreMeta(job_uuid)
+        self._tables: dict[str, dict[bytes, bytes]] = {}
+        self._order: dict[str, list[bytes]] = {}
+
+    @property
+    def meta(self) -> StoreMeta:
+        """As of the last write."""
+        return self._meta
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """One value."""
+        return self._tables.get(table, {}).get(key)
+
+    def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Many values."""
+        get = self._tables.get(table, {}).get
+        return [get(key) for key in keys]
+
+    def range(
+        self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """A stable view: what is written meanwhile is not seen."""
+        rows, order = self._tables.get(table, {}), self._sorted(table)
+        low = 0 if start is None else bisect_left(order, start)
+        high = len(order) if end is None else bisect_left(order, end)
+        found = [(key, rows[key]) for key in order[low:high]]
+        return iter(found[::-1] if reverse else found)
+
+    def _sorted(self, table: str) -> list[bytes]:
+        order = self._order.get(table)
+        if order is None:
+            order = self._order[table] = sorted(self._tables.get(table, {}))
+        return order
+
+    def write(
+        self,
+        changes: Changes,
+        *,
+        position: int | None = None,
+        followed_until_ms: int | None = None,
+        checkpoint: bytes | None = None,
+    ) -> None:
+        """All of it."""
+        for table, rows in changes.items():
+            kept = self._tables.setdefault(table, {})
+            order = self._order.get(table) if len(rows) < 16 else self._order.pop(table, None) and None
+            for key, value in rows.items():
+                if value is None:
+                    if kept.pop(key, None) is not None and order is not None:
+                        del order[bisect_left(order, key)]
+                else:
+                    if order is not None and key not in kept:
+                        insort(order, key)
+                    kept[key] = value
+        self._meta = stamped(self._meta, position, followed_until_ms, checkpoint)
+
+    def tables(self) -> list[str]:
+        """The tables that have ever been written to."""
+        return sorted(self._tables)
+
+    def clear(self, table: str) -> None:
+        """Forget all keys of a table."""
+        self._tables.pop(table, None)
+        self._order.pop(table, None)
+
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        return sum(len(k) + len(v) for rows in self._tables.values() for k, v in rows.items())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def stamped(
+    meta: StoreMeta, position: int | None, followed_until_ms: int | None, checkpoint: bytes | None
+) -> StoreMeta:
+    """The metadata after a write; what is None stays."""
+    return StoreMeta(
+        meta.job_uuid,
+        meta.position if position is None else position,
+        meta.followed_until_ms if followed_until_ms is None else followed_until_ms,
+        meta.checkpoint if checkpoint is None else checkpoint,
+        meta.format,
+    )

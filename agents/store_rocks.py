@@ -1,0 +1,283 @@
+"""RocksDB as a task's store: one database a task, a column family a table, one memory bound a worker.
+
+What it decides: whether what lies in the directory may be used. Promises:
+
+- All databases of a worker share one block cache and one bound on write buffers, together `memory_bytes`.
+- The directory is held by a lock on a file for as long as the store is open; a second opener gets `StoreHeld`.
+- A store of another job, of a newer format, without metadata, or that RocksDB calls damaged is `StoreBroken` with the reason,
+  and never opened; `wipe` removes it.
+- A write is one batch over all tables with the metadata in it. It is not synced: after a crash of the machine the store stands
+  at an earlier position of the task log, and replays the difference.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import msgpack as _msgpack
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from ..core.errors import EnvironmentFault
+from .store import FORMAT, Changes, StoreBroken, StoreHeld, StoreMeta, stamped
+
+LOCK = "lock"
+DATABASE = "db"
+_META = b"meta"
+_TABLE = "t."
+"""Column families of tables have this prefix; RocksDB's own `default` holds the metadata."""
+
+
+class StoreMemory:
+    """The memory of all RocksDBs of one worker: half at most for write buffers, and both charged to the one cache."""
+
+    def __init__(self, memory_bytes: int = 256 << 20) -> None:
+        self.limit = memory_bytes
+        self.cache: Any = Cache(memory_bytes)
+        self.buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(memory_bytes // 2, False, self.cache)
+
+    def used(self) -> int:
+        """Bytes in use now."""
+        return self.cache.get_usage()
+
+    def options(self) -> Options:
+        """Options of a database or column family that lives within this memory."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self.cache)
+        table.set_bloom_filter(10, False)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_format_version(5)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self.buffers)
+        options.set_write_buffer_size(min(64 << 20, max(1 << 20, self.limit // 8)))
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_max_open_files(256)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(1 << 20)
+        options.set_max_total_wal_size(64 << 20)
+        return options
+
+
+class RocksStore:
+    """One task's RocksDB. Made by `open_rocks`."""
+
+    def __init__(self, path: Path, memory: StoreMemory, meta: StoreMeta, lock: int) -> None:
+        self._path = path
+        self._memory = memory
+        self._meta = meta
+        self._lock: int | None = lock
+        self._families: dict[str, tuple[Any, Any]] = {}
+        self._unsynced = WriteOptions()
+        self._db: Any = None
+        self._open()
+
+    def _open(self) -> None:
+        path = str(self._path / DATABASE)
+        options = self._memory.options()
+        known = Rdict.list_cf(path, Options(raw_mode=True)) if (self._path / DATABASE / "CURRENT").exists() else []
+        self._db = Rdict(path, options, column_families={n: self._memory.options() for n in known if n != "default"})
+        for name in known:
+            if name.startswith(_TABLE):
+                self._families[name[len(_TABLE) :]] = self._handles(name)
+
+    def _handles(self, name: str) -> tuple[Any, Any]:
+        return self._db.get_column_family(name), self._db.get_column_family_handle(name)
+
+    def _family(self, table: str) -> tuple[Any, Any]:
+        found = self._families.get(table)
+        if found is None:
+            name = _TABLE + table
+            self._db.create_column_family(name, self._memory.options())
+            found = self._families[table] = self._handles(name)
+        return found
+
+    @property
+    def meta(self) -> StoreMeta:
+        """As of the last write."""
+        return self._meta
+
+    @property
+    def path(self) -> Path:
+        """The task's directory."""
+        return self._path
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """One value."""
+        found = self._families.get(table)
+        return None if found is None else found[0].get(key)
+
+    def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Many values in one call."""
+        found = self._families.get(table)
+        if found is None:
+            return [None] * len(keys)
+        return found[0].get(list(keys)) if keys else []
+
+    def range(
+        self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys in order; the view is that of the moment in which iteration begins."""
+        found = self._families.get(table)
+        if found is None:
+            return iter(())
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        rows = found[0].items(backwards=reverse, from_key=None if reverse else start, read_opt=options)
+        if reverse and start is not None:  # a lower bound in the options replaces the upper one in rocksdict 0.3
+            return takewhile(lambda row: row[0] >= start, rows)
+        return iter(rows)
+
+    def write(
+        self,
+        changes: Changes,
+        *,
+        position: int | None = None,
+        followed_until_ms: int | None = None,
+        checkpoint: bytes | None = None,
+    ) -> None:
+        """One batch, metadata included; a disk that is full says so."""
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for table, rows in changes.items():
+            handle = self._family(table)[1]
+            for key, value in rows.items():
+                if value is None:
+                    delete(key, handle)
+                else:
+                    put(key, value, handle)
+        meta = stamped(self._meta, position, followed_until_ms, checkpoint)
+        put(_META, _packed(meta))
+        try:
+            self._db.write(batch, self._unsynced)
+        except Exception as error:  # rocksdict raises plain Exception
+            raise EnvironmentFault(
+                f"the store in {self._path} takes no write: {error}",
+                remedy="free disk space, or give state.dir another disk",
+            ) from error
+        self._meta = meta
+
+    def tables(self) -> list[str]:
+        """The tables that have ever been written to."""
+        return sorted(self._families)
+
+    def clear(self, table: str) -> None:
+        """Forget all keys of a table."""
+        if table in self._families:
+            del self._families[table]
+            self._db.drop_column_family(_TABLE + table)
+
+    def size(self) -> int:
+        """Bytes on the disk."""
+        return sum(int(file.get("size", 0)) for file in self._db.live_files())
+
+    def close(self) -> None:
+        """Drop every handle, then the database, then the lock: RocksDB keeps its own lock while a handle lives."""
+        if self._db is not None:
+            families, self._families = self._families, {}
+            database, self._db = self._db, None
+            for view, _ in families.values():
+                view.close()
+            families.clear()
+            database.close()
+            del database
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _packed(meta: StoreMeta) -> bytes:
+    library: Any = _msgpack
+    return library.packb(
+        {
+            "format": meta.format,
+            "job": meta.job_uuid,
+            "position": meta.position,
+            "followed": meta.followed_until_ms,
+            "checkpoint": meta.checkpoint,
+        }
+    )
+
+
+def _unpacked(where: str, data: bytes | None) -> StoreMeta:
+    library: Any = _msgpack
+    if data is None:
+        raise StoreBroken(where, "it has no metadata")
+    try:
+        fields = library.unpackb(data)
+        version = fields["format"]
+        if version > FORMAT:
+            raise StoreBroken(where, f"its format {version} is newer than {FORMAT}; a newer headgate wrote it")
+        return StoreMeta(fields["job"], fields["position"], fields["followed"], fields["checkpoint"], version)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreBroken(where, f"its metadata cannot be read ({error})") from error
+
+
+def _lock(path: Path) -> int:
+    path.mkdir(parents=True, exist_ok=True)
+    held = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(held)
+        raise StoreHeld(
+            f"{path} is held by another process", remedy="wait until it ends, or use another state.dir"
+        ) from error
+    return held
+
+
+def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
+    """The store in this directory, or a fresh one. Raises `StoreBroken` (wipe it) or `StoreHeld` (somebody runs on it)."""
+    lock = _lock(path)
+    try:
+        fresh = not (path / DATABASE / "CURRENT").exists()
+        try:
+            store = RocksStore(path, memory, StoreMeta(job_uuid), lock)
+        except Exception as error:  # rocksdict raises plain Exception for a damaged database
+            raise StoreBroken(str(path), f"RocksDB cannot open it ({error})") from error
+        if fresh:
+            store.write({})
+            return store
+        try:
+            meta = _unpacked(str(path), store._db.get(_META))
+            if meta.job_uuid != job_uuid:
+                raise StoreBroken(str(path), f"it belongs to the job {meta.job_uuid}, and this one is {job_uuid}")
+        except BaseException:
+            store._lock = None  # released below
+            store.close()
+            raise
+        store._meta = meta
+        return store
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def wipe(path: Path) -> None:
+    """Remove what is in the task's directory, under its lock; the directory and its lock stay."""
+    lock = _lock(path)
+    try:
+        for child in path.iterdir():
+            if child.name != LOCK:
+                shutil.rmtree(child) if child.is_dir() else child.unlink()
+    finally:
+        os.close(lock)
