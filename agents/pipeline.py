@@ -37,7 +37,7 @@ from .operators import (
     UserCodeError,
     selector,
 )
-from .partitioner import split
+from .partitioner import Partitioner
 from .record import Batch, Headers, Rows
 from .timestamps import timestamps_of
 
@@ -90,7 +90,7 @@ class Pipeline:
         self.now_ms = now_ms
         self._count = count
         self._deferred: deque[Deferred] = deque()
-        self.origin: Batch[Any, Any] = Batch("", 0, Rows([], []))
+        self._running: tuple[Chunk, Rows] | None = None
         self.wants_commit = False
         self.wants_stop = False
         self.operators: list[Operator] = []
@@ -98,6 +98,7 @@ class Pipeline:
         self.reads: dict[int, frozenset[str]] = {}
         """By operator, the streams of this task whose records reach it."""
         self._watermarks: dict[str, int] = {}
+        self._partitioners: dict[str, Partitioner] = {}
         self._assemble(set(streams))
 
     # --------------------------------------------------------------------------------------------------- put together
@@ -124,7 +125,7 @@ class Pipeline:
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
 
     def _operator(self, step: s.Step) -> Operator:
-        origin = lambda: self.origin  # noqa: E731 - looked up when a chunk runs
+        origin = self.origin
         match step:
             case s.MapStep():
                 return MapOp(step, self)
@@ -165,6 +166,13 @@ class Pipeline:
 
     # ------------------------------------------------------------------------------------------------- what operators need
 
+    def origin(self) -> Batch[Any, Any]:
+        """Where the rows that run came from; empty for a letter that is not a chunk."""
+        if self._running is None:
+            return Batch("", 0, Rows([], []))
+        chunk, rows = self._running
+        return Batch(chunk.at.stream, chunk.at.partition, rows, chunk.offsets, {"id": chunk_id(chunk)})
+
     def emit(
         self,
         topic: str,
@@ -184,7 +192,10 @@ class Pipeline:
         if everyone or width == 1:
             self._frames(topic, 0, keys, timestamps, values)
             return
-        for partition, at in enumerate(split(keys, width)):
+        partitioner = self._partitioners.get(topic)
+        if partitioner is None:
+            partitioner = self._partitioners[topic] = Partitioner(width)
+        for partition, at in enumerate(partitioner.split(keys)):
             if at:
                 self._frames(
                     topic, partition, [keys[i] for i in at], [timestamps[i] for i in at], [values[i] for i in at]
@@ -221,6 +232,7 @@ class Pipeline:
 
     async def step(self, kind: str, stream: str | None, ts: int | None, key: str, cause: str) -> bool:
         """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
+        self._running = None
         try:
             more = await self._step(kind, stream, ts, key, cause)
             await self.settle()
@@ -279,6 +291,10 @@ class Pipeline:
             if at is not None
         ]
         return min(found, default=None)
+
+    def runs(self, chunk: Chunk, rows: Rows) -> None:
+        """These rows of this chunk run now."""
+        self._running = (chunk, rows)
 
     async def settle(self) -> None:
         """Await everything that was deferred."""
@@ -355,7 +371,7 @@ class Source(Operator):
         if self.timestamp is not None:
             timestamps = self.timestamp(values, timestamps)
         rows = Rows(values, timestamps, keys, headers)
-        self.pipeline.origin = Batch(chunk.at.stream, chunk.at.partition, rows, chunk.offsets, {"id": chunk_id(chunk)})
+        self.pipeline.runs(chunk, rows)
         self.forward(rows)
         return max(timestamps, default=None)
 
