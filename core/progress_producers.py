@@ -153,8 +153,9 @@ class Circle:
                 self.everyone = after
             else:
                 self.said[name] = after
-                if self.everyone is not None and self.everyone.idle and not after.idle:
-                    self.everyone = self.everyone._replace(idle=False)
+        if name is not None and self.everyone is not None and isinstance(frame, Watermark) and not frame.idle:
+            self.everyone = self.everyone._replace(idle=False)
+            self._fresh = False
         return reason
 
     def _hear_foreign(self, frame: ControlFrame) -> str:
