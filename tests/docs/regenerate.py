@@ -20,6 +20,15 @@ from .pages import ROOT
 
 NOTICE = "<!-- Generated from the code by `make docs`; change it there. -->\n"
 
+SETTINGS_PREFACE = """\
+The table against which names and values are checked; an unknown name is an error with the nearest known one. Workers, which act on
+these settings, are [planned](../planned.md).
+
+- *kind*: `immutable` decides where state lies and is refused after the first run; `next-run` takes effect when the next run begins;
+  `dynamic` takes effect at once.
+- *owner*: `job` settings may be overridden in the coordinator stream for all workers; `worker` settings belong to each worker.
+"""
+
 
 def cell(text: object) -> str:
     """A text as one cell of a table."""
@@ -96,7 +105,7 @@ def shown(value: Any) -> str:
     if isinstance(value, type):
         return value.__name__
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return "yes" if value else ""
     if hasattr(value, "value") and hasattr(value, "name"):  # an enum's member
         return str(value.value)
     if isinstance(value, tuple | list | frozenset | set):
@@ -125,7 +134,7 @@ def described(things: list[Any], first: str) -> str:
 def settings() -> str:
     """The settings."""
     body = described(found, "setting") if (found := house.settings()) else "There are no settings yet.\n"
-    return f"{NOTICE}\n# Settings\n\n{body}"
+    return f"{NOTICE}\n# Settings\n\n{SETTINGS_PREFACE}\n{body}"
 
 
 def metrics() -> str:

@@ -16,7 +16,7 @@ from . import house
 from .pages import PLANNED, ROOT, Page, pages, read
 
 FILES = re.compile(r"\.(md|py|toml|cfg|json|yaml|yml|jar|log|pid|sh|typed|txt|svg|whl)$")
-VERB = re.compile(r"(?<![\w/.-])headgate((?: +(?!-)[\w:./<>|-]+)*)((?: +[^;&|#]+)?)")
+VERB = re.compile(r"(?<![\w/.-])headgate((?: +[\w<][\w:./<>|-]*)*)((?: +[^;&|#]+)?)")
 
 
 def verb_names() -> dict[tuple[str, ...], set[str]]:
