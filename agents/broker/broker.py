@@ -11,33 +11,38 @@ the life of a data directory as long as they are free; nothing is signalled that
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import signal
-import socket
 import ssl
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 from ...core.errors import EnvironmentFault
-from . import storage
+from . import acls, secrets, storage
 from .jars import bill, classpath
 from .java import Java, find_java
+from .ports import choose_ports
 from .process import STEP_S, Daemon
-from .settings import HOST, Ports, log4j2_properties, server_properties
+from .settings import HOST, log4j2_properties, server_properties
 from .storage import Identity
 from .wire import ask_cluster
 
 READY_TIMEOUT_S = 60.0
+TRIES = 3
+"""Free ports can be taken by somebody else between our choice and Kafka's start."""
+
 Say = Callable[[str], None]
 
 
 def _silent(_: str) -> None:
     """Say nothing."""
+
+
+class PortLost(EnvironmentFault):
+    """A port that was free when it was chosen was taken when Kafka wanted it."""
 
 
 @dataclass(slots=True)
@@ -47,8 +52,6 @@ class Broker:
     data: Path
     identity: Identity
     say: Say = _silent
-    heap: str = "512m"
-    owns_directory: bool = field(default=False)
 
     @classmethod
     def start(
@@ -67,28 +70,27 @@ class Broker:
         """
         data = Path(data).expanduser().absolute()
         existing = storage.read_identity(data)
-        _check_shape(data, existing, nodes, secure)
-        identity = existing or Identity.new(nodes or 1, bool(secure))
-        broker = cls(data, identity, say)
+        storage.check_shape(data, existing, nodes, secure)
+        broker = cls(data, existing or Identity.new(nodes or 1, bool(secure)), say)
         if running := broker.pids():
             raise EnvironmentFault(
-                f"a broker is running in {data} already (pid {', '.join(map(str, running))}, at {broker.bootstrap})",
+                f"a broker runs in {data} already (pid {', '.join(map(str, running))}), at {broker.bootstrap}",
                 remedy="use it, stop it with `headgate kafka down`, or choose another directory with --data",
             )
         storage.check_room(data)
         java = find_java()
         jars = classpath(java, say)
-        made_parent = not data.exists()
+        there_before = data.exists()
         with storage.held(data):
             try:
-                storage.check_nodes(data, identity)
+                storage.check_nodes(data, broker.identity)
                 broker._launch(java, jars, port, timeout_s)
             except BaseException as error:
                 broker._end_all()
                 if existing is None:
-                    _remove_new(data, keep_root=not made_parent)
+                    storage.remove_new(data, keep_root=there_before)
                 if isinstance(error, OSError):
-                    raise _disk_fault(data, error) from error
+                    raise storage.disk_fault(data, error) from error
                 raise
         return broker
 
@@ -111,6 +113,12 @@ class Broker:
         """Where certificates and client settings of a secure broker lie."""
         return self.data / "secrets" if self.identity.secure else None
 
+    def client_settings(self, user: str = "app") -> dict[str, str]:
+        """What a client is to be given, under the names that Java's clients know; `user` is one of `secrets.USERS`."""
+        if self.secrets is None:
+            return {"bootstrap.servers": self.bootstrap}
+        return secrets.client_settings(self.secrets, user, self.bootstrap)
+
     def pids(self) -> list[int]:
         """The living processes."""
         return [pid for node in self._nodes() if (pid := self.daemon(node).pid()) is not None]
@@ -126,7 +134,7 @@ class Broker:
     def daemon(self, node: int) -> Daemon:
         """The process of one node."""
         home = storage.node_dir(self.data, node)
-        return Daemon(home / "pid", f"-Dheadgate.node={home}")
+        return Daemon(home / "pid", f"-Dheadgate.node={home} ")
 
     def _nodes(self) -> range:
         return range(1, self.identity.nodes + 1)
@@ -138,63 +146,117 @@ class Broker:
         with storage.held(self.data):
             self._end_all()
 
+    def end_within_hold(self) -> None:
+        """As `stop`, for a caller that holds the directory (`storage.held`) because it goes on to change it."""
+        self._end_all()
+
     def kill(self, node: int | None = None) -> None:
         """`kill -9`, of one node or of all, and wait until the process is gone."""
-        for number in self._chosen(node):
-            self.daemon(number).send(signal.SIGKILL)
+        self._send(signal.SIGKILL, node)
         for number in self._chosen(node):
             self.daemon(number).wait_gone(10.0)
 
     def pause(self, node: int | None = None) -> None:
         """SIGSTOP: it keeps its connections and answers nobody."""
-        for number in self._chosen(node):
-            self.daemon(number).send(signal.SIGSTOP)
+        self._send(signal.SIGSTOP, node)
 
     def resume(self, node: int | None = None) -> None:
         """SIGCONT after `pause`."""
-        for number in self._chosen(node):
-            self.daemon(number).send(signal.SIGCONT)
+        self._send(signal.SIGCONT, node)
 
     def restart(self, node: int | None = None, *, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Start again what does not live (after `kill`), or stop and start what does; the ports stay."""
         java = find_java()
         jars = classpath(java, self.say)
+        chosen = self._chosen(node)
         with storage.held(self.data):
-            for number in self._chosen(node):
-                self.daemon(number).end()
-            for number in self._chosen(node):
+            self._end(chosen)
+            for number in chosen:
                 self._spawn(number, java, jars)
-            self._wait_ready(timeout_s)
+            self._wait_ready(chosen, timeout_s)
+
+    def allow(self, *permissions: acls.Acl) -> None:
+        """Add permissions (or prohibitions) to a secure broker."""
+        acls.create_acls(*self._owner(), list(permissions))
+
+    def disallow(self, *permissions: acls.Acl) -> None:
+        """Take permissions away from a secure broker."""
+        acls.delete_acls(*self._owner(), list(permissions))
+
+    def _owner(self) -> tuple[str, int, ssl.SSLContext]:
+        tls = self._tls()
+        if tls is None:
+            raise EnvironmentFault(f"the broker in {self.data} has no permissions", remedy="start one with --secure")
+        return HOST, self.identity.ports[0].admin, tls
 
     def _chosen(self, node: int | None) -> list[int]:
         return list(self._nodes()) if node is None else [node]
 
+    def _send(self, number: int, node: int | None) -> None:
+        for chosen in self._chosen(node):
+            self.daemon(chosen).send(number)
+
     def _end_all(self) -> None:
-        for node in self._nodes():
-            self.daemon(node).send(signal.SIGTERM)
-        for node in self._nodes():
+        self._end(self._nodes())
+
+    def _end(self, nodes: Iterable[int]) -> None:
+        """Ask all of them first, then wait for each: a quorum that loses members one by one waits for itself."""
+        for node in nodes:
+            self.daemon(node).ask_to_end()
+        for node in nodes:
             self.daemon(node).end()
 
     # Starting --------------------------------------------------------------------------------------------------------------
 
     def _launch(self, java: Java, jars: str, port: int | None, timeout_s: float) -> None:
-        self.identity = self.identity.at(choose_ports(self.identity, port))
-        for node in self._nodes():
-            storage.node_dir(self.data, node).mkdir(parents=True, exist_ok=True)
-            storage.format_node(self.data, node, self.identity)
+        for left in reversed(range(TRIES)):
+            self.identity = replace(self.identity, kafka=bill().kafka, ports=tuple(choose_ports(self.identity, port)))
+            fresh = self._prepare(java, jars)
+            try:
+                for node in self._nodes():
+                    self._spawn(node, java, jars)
+                self._wait_ready(list(self._nodes()), timeout_s)
+            except PortLost:
+                self._end_all()
+                if port is not None or not left:
+                    raise
+                self.identity = replace(self.identity, ports=())
+                continue
+            if fresh and self.identity.secure:
+                self.allow(*secrets.default_acls())
+            return
+
+    def _prepare(self, java: Java, jars: str) -> bool:
+        """Make the directories of all nodes; True if there was something to make."""
+        if self.secrets is not None:
+            secrets.make_secrets(self.secrets)
+            secrets.write_client_properties(self.secrets, self.bootstrap)
         storage.write_identity(self.data, self.identity)
+        fresh = [node for node in self._nodes() if not storage.is_formatted(self.data, node)]
         for node in self._nodes():
-            self._spawn(node, java, jars)
-        self._wait_ready(timeout_s)
+            home = storage.node_dir(self.data, node)
+            home.mkdir(parents=True, exist_ok=True)
+            (home / "server.properties").write_text(
+                server_properties(node, list(self.identity.ports), home, self.secrets)
+            )
+            (home / "log4j2.properties").write_text(log4j2_properties(self.log_file(node)))
+        if fresh:
+            first = bill().bootstrap_checkpoint
+            if self.secrets is not None:
+                settings = storage.node_dir(self.data, 1) / "server.properties"
+                first = secrets.checkpoint_with_users(
+                    self.secrets, settings, self.identity.cluster_id, java=java, jars=jars
+                )
+            for node in fresh:
+                storage.format_node(self.data, node, self.identity, first)
+        return bool(fresh)
 
     def _spawn(self, node: int, java: Java, jars: str) -> None:
         home = storage.node_dir(self.data, node)
-        log = self.log_file(node)
-        (home / "server.properties").write_text(server_properties(node, list(self.identity.ports), home, self.secrets))
-        (home / "log4j2.properties").write_text(log4j2_properties(log))
+        heap = "512m" if self.identity.nodes == 1 else "320m"
         command = [
             java.path,
-            f"-Xmx{self.heap}",
+            f"-Xmx{heap}",
             "-Xms96m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
@@ -206,31 +268,28 @@ class Broker:
             f"-Dheadgate.node={home}",
         ]
         command += ["-cp", jars, "kafka.Kafka", str(home / "server.properties")]
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH")
-        }
-        self.daemon(node).spawn(command, environment=environment, output=log)
+        # Options meant for the user's own Java programs (agents, heaps, flags that print) are not for the broker.
+        foreign = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"}
+        environment = {name: value for name, value in os.environ.items() if name not in foreign}
+        self.daemon(node).spawn(command, environment=environment, output=self.log_file(node))
 
-    def _wait_ready(self, timeout_s: float) -> None:
-        """Until every node lists every node."""
+    def _wait_ready(self, nodes: list[int], timeout_s: float) -> None:
+        """Until each of these nodes serves and knows each of them."""
         deadline = time.monotonic() + timeout_s
-        everyone = tuple(self._nodes())
-        tls = self.admin_tls()
-        for node in self._nodes():
+        tls = self._tls()
+        for node in nodes:
             ports = self.identity.ports[node - 1]
             while True:
-                seen = ask_cluster(HOST, ports.admin or ports.client, tls=tls)
-                if seen is not None and seen.brokers == everyone and seen.controller > 0:
-                    break
                 if self.daemon(node).pid() is None:
                     raise self._not_ready(node, "ended while it started")
+                seen = ask_cluster(HOST, ports.admin or ports.client, tls=tls)
+                if seen is not None and set(nodes) <= set(seen.brokers) and seen.controller > 0:
+                    break
                 if time.monotonic() > deadline:
-                    raise self._not_ready(node, f"did not become ready within {timeout_s:.0f} s")
+                    raise self._not_ready(node, f"did not become ready within {timeout_s:g} s")
                 time.sleep(STEP_S)
 
-    def admin_tls(self) -> ssl.SSLContext | None:
+    def _tls(self) -> ssl.SSLContext | None:
         """The owner's way into a secure broker: a client certificate."""
         if self.secrets is None:
             return None
@@ -240,13 +299,17 @@ class Broker:
 
     def _not_ready(self, node: int, what: str) -> EnvironmentFault:
         log = self.log_file(node)
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        end = "\n".join("  " + line[:300] for line in lines[-25:]) or "  (the log is empty)"
-        full = any("No space left on device" in line for line in lines[-200:])
-        remedy = (
-            "free some space on that disk" if full else "read what the log says; `headgate kafka reset` begins anew"
-        )
-        return EnvironmentFault(f"Kafka (node {node}) {what}. The end of {log}:\n{end}\n", remedy=remedy)
+        lines = log.read_text(errors="replace").splitlines()[-400:] if log.exists() else []
+        told = "\n".join("  " + line[:300] for line in telling(lines)) or "  (it is empty)"
+        late = "\n".join(lines)
+        said = f"Kafka (node {node}) {what}. From the end of its log {log}:\n{told}\n"
+        if "Address already in use" in late:
+            return PortLost(said, remedy="try again, or choose another port with --port")
+        if "No space left on device" in late:
+            return EnvironmentFault(
+                said, remedy="the disk is full: free some space, or choose another directory with --data"
+            )
+        return EnvironmentFault(said, remedy="the log says why; `headgate kafka reset` begins anew")
 
     def __enter__(self) -> Broker:
         return self
@@ -257,90 +320,12 @@ class Broker:
         self.stop()
 
 
-def choose_ports(identity: Identity, port: int | None) -> list[Ports]:
-    """The ports of every node: the told one, those of the last start if they are free, else free ones."""
-    if port is not None and not _is_free(port):
-        raise EnvironmentFault(
-            f"port {port} on {HOST} is taken", remedy="choose another with --port, or leave it out for a free one"
-        )
-    before = identity.ports
-    if (
-        before
-        and (port is None or port == before[0].client)
-        and all(_is_free(p) for ports in before for p in _all(ports))
-    ):
-        return list(before)
-    free = _free_ports(identity.nodes * 3)
-    chosen: list[Ports] = []
-    for node in range(identity.nodes):
-        client, controller, admin = free[3 * node : 3 * node + 3]
-        if port is not None and node == 0:
-            client = port
-        chosen.append(Ports(client, controller, admin if identity.secure else 0))
-    return chosen
-
-
-def _all(ports: Ports) -> list[int]:
-    return [port for port in (ports.client, ports.controller, ports.admin) if port]
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except (OSError, OverflowError):
-            return False
-        return True
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
-def _check_shape(data: Path, existing: Identity | None, nodes: int | None, secure: bool | None) -> None:
-    if nodes not in (None, 1, 3):
-        raise EnvironmentFault(f"a broker has 1 node or 3, not {nodes}", remedy="--nodes 1 or --nodes 3")
-    if existing is None:
-        return
-    anew = "choose another directory with --data, or `headgate kafka reset` to begin anew"
-    if nodes is not None and nodes != existing.nodes:
-        raise EnvironmentFault(f"{data} holds a cluster of {existing.nodes} node(s), not of {nodes}", remedy=anew)
-    if secure is not None and secure != existing.secure:
-        kinds = {True: "a secure cluster", False: "a cluster without TLS"}
-        raise EnvironmentFault(f"{data} holds {kinds[existing.secure]}", remedy=anew)
-    if existing.kafka != bill().kafka and _release(existing.kafka) > _release(bill().kafka):
-        raise EnvironmentFault(
-            f"{data} was written by Kafka {existing.kafka}; this headgate brings {bill().kafka}, which is older",
-            remedy=anew,
-        )
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
-def _remove_new(data: Path, *, keep_root: bool) -> None:
-    """Take away what a start that failed has made."""
-    if not keep_root:
-        shutil.rmtree(data, ignore_errors=True)
-        return
-    for path in data.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _disk_fault(data: Path, error: OSError) -> EnvironmentFault:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return EnvironmentFault(
-            f"the disk of {data} is full", remedy="free some space, or choose another directory with --data"
-        )
-    return EnvironmentFault(
-        f"cannot write into {data}: {error.strerror}", remedy="choose another directory with --data"
-    )
+def telling(lines: list[str], keep: int = 20) -> list[str]:
+    """The last lines of a log, without the inner steps of stack traces, and before them what went wrong first, if it is further up."""
+    spoken = [line for line in lines if not line.startswith("\tat ") and not line.lstrip().startswith("... ")]
+    wrong = [
+        at for at, line in enumerate(spoken) if " ERROR " in line or " FATAL " in line or line.startswith("Caused by")
+    ]
+    end = len(spoken) - keep
+    first = [spoken[at] for at in wrong if at < end][:5]
+    return [*first, *(["…"] if first else []), *spoken[max(end, 0) :]]

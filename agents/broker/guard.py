@@ -59,7 +59,7 @@ def clean_up(directory: Path) -> None:
         return
     for pid_file in aside.glob("**/node-*/pid"):
         was = directory / pid_file.parent.relative_to(aside)
-        daemon = Daemon(pid_file, f"-Dheadgate.node={was}")
+        daemon = Daemon(pid_file, f"-Dheadgate.node={was} ")
         daemon.send(signal.SIGKILL)
         daemon.wait_gone(10.0)
     shutil.rmtree(aside, ignore_errors=True)

@@ -99,13 +99,17 @@ class Daemon:
             time.sleep(STEP_S)
         return True
 
+    def ask_to_end(self) -> None:
+        """SIGTERM, and SIGCONT, for a stopped process hears nothing."""
+        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)
+
     def end(self, timeout_s: float = 20.0) -> None:
-        """Ask it to go (SIGTERM), wait, and make it go (SIGKILL) if it does not; then remove the pid file."""
-        if self.send(signal.SIGTERM):
-            self.send(signal.SIGCONT)
-            if not self.wait_gone(timeout_s):
-                self.send(signal.SIGKILL)
-                self.wait_gone(timeout_s)
+        """Ask it to go, wait, and make it go (SIGKILL) if it does not; then remove the pid file."""
+        self.ask_to_end()
+        if not self.wait_gone(timeout_s):
+            self.send(signal.SIGKILL)
+            self.wait_gone(timeout_s)
         self.pid_file.unlink(missing_ok=True)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 HOST = "127.0.0.1"
 
 
@@ -89,6 +90,8 @@ def _secure(own: Ports, secrets: Path) -> dict[str, object]:
         "listener.security.protocol.map": "CLIENT:SASL_SSL,ADMIN:SSL,CONTROLLER:SSL",
         "inter.broker.listener.name": "ADMIN",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256",
+        "listener.name.client.scram-sha-512.sasl.jaas.config": _SCRAM,
+        "listener.name.client.scram-sha-256.sasl.jaas.config": _SCRAM,
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": secrets / "broker.pem",
         "ssl.truststore.type": "PEM",

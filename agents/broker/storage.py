@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -102,7 +103,10 @@ def check_nodes(data: Path, identity: Identity) -> None:
         file = node_dir(data, node) / "data" / "meta.properties"
         if not file.exists():
             continue
-        stored = dict(line.partition("=")[::2] for line in file.read_text().splitlines() if not line.startswith("#"))
+        stored: dict[str, str] = {}
+        for line in file.read_text().splitlines():
+            name, _, value = line.partition("=")
+            stored[name] = value
         if stored.get("cluster.id") != identity.cluster_id or stored.get("node.id") != str(node):
             raise EnvironmentFault(
                 f"{file.parent} belongs to another cluster ({stored.get('cluster.id')}, node {stored.get('node.id')}; "
@@ -111,14 +115,20 @@ def check_nodes(data: Path, identity: Identity) -> None:
             )
 
 
-def format_node(data: Path, node: int, identity: Identity) -> None:
-    """Make the node's directory what `kafka-storage format` would make it, without starting a Java for it."""
+def is_formatted(data: Path, node: int) -> bool:
+    """Whether the node has a data directory that Kafka would take."""
+    return (node_dir(data, node) / "data" / "meta.properties").exists()
+
+
+def format_node(data: Path, node: int, identity: Identity, checkpoint: bytes) -> None:
+    """Make the node's directory what Kafka's storage tool would make it, without starting a Java for it.
+
+    `checkpoint` is the cluster's first metadata. The file that makes the directory count is written last.
+    """
     home = node_dir(data, node) / "data"
-    if (home / "meta.properties").exists():
-        return
     metadata = home / "__cluster_metadata-0"
     metadata.mkdir(parents=True, exist_ok=True)
-    (metadata / "00000000000000000000-0000000000.checkpoint").write_bytes(bill().bootstrap_checkpoint)
+    (metadata / "00000000000000000000-0000000000.checkpoint").write_bytes(checkpoint)
     text = f"version=1\ncluster.id={identity.cluster_id}\nnode.id={node}\ndirectory.id={random_id()}\n"
     (home / "meta.properties.new").write_text(text)
     (home / "meta.properties.new").replace(home / "meta.properties")
@@ -135,6 +145,51 @@ def check_room(data: Path) -> None:
             f"the disk of {data} is full: {free / 1e6:.0f} MB free, and a broker needs at least {LEAST_FREE_BYTES / 1e6:.0f} MB",
             remedy="free some space, or choose a directory on another disk with --data",
         )
+
+
+def check_shape(data: Path, existing: Identity | None, nodes: int | None, secure: bool | None) -> None:
+    """That what is asked for is what `data` holds, if it holds anything."""
+    if nodes not in (None, 1, 3):
+        raise EnvironmentFault(f"a broker has 1 node or 3, not {nodes}", remedy="--nodes 1 or --nodes 3")
+    if existing is None:
+        return
+    anew = "choose another directory with --data, or begin anew with `headgate kafka reset`"
+    if nodes is not None and nodes != existing.nodes:
+        raise EnvironmentFault(f"{data} holds a cluster of {existing.nodes} node(s), not of {nodes}", remedy=anew)
+    if secure is not None and secure != existing.secure:
+        kind = "a secure cluster" if existing.secure else "a cluster without TLS"
+        raise EnvironmentFault(f"{data} holds {kind}", remedy=anew)
+    if _release(existing.kafka) > _release(bill().kafka):
+        raise EnvironmentFault(
+            f"{data} was written by Kafka {existing.kafka}, and this headgate brings {bill().kafka}, which is older",
+            remedy=anew,
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def remove_new(data: Path, *, keep_root: bool) -> None:
+    """Take away what a start that failed has made; the directory itself stays if it was there before."""
+    if not keep_root:
+        shutil.rmtree(data, ignore_errors=True)
+        return
+    for path in data.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def disk_fault(data: Path, error: OSError) -> EnvironmentFault:
+    """What an operating system's error below `data` means."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return EnvironmentFault(
+            f"the disk of {data} is full", remedy="free some space, or choose another directory with --data"
+        )
+    where = error.filename or data
+    return EnvironmentFault(f"cannot use {where}: {error.strerror}", remedy="choose another directory with --data")
 
 
 @contextlib.contextmanager

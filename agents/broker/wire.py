@@ -35,15 +35,7 @@ def ask_cluster(host: str, port: int, *, tls: ssl.SSLContext | None = None, time
 
 
 def _ask(connection: socket.socket) -> Cluster:
-    client = b"headgate"
-    # Metadata request, version 2, for no topic at all.
-    body = struct.pack(">hhih", 3, 2, 1, len(client)) + client + struct.pack(">i", 0)
-    connection.sendall(struct.pack(">i", len(body)) + body)
-    (size,) = struct.unpack(">i", _exactly(connection, 4))
-    if not 8 <= size <= 1 << 20:
-        raise ValueError(f"an answer of {size} bytes")
-    reader = _Reader(_exactly(connection, size))
-    reader.take(">i")
+    reader = exchange(connection, 3, 2, struct.pack(">i", 0))  # Metadata, version 2, for no topic at all
     brokers: list[int] = []
     for _ in range(reader.take(">i")):
         brokers.append(reader.take(">i"))
@@ -52,6 +44,19 @@ def _ask(connection: socket.socket) -> Cluster:
         reader.text()
     cluster_id = reader.text()
     return Cluster(tuple(sorted(brokers)), reader.take(">i"), cluster_id)
+
+
+def exchange(connection: socket.socket, api: int, version: int, body: bytes) -> Reader:
+    """Send one request and read its answer."""
+    client = b"headgate"
+    request = struct.pack(">hhih", api, version, 1, len(client)) + client + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    (size,) = struct.unpack(">i", _exactly(connection, 4))
+    if not 8 <= size <= 1 << 20:
+        raise ValueError(f"an answer of {size} bytes")
+    reader = Reader(_exactly(connection, size))
+    reader.take(">i")
+    return reader
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -64,7 +69,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-class _Reader:
+class Reader:
     """Reads big-endian numbers and nullable strings one after the other."""
 
     def __init__(self, data: bytes) -> None:
@@ -72,13 +77,27 @@ class _Reader:
         self._at = 0
 
     def take(self, form: str) -> int:
+        """The next number."""
         (value,) = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
         return value
 
     def text(self) -> str:
+        """The next string; a null one is empty."""
         size = self.take(">h")
         if size < 0:
             return ""
         self._at += size
         return self._data[self._at - size : self._at].decode()
+
+    def skip_acl(self) -> None:
+        """One permission in the answer to DeleteAcls."""
+        self.take(">h")
+        self.text()
+        self.take(">b")
+        self.text()
+        self.take(">b")
+        self.text()
+        self.text()
+        self.take(">b")
+        self.take(">b")

@@ -1,58 +1,229 @@
-"""`headgate kafka up|down|status|reset`: the embedded broker from the command line."""
+"""`headgate kafka up|down|status|reset`: the embedded broker from the command line.
+
+Decides which broker is meant when `--data` is not given: the one in the default directory if it runs, else the one that was
+started last; with several others running, `down` asks. Promises: what is said can be pasted into the next command.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import signal
+import threading
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import click
 
-from ..broker.broker import Broker
+from ...core.errors import EnvironmentFault
+from ..broker import storage
+from ..broker.broker import Broker, telling
 from ..broker.places import default_data_dir
+from ..broker.registry import enlist, running_brokers, strike_off
+from ..broker.secrets import USERS
+from .group import NOT_FOUND
+from .output import megabytes, output_option, show_fields, show_json
 
 data_option = click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     default=None,
-    help="Data directory [default: in ~/.local/share/headgate]",
+    metavar="DIR",
+    help=f"Data directory.  [default: {str(default_data_dir()).replace(str(Path.home()), '~', 1)}]",
 )
 
 
 @click.group()
 def kafka() -> None:
-    """A real Apache Kafka on this machine: no Docker, no root."""
+    """A real Apache Kafka on this machine: no Docker, no root.
+
+    The first `up` fetches Kafka (18 MB) from the Maven repositories of this machine; afterwards no network is needed. It listens on
+    loopback only. Other `headgate` commands find the running broker by themselves.
+    """
 
 
 @kafka.command()
-@click.option("--port", type=click.IntRange(1, 65535), default=None, help="Port on loopback [default: a free one]")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=None,
+    help="Port on 127.0.0.1.  [default: the last one, or a free one]",
+)
 @data_option
-@click.option("--nodes", type=click.Choice(["1", "3"]), default=None, help="Three brokers: replication 3, min.isr 2")
-@click.option("--secure/--plain", default=None, help="TLS, SCRAM users and ACLs, with throw-away certificates")
-def up(port: int | None, data: Path | None, nodes: str | None, secure: bool | None) -> None:
-    """Start it, and wait until it serves."""
+@click.option(
+    "--nodes", type=click.Choice(["1", "3"]), default=None, help="3: three brokers, replication 3, min.isr 2."
+)
+@click.option("--secure/--plain", default=None, help="TLS, SCRAM users and ACLs, with throw-away certificates.")
+@click.option("--foreground", is_flag=True, help="Stay, and stop it on Ctrl-C or SIGTERM.")
+@output_option
+def up(
+    port: int | None, data: Path | None, nodes: str | None, secure: bool | None, foreground: bool, output: str
+) -> None:
+    """Start a broker and wait until it serves. What was in it is still there."""
+    directory = (data or default_data_dir()).expanduser().absolute()
+    ended = _Ended() if foreground else None
+    wanted = int(nodes) if nodes else None
     broker = Broker.start(
-        data or default_data_dir(), nodes=int(nodes) if nodes else None, secure=secure, port=port, say=click.echo
+        directory, nodes=wanted, secure=secure, port=port, say=lambda text: click.echo(text, err=True)
     )
-    click.echo(f"Kafka {broker.identity.kafka} serves at {broker.bootstrap}")
+    enlist(broker)
+    _show(broker, output)
+    if ended is not None:
+        _stay(broker, ended)
 
 
 @kafka.command()
 @data_option
 def down(data: Path | None) -> None:
-    """Stop it, and wait until it is down."""
-    broker = Broker.at(data or default_data_dir())
+    """Stop the broker and wait until it is down. Its data stay."""
+    if data is None and len(others := running_brokers()) > 1 and _default_running() is None:
+        told = "\n".join(f"  headgate kafka down --data {broker.data}" for broker in others)
+        raise EnvironmentFault("several brokers are running", remedy=f"say which:\n{told}")
+    broker = _meant(data)
     if broker is None or not broker.pids():
-        click.echo("No broker is running.")
+        click.echo(f"No broker runs{f' in {data}' if data else ''}.")
         return
     broker.stop()
-    click.echo("Kafka is down.")
+    strike_off(broker.data)
+    click.echo(f"Kafka at {broker.bootstrap} is down. Its data stay in {broker.data}.")
 
 
 @kafka.command()
 @data_option
-def status(data: Path | None) -> None:
-    """Whether it runs, and where."""
-    broker = Broker.at(data or default_data_dir())
+@output_option
+def status(data: Path | None, output: str) -> None:
+    """Version, port, pid, data directory, disk used, and how to connect. Exits 4 if none runs."""
+    broker = _meant(data)
     if broker is None or not broker.pids():
-        click.echo("No broker is running.")
-        raise SystemExit(4)
-    click.echo(f"Kafka {broker.identity.kafka} serves at {broker.bootstrap} (pid {broker.pids()[0]}, {broker.data})")
+        where = data or (broker.data if broker else default_data_dir())
+        if output == "json":
+            show_json({"running": False, "data": str(where)})
+        else:
+            stopped = f" (stopped; its data are in {where})" if broker else ""
+            click.echo(f"No broker runs{stopped}. Start one with `headgate kafka up`.")
+        raise SystemExit(NOT_FOUND)
+    _show(broker, output)
+    for other in running_brokers():
+        if other.data != broker.data:
+            click.echo(f"Another one serves at {other.bootstrap} from {other.data}", err=True)
+
+
+@kafka.command()
+@data_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(data: Path | None, yes: bool) -> None:
+    """Delete the broker's data: every topic, every group, every user. It is stopped first, and not started again."""
+    broker = _meant(data)
+    if broker is None:
+        click.echo(f"There is nothing to delete in {data or default_data_dir()}.")
+        return
+    used = megabytes(storage.disk_used(broker.data))
+    click.echo(
+        f"This deletes {broker.data} ({used}){' and stops the broker that runs there' if broker.pids() else ''}."
+    )
+    if not yes:
+        click.confirm("Go on?", abort=True)
+    with storage.held(broker.data):
+        broker.end_within_hold()
+        # The identity goes last: until then the directory is known as a broker's, and another reset finishes this one.
+        for path in sorted(broker.data.iterdir(), key=lambda path: path.name == "broker.json"):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    with contextlib.suppress(OSError):
+        broker.data.rmdir()
+    strike_off(broker.data)
+    click.echo("Deleted.")
+
+
+def _meant(data: Path | None) -> Broker | None:
+    if data is not None:
+        return Broker.at(data)
+    if (broker := _default_running()) is not None:
+        return broker
+    others = running_brokers()
+    return others[0] if others else Broker.at(default_data_dir())
+
+
+def _default_running() -> Broker | None:
+    broker = Broker.at(default_data_dir())
+    return broker if broker is not None and broker.pids() else None
+
+
+def _show(broker: Broker, output: str) -> None:
+    if output == "json":
+        show_json(describe(broker))
+        return
+    identity = broker.identity
+    nodes = [f"{number} (pid {broker.daemon(number).pid() or 'down'})" for number in range(1, identity.nodes + 1)]
+    fields: list[tuple[str, object]] = [("Kafka", f"{identity.kafka}, KRaft"), ("bootstrap", broker.bootstrap)]
+    if identity.nodes == 1:
+        fields += [("port", identity.ports[0].client), ("pid", broker.daemon(1).pid())]
+    else:
+        fields += [("nodes", ", ".join(nodes))]
+    fields += [
+        ("data", broker.data),
+        ("disk used", megabytes(storage.disk_used(broker.data))),
+        ("log", broker.log_file()),
+    ]
+    show_fields(fields)
+    if broker.secrets is not None:
+        click.echo("\nTLS and SCRAM; a client needs the settings of one of these users:")
+        show_fields((f"  {broker.secrets / user}.properties", may) for user, may in USERS.items())
+
+
+def describe(broker: Broker) -> dict[str, Any]:
+    """What `status -o json` says; its schema is `schemas/kafka-status.json`."""
+    identity = broker.identity
+    nodes = [
+        {
+            "node": number,
+            "port": ports.client,
+            "pid": broker.daemon(number).pid(),
+            "log": str(broker.log_file(number)),
+        }
+        for number, ports in enumerate(identity.ports, 1)
+    ]
+    return {
+        "running": True,
+        "version": identity.kafka,
+        "bootstrap": broker.bootstrap,
+        "port": identity.ports[0].client,
+        "pid": nodes[0]["pid"],
+        "data": str(broker.data),
+        "disk_used_bytes": storage.disk_used(broker.data),
+        "cluster_id": identity.cluster_id,
+        "secure": identity.secure,
+        "client_properties": {user: f"{broker.secrets / user}.properties" for user in USERS} if broker.secrets else {},
+        "nodes": nodes,
+    }
+
+
+class _Ended:
+    """Set by Ctrl-C or SIGTERM; installed before the broker starts, so that no signal falls between."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.event.set()
+
+
+def _stay(broker: Broker, ended: _Ended) -> None:
+    """Until we are told to end, or a node ends by itself."""
+    click.echo("Ctrl-C stops it.", err=True)
+    try:
+        while not ended.event.wait(0.5):
+            for number in range(1, broker.identity.nodes + 1):
+                if broker.daemon(number).pid() is None:
+                    lines = broker.log_file(number).read_text(errors="replace").splitlines()[-200:]
+                    told = "\n".join("  " + line for line in telling(lines))
+                    raise EnvironmentFault(f"Kafka (node {number}) ended by itself. From the end of its log:\n{told}\n")
+    finally:
+        broker.stop()
+        strike_off(broker.data)
+    click.echo("Kafka is down.", err=True)

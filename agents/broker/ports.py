@@ -1,0 +1,58 @@
+"""Which ports a broker gets, all on loopback.
+
+Decides: the told one; else those of the last start, so that clients find it again; else free ones. Promises: a told port that
+is taken is an error before anything is started.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from ...core.errors import EnvironmentFault
+from .settings import HOST, Ports
+from .storage import Identity
+
+
+def choose_ports(identity: Identity, port: int | None) -> list[Ports]:
+    """The ports of every node; `port` is told for the clients' side of the first node."""
+    if port is not None and not is_free(port):
+        raise EnvironmentFault(
+            f"port {port} on {HOST} is taken", remedy="choose another with --port, or leave it out for a free one"
+        )
+    before = identity.ports
+    if before and port in (None, before[0].client) and all(is_free(p) for ports in before for p in _all(ports)):
+        return list(before)
+    free = _free_ports(identity.nodes * 3)
+    chosen: list[Ports] = []
+    for node in range(identity.nodes):
+        client, controller, admin = free[3 * node : 3 * node + 3]
+        if port is not None and node == 0:
+            client = port
+        chosen.append(Ports(client, controller, admin if identity.secure else 0))
+    return chosen
+
+
+def _all(ports: Ports) -> list[int]:
+    return [port for port in (ports.client, ports.controller, ports.admin) if port]
+
+
+def is_free(port: int) -> bool:
+    """Whether a broker could listen there. Connections of a broker that has just ended do not count, as they do not for Java."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError):
+            return False
+        return True
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()

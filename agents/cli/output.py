@@ -1,0 +1,48 @@
+"""How verbs show what they found: a table for people, JSON for programs.
+
+Promises: `-o json` prints exactly one JSON document on standard output and nothing else there; remarks go to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_option(command: F) -> F:
+    """Give a verb `-o table|json`; its function gets `output`, a string."""
+    choice = click.Choice(["table", "json"])
+    return click.option(
+        "-o", "--output", type=choice, default="table", show_default=True, help="For people or for programs."
+    )(command)
+
+
+def show_json(document: Any) -> None:
+    """Print one document."""
+    click.echo(json.dumps(document, indent=2, default=str))
+
+
+def show_fields(fields: Iterable[tuple[str, object]]) -> None:
+    """Print what is known of one thing: a name and a value a line."""
+    pairs = [(name, str(value)) for name, value in fields]
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def show_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print many things of one kind, columns lined up, without colours or frames, so that other tools can cut it."""
+    lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def megabytes(size: int) -> str:
+    """A size for people."""
+    return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.2f} GB"
