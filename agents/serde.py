@@ -197,15 +197,16 @@ def text(encoding: str = "utf-8") -> Serde[str]:
     b'Z\\xc3\\xbcrich'
     """
 
+    if encoding == "utf-8":
+        return Serde("text", str.encode, bytes.decode, str)
+
     def encode(value: str) -> bytes:
-        if type(value) is not str:
-            raise TypeError(f"text is wanted, not {type(value).__name__}")
         return value.encode(encoding)
 
     def decode(data: bytes) -> str:
         return data.decode(encoding)
 
-    return Serde("text" if encoding == "utf-8" else f"text({encoding})", encode, decode, str)
+    return Serde(f"text({encoding})", encode, decode, str)
 
 
 def raw() -> Serde[bytes]:

@@ -1,0 +1,310 @@
+"""Tables of a task: mappings whose changes are all or nothing with the chunk, merged per key until the commit, and logged.
+
+    t[k]   t[k] = v   del t[k]   k in t   t.get(k)   t.get_many(ks)   t.update({…})   t.range(a, b)
+
+A change goes from the chunk (values) to *dirty* (bytes, complete, to be committed) to *sealed* (in the transaction that is
+under way) to the store. What a task reads is always the newest of the four.
+
+Promises:
+
+- `drop()` undoes the chunk, also where user code changed a value in place that it had read.
+- `complete()` of all tables of a task happens, or none: what cannot be encoded is found before anything is merged.
+- Between two commits each key is logged once. A time to live is stored with the value; `expire` logs deletes, and an expired
+  value is not seen even before.
+- Outside of a task a table says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from ..core.checkpoint import log_value, parse_log_value, table_prefix
+from ..core.errors import DataError
+from .serde import Serde
+from .store import Store
+
+K = TypeVar("K")
+V = TypeVar("V")
+Rows = dict[bytes, bytes | None]
+
+TTL_TABLE = "__ttl."
+"""The local index of what expires when, by table; it is not logged, because a restore makes it anew."""
+CACHED_ROWS = 100_000
+
+
+class Table(MutableMapping[K, V], Generic[K, V]):
+    """One table, bound to a task."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        ttl_ms: int | None = None,
+        clock: Callable[[], int] = lambda: 0,
+        cached_rows: int = CACHED_ROWS,
+    ) -> None:
+        self.name = name
+        self.prefix = table_prefix(name)
+        self._store = store
+        self._key = key
+        self._value = value
+        self._ttl_ms = ttl_ms
+        self._clock = clock
+        self._cached_rows = cached_rows
+        self._live: dict[
+            K, V | None
+        ] = {}  # decoded: what this chunk changed, and what was read; None: known to be absent
+        self._changed: dict[K, None] = {}
+        self._read: list[Sequence[K]] = []
+        self._ready: tuple[list[bytes | None], list[bytes | None]] | None = None
+        self.dirty: Rows = {}
+        self.sealed: deque[Rows] = deque()
+        self.spent: Rows = {}
+        """Entries of the expiry index that the next commit makes void; not logged."""
+        self.sealed_spent: deque[Rows] = deque()
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+
+    def __getitem__(self, key: K) -> V:
+        found = self._find(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value of a key, or a default."""
+        found = self._find(key)
+        return default if found is None else found
+
+    def __contains__(self, key: object) -> bool:
+        return self._find(key) is not None  # pyright: ignore[reportArgumentType] - as with a dict, any object may be asked for
+
+    def _find(self, key: K) -> V | None:
+        live = self._live
+        if key in live:
+            found = live[key]
+        else:
+            found = live[key] = self._load(self._key.dumps(key))
+        self._read.append((key,))
+        return found
+
+    def get_many(self, keys: Sequence[K]) -> list[V | None]:
+        """The values, None where there is none; what is not at hand is asked of the store at once."""
+        live = self._live
+        missing = [key for key in keys if key not in live]
+        if missing:
+            encoded = self._key.dumps_many(missing)
+            if encoded.bad:
+                raise encoded.bad[0][1]
+            raw = self._newest_many([data or b"" for data in encoded.values])
+            values = self._decode_many(raw)
+            live.update(zip(missing, values, strict=True))
+        self._read.append(keys)
+        return [live[key] for key in keys]
+
+    def _load(self, key: bytes) -> V | None:
+        data = self._newest(key)
+        return None if data is None else self._decode(data)
+
+    def _newest(self, key: bytes) -> bytes | None:
+        if key in self.dirty:
+            return self.dirty[key]
+        for layer in reversed(self.sealed):
+            if key in layer:
+                return layer[key]
+        return self._store.get(self.name, key)
+
+    def _newest_many(self, keys: list[bytes]) -> list[bytes | None]:
+        if not self.dirty and not self.sealed:
+            return self._store.get_many(self.name, keys)
+        layers = [self.dirty, *reversed(self.sealed)]
+        out: list[bytes | None] = [None] * len(keys)
+        asked: list[int] = []
+        for index, key in enumerate(keys):
+            for layer in layers:
+                if key in layer:
+                    out[index] = layer[key]
+                    break
+            else:
+                asked.append(index)
+        for index, data in zip(asked, self._store.get_many(self.name, [keys[i] for i in asked]), strict=True):
+            out[index] = data
+        return out
+
+    def _decode(self, data: bytes) -> V | None:
+        body, expires = parse_log_value(data)
+        if expires is not None and expires <= self._clock():
+            return None
+        return self._value.loads(body)
+
+    def _decode_many(self, raw: list[bytes | None]) -> list[V | None]:
+        if self._ttl_ms is not None or any(data is not None and data[:1] != b"\x00" for data in raw):
+            return [None if data is None else self._decode(data) for data in raw]
+        decoded = self._value.loads_many([None if data is None else data[1:] for data in raw])
+        if decoded.bad:
+            raise decoded.bad[0][1]
+        return decoded.values
+
+    # ---------------------------------------------------------------------------------------------------------- writing
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if value is None:
+            raise DataError(f"table {self.name}: None is no value", remedy="delete the key instead")
+        self._live[key] = value
+        self._changed[key] = None
+
+    def __delitem__(self, key: K) -> None:
+        if self._find(key) is None:
+            raise KeyError(key)
+        self._live[key] = None
+        self._changed[key] = None
+
+    def update(self, changes: Mapping[K, V] | Iterable[tuple[K, V]] = (), /, **named: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Set many keys."""
+        more: dict[Any, Any] = dict(changes, **named)
+        if None in more.values():
+            raise DataError(f"table {self.name}: None is no value", remedy="delete the key instead")
+        live: dict[Any, Any] = self._live
+        live.update(more)
+        self._changed.update(dict.fromkeys(more))
+
+    def delete_many(self, keys: Iterable[K]) -> None:
+        """Delete keys, whether they are there or not."""
+        gone = dict.fromkeys(keys)
+        self._live.update(gone)
+        self._changed.update(gone)
+
+    # ---------------------------------------------------------------------------------------------------------- ranges
+
+    def range(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """Keys and values from `start` up to but not including `end`, in the order of the keys' bytes; a view of this moment."""
+        low = None if start is None else self._key.dumps(start)
+        high = None if end is None else self._key.dumps(end)
+        rows = {**dict(self._store.range(self.name, low, high))} if self._overlaid() else None
+        if rows is None:
+            stored = self._store.range(self.name, low, high, reverse=reverse)
+            for key, data in stored:
+                value = self._decode(data)
+                if value is not None:
+                    yield self._key.loads(key), value
+            return
+        for layer in [*self.sealed, self.dirty]:
+            _overlay(rows, layer, low, high)
+        fresh = {self._key.dumps(key): self._live[key] for key in self._changed}
+        _overlay(rows, dict.fromkeys(fresh, b""), low, high)
+        for key in sorted(rows, reverse=reverse):
+            value = fresh[key] if key in fresh else self._decode(rows[key])
+            if value is not None:
+                yield self._key.loads(key), value
+
+    def _overlaid(self) -> bool:
+        return bool(self._changed or self.dirty or self.sealed)
+
+    def __iter__(self) -> Iterator[K]:
+        return (key for key, _ in self.range())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.range())
+
+    # ------------------------------------------------------------------------------------------------ with the chunk
+
+    def prepare(self) -> None:
+        """Encode what the chunk changed; raises the first `DataError`, with nothing changed."""
+        if not self._changed:
+            self._ready = None
+            return
+        live = self._live
+        keys = self._key.dumps_many(list(self._changed))
+        values = self._value.dumps_many([live[key] for key in self._changed])
+        for bad in (keys.bad, values.bad):
+            if bad:
+                raise bad[0][1]
+        self._ready = keys.values, values.values
+
+    def complete(self) -> None:
+        """The chunk is done: what `prepare` encoded waits for the commit."""
+        if self._ready is not None:
+            keys, values = self._ready
+            self._ready = None
+            dirty = self.dirty
+            if self._ttl_ms is None:
+                for key, value in zip(keys, values, strict=True):
+                    dirty[key or b""] = None if value is None else b"\x00" + value
+            else:
+                expires = self._clock() + self._ttl_ms
+                for key, value in zip(keys, values, strict=True):
+                    dirty[key or b""] = None if value is None else log_value(value, expires)
+            self._changed.clear()
+        self._read.clear()
+        if len(self._live) > self._cached_rows or (self._ttl_ms is not None and self._live):
+            for key in list(islice(self._live, max(1, len(self._live) // 2) if self._ttl_ms is None else None)):
+                del self._live[key]
+
+    def drop(self) -> None:
+        """The chunk failed: its changes never were, and neither was what it did to the values it had read."""
+        forget = self._live.pop
+        for key in self._changed:
+            forget(key, None)
+        for keys in self._read:
+            for key in keys:
+                forget(key, None)
+        self._changed.clear()
+        self._read.clear()
+        self._ready = None
+
+    def expire(self, now_ms: int, most: int = 1000) -> int:
+        """Delete, logged, what has expired; at most so many, and the number is returned. Between two chunks only."""
+        index = TTL_TABLE + self.name
+        entries = (entry for entry, _ in self._store.range(index, None, (now_ms + 1).to_bytes(8, "big")))
+        due = list(
+            islice((e for e in entries if e not in self.spent and not any(e in s for s in self.sealed_spent)), most)
+        )
+        gone = 0
+        for entry in due:
+            key = entry[8:]
+            data = self._newest(key)
+            expires = None if data is None else parse_log_value(data)[1]
+            if expires is not None and expires <= now_ms:
+                self.dirty[key] = None
+                gone += 1
+            self.spent[entry] = None
+        if due:
+            self._live.clear()
+        return gone
+
+    def seal(self) -> Rows:
+        """What this commit logs; it is read from here until it is applied."""
+        self.sealed.append(self.dirty)
+        self.sealed_spent.append(self.spent)
+        self.dirty, self.spent = {}, {}
+        return self.sealed[-1]
+
+
+def _overlay(
+    rows: dict[bytes, bytes], layer: Mapping[bytes, bytes | None], low: bytes | None, high: bytes | None
+) -> None:
+    for key, data in layer.items():
+        if (low is not None and key < low) or (high is not None and key >= high):
+            continue
+        if data is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = data
+
+
+def indexed(changes: Mapping[str, Rows], spent: Mapping[str, Rows] = MappingProxyType({})) -> dict[str, Rows]:
+    """The changes, and the entries of the expiry index that go with them in one write; `spent` ones are removed."""
+    out: dict[str, Rows] = {**spent, **changes}
+    for table, rows in changes.items():
+        entries: Rows = {data[1:9] + key: b"" for key, data in rows.items() if data is not None and data[:1] == b"\x01"}
+        if entries:
+            index = TTL_TABLE + table
+            out[index] = {**spent.get(index, {}), **entries}
+    return out

@@ -1,0 +1,133 @@
+"""The tables of one task together: complete, dropped, sealed and applied as one, and bound to the task that runs.
+
+Promises:
+
+- `complete()` of all tables happens, or none: what cannot be encoded is found before anything is merged.
+- What `seal()` gave goes into the store with `applied()`, in one write with the position and the checkpoint.
+- Outside of a task a table says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from ..core.errors import DeclarationError
+from .serde import Serde
+from .store import Store
+from .table import TTL_TABLE, Rows, Table, indexed
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class TaskTables:
+    """All tables of one task, for the actor that works on it and the commit that makes them durable."""
+
+    def __init__(self, store: Store, *, clock: Callable[[], int] = lambda: 0) -> None:
+        self.store = store
+        self._clock = clock
+        self._tables: dict[str, Table[Any, Any]] = {}
+        self._raw: dict[str, Rows] = {}
+        self._sealed_raw: deque[dict[str, Rows]] = deque()
+
+    def declare(self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None) -> Table[K, V]:
+        """Bind a table."""
+        made = Table(name, self.store, key, value, ttl_ms=ttl_ms, clock=self._clock)
+        self._tables[name] = made
+        return made
+
+    def table(self, name: str) -> Table[Any, Any]:
+        """A declared table."""
+        try:
+            return self._tables[name]
+        except KeyError:
+            raise DeclarationError(
+                f"there is no table {name!r}", remedy=f"known: {', '.join(sorted(self._tables))}"
+            ) from None
+
+    def raw(self, table: str, rows: Mapping[bytes, bytes | None]) -> None:
+        """Changes of a table of headgate's own, in bytes; they go with the next commit."""
+        kept = self._raw.setdefault(table, {})
+        for key, value in rows.items():
+            kept[key] = None if value is None else b"\x00" + value
+
+    def raw_rows(self, table: str) -> list[tuple[bytes, bytes]]:
+        """What the store holds of such a table."""
+        return [(key, data[1:]) for key, data in self.store.range(table)]
+
+    def complete(self) -> None:
+        """The chunk is done, for all tables; raises a `DataError` with nothing merged if a value cannot be encoded."""
+        tables = self._tables.values()
+        for table in tables:
+            table.prepare()
+        for table in tables:
+            table.complete()
+
+    def drop(self) -> None:
+        """The chunk failed."""
+        for table in self._tables.values():
+            table.drop()
+
+    def expire(self, now_ms: int, most: int = 1000) -> int:
+        """Log deletes of what has expired."""
+        return sum(table.expire(now_ms, most) for table in self._tables.values())
+
+    @property
+    def changed(self) -> bool:
+        """Whether a commit would log anything."""
+        return bool(self._raw) or any(table.dirty or table.spent for table in self._tables.values())
+
+    def seal(self) -> dict[str, Rows]:
+        """What goes into the task log with this commit, by table."""
+        changes, self._raw = self._raw, {}
+        self._sealed_raw.append(dict(changes))
+        for name, table in self._tables.items():
+            rows = table.seal()
+            if rows:
+                changes[name] = rows
+        return changes
+
+    def applied(self, position: int, *, checkpoint: bytes | None = None, followed_until_ms: int | None = None) -> None:
+        """The oldest seal is durable: into the store with it, in one write."""
+        tables = {name: table for name, table in self._tables.items() if table.sealed}
+        changes = {
+            **(self._sealed_raw[0] if self._sealed_raw else {}),
+            **{n: t.sealed[0] for n, t in tables.items() if t.sealed[0]},
+        }
+        spent = {TTL_TABLE + n: t.sealed_spent[0] for n, t in tables.items() if t.sealed_spent[0]}
+        self.store.write(
+            indexed(changes, spent), position=position, checkpoint=checkpoint, followed_until_ms=followed_until_ms
+        )
+        if self._sealed_raw:
+            self._sealed_raw.popleft()
+        for table in tables.values():
+            table.sealed.popleft()
+            table.sealed_spent.popleft()
+
+
+_current: contextvars.ContextVar[TaskTables | None] = contextvars.ContextVar("headgate_tables", default=None)
+
+
+@contextlib.contextmanager
+def bound(tables: TaskTables) -> Iterator[None]:
+    """User code run in here sees the tables of this task."""
+    token = _current.set(tables)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_table(name: str) -> Table[Any, Any]:
+    """The table of the running task; a `DeclarationError` outside of one."""
+    tables = _current.get()
+    if tables is None:
+        raise DeclarationError(
+            f"table {name!r} is used outside of a task",
+            remedy="use it in an operator, agent or actor; to read it from outside: `headgate tables`",
+        )
+    return tables.table(name)

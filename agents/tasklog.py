@@ -1,0 +1,155 @@
+"""A task's log: what a commit writes into it, and how a store is made from it.
+
+What it decides: which records of the log mean what. Promises:
+
+- A commit writes each changed key once, and the checkpoint last, all to one partition, in the transaction of the outputs.
+- `restore` reads committed records only, from the store's position to the log's end, in batches that are written with the
+  position they reach: cut short, it goes on where it stood.
+- It says how far it is, and says so when an open transaction blocks it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..core.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
+from ..core.errors import EnvironmentFault
+from ..core.names import StreamPartition
+from .chunks import Chunk
+from .clients import ClientSettings
+from .intake import Intake, Source
+from .outbox import LogWrite
+from .store import Store
+from .table import Rows, indexed
+
+RESTORE_RECORDS = 20_000
+"""At most so many records in one write to the store."""
+
+
+def log_write(
+    task: str, at: StreamPartition, changes: Mapping[str, Rows], checkpoint: bytes | None, *, now_ms: int
+) -> LogWrite:
+    """The records of one task in one commit."""
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    for table, rows in changes.items():
+        prefix = table_prefix(table)
+        keys.extend([prefix + key for key in rows])
+        values.extend(rows.values())
+    if checkpoint is not None:
+        keys.append(CHECKPOINT_KEY)
+        values.append(checkpoint)
+    return LogWrite(task, at, keys, values, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a restore is."""
+
+    position: int
+    end: int
+    records: int
+    seconds: float
+    blocked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """Where the store stands, and how many records it took. `checkpoint`: the last one, from this replay or from the store."""
+
+    position: int
+    checkpoint: bytes | None
+    records: int
+    seconds: float
+
+
+class _Replay:
+    """Records of the log, gathered for one write."""
+
+    def __init__(self) -> None:
+        self.changes: dict[str, Rows] = {}
+        self.checkpoint: bytes | None = None
+        self._by_prefix: dict[bytes, Rows] = {}
+
+    def add(self, chunk: Chunk) -> None:
+        by_prefix = self._by_prefix
+        for key, value in zip(chunk.keys, chunk.values, strict=True):
+            if key == CHECKPOINT_KEY:
+                self.checkpoint = value
+                continue
+            if key is None or len(key) < 2:
+                parse_log_key(key or b"")  # raises, and says what it is
+                continue
+            split = key[1] + 2
+            rows = by_prefix.get(key[:split])
+            if rows is None:
+                table = parse_log_key(key).table or ""
+                rows = by_prefix[key[:split]] = self.changes.setdefault(table, {})
+            rows[key[split:]] = value
+
+
+async def restore(
+    client: ClientSettings,
+    at: StreamPartition,
+    store: Store,
+    *,
+    start: int,
+    end: int,
+    progress: Callable[[Progress], None] = lambda _: None,
+    deadline_s: float = 60.0,
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    raw: bool = True,
+) -> RestoreResult:
+    """Read the log from `start` until the position reaches `end`. `deadline_s` bounds the time without any advance."""
+    began = last = time.monotonic()
+    followed = now_ms()
+    records, position = 0, start
+    checkpoint = store.meta.checkpoint
+    if start >= end:
+        store.write({}, position=start, followed_until_ms=followed)
+        return RestoreResult(start, checkpoint, 0, 0.0)
+    intake = Intake(
+        client,
+        [Source(at, start)],
+        name=f"restore-{at}",
+        buffer_bytes=16 << 20,
+        fetch_bytes=4 << 20,
+        max_wait_ms=100,
+        raw=raw,
+    )
+    try:
+        await intake.start(deadline_s=deadline_s)
+        while position < end:
+            await intake.fill(0.5)
+            head = intake.head(at)
+            if head.lost is not None:
+                raise head.lost
+            while (chunk := intake.take(at, RESTORE_RECORDS)) is not None:
+                replay = _Replay()
+                replay.add(chunk)
+                records += len(chunk)
+                checkpoint = replay.checkpoint or checkpoint
+                store.write(
+                    indexed(replay.changes),
+                    position=chunk.next_position,
+                    checkpoint=replay.checkpoint,
+                    followed_until_ms=followed,
+                )
+            now = time.monotonic()
+            reached = intake.positions()[at]
+            if reached > position:
+                position, last = reached, now
+            blocked = position < end and intake.head(at).blocked
+            progress(Progress(position, end, records, now - began, blocked))
+            if now - last > deadline_s:
+                why = "an open transaction blocks it" if blocked else head.degraded or "the broker sends nothing more"
+                raise EnvironmentFault(
+                    f"the task log {at} cannot be read up to {end}, only to {position}: {why}",
+                    remedy="an open transaction ends by its timeout; otherwise check the brokers",
+                )
+    finally:
+        await intake.stop()
+    store.write({}, position=position, followed_until_ms=followed)
+    return RestoreResult(position, checkpoint, records, time.monotonic() - began)
