@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgpack
 import pytest
 from hypothesis import given, settings
@@ -162,7 +164,7 @@ def test_the_limits_themselves_are_allowed():
 
 def test_unknown_keys_are_ignored_even_where_many_bytes_look_like_containers():
     assert decode(control(more=b"\x91" * 100, other={"a": [1, 2, {"b": None}]})) == decode(control())
-    assert decode(b"\x04" + msgpack.packb([1, [None], [1], [None], {}][:4] + [["later"]])) == BatchFrame(
+    assert decode(b"\x04" + msgpack.packb([1, [None], [1], [None], ["later"]])) == BatchFrame(
         [None], [1], [None]
     )
 
@@ -223,6 +225,11 @@ PLAIN = st.recursive(
 )
 
 
+def spoilt(frame, at, byte):
+    data = encode(frame)
+    return bytes((*data[:at], byte, *data[at + 1 :]))
+
+
 @settings(deadline=None, max_examples=500)
 @given(
     st.one_of(
@@ -234,28 +241,24 @@ PLAIN = st.recursive(
             st.dictionaries(st.sampled_from(sorted(FIELDS)), PLAIN),
         ),
         st.builds(lambda parts: b"\x04" + msgpack.packb([1, *parts]), st.lists(PLAIN, max_size=4)),
-        st.builds(
-            lambda frame, at, byte: bytes((*encode(frame)[:at], byte, *encode(frame)[at + 1 :])),
-            ANY_FRAME,
-            st.integers(0, 90),
-            st.integers(0, 255),
-        ),
+        st.builds(spoilt, ANY_FRAME, st.integers(0, 90), st.integers(0, 255)),
     )
 )
 def test_any_bytes_are_a_frame_or_a_frame_error(data):
     try:
         frame = decode(data)
-    except FrameError as error:
-        assert error.reason
-    else:
-        assert decode(encode(frame)) == frame
+    except FrameError:
+        return
+    assert decode(encode(frame)) == frame
 
 
 def test_nothing_is_built_that_the_input_does_not_deserve():
     """Five bytes that announce four thousand million elements, a thousand times over, cost kilobytes."""
-    import tracemalloc
-
     bombs = [
+        b"\x01\x85" + b"\xdd\xff\xff\xff\xff" * 800,
+        b"\x04\x94\x01" + b"\xdd\x00\x00\xff\xff" * 1000,
+        b"\x02\xdf\xff\xff\xff\xff",
+    ]
         b"\x01" + b"\x85" + b"\xdd\xff\xff\xff\xff" * 800,
         b"\x04\x94\x01" + b"\xdd\x00\x00\xff\xff" * 1000,
         b"\x02\xdf\xff\xff\xff\xff",

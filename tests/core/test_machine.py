@@ -1,0 +1,126 @@
+"""The one shape of all machines: its table is the law, time is an argument, and its story can be read and replayed."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import dataclass
+
+import pytest
+
+from headgate.core import machine as module
+from headgate.core.machine import STORY_LENGTH, IllegalEvent, Machine, Now, Rule, Step, Tick, diagram, replay, rules
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    by: str = "anna"
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    pass
+
+
+class Gate(Machine[object, str]):
+    INITIAL = "shut"
+    TABLE = rules(
+        [
+            ("shut", Open, ("open", "shut"), "only anna may open it"),
+            ("open", Close, "shut", "anyone may close it"),
+            ("open", Tick, "", "time passes"),
+        ]
+    )
+
+    def on_Open(self, event, now):
+        if event.by == "anna":
+            self.state = "open"
+            return ["water"]
+        return []
+
+    def on_Close(self, event, now):
+        self.state = "shut"
+        return []
+
+    def on_Tick(self, event, now):
+        return [f"open at {now.wall}"]
+
+
+T = Now(1.5, 99)
+
+
+def test_what_the_table_allows_is_handled():
+    gate = Gate()
+    assert gate.handle(Open("bert"), T) == []
+    assert gate.handle(Open(), T) == ["water"]
+    assert gate.handle(Tick(), T) == ["open at 99"]
+    assert gate.state == "open"
+    assert gate.deadline() is None
+
+
+def test_what_it_does_not_allow_raises_and_changes_nothing():
+    gate = Gate()
+    with pytest.raises(
+        IllegalEvent, match=r"Gate in state 'shut' cannot take Close\(\).*nothing happened yet"
+    ) as caught:
+        gate.handle(Close(), T)
+    assert (gate.state, gate.steps(), caught.value.event, caught.value.story) == ("shut", [], Close(), "")
+    gate.handle(Open(), T)
+    with pytest.raises(IllegalEvent, match="shut → open"):
+        gate.handle(Open(), T)
+
+
+def test_a_method_that_leaves_the_table_is_found_out():
+    class Loose(Gate):
+        def on_Close(self, event, now):
+            self.state = "gone"
+            return []
+
+    gate = Loose()
+    gate.handle(Open(), T)
+    with pytest.raises(AssertionError, match="led from 'open' to 'gone'"):
+        gate.handle(Close(), T)
+
+
+def test_a_table_with_two_rules_or_without_a_method_is_refused():
+    with pytest.raises(TypeError, match="two rules for Open in 'shut'"):
+        type("Twice", (Gate,), {"TABLE": rules([("shut", Open, "", ""), ("shut", Open, "open", "")])})
+    with pytest.raises(TypeError, match="no method on_Open"):
+        type("Without", (Machine,), {"TABLE": rules([("shut", Open, "", "")])})
+
+
+def test_the_story_is_one_line_an_event_and_bounded():
+    gate = Gate()
+    gate.handle(Open(), T)
+    gate.handle(Tick(), T)
+    assert gate.story().splitlines() == [
+        "     1.500  shut → open                   Open(by='anna')  ⇒  water",
+        "     1.500  open                          Tick()  ⇒  open at 99",
+    ]
+    assert gate.steps()[0] == Step(T, "shut", Open(), "open", ("water",))
+    for _ in range(STORY_LENGTH):
+        gate.handle(Tick(), T)
+    assert len(gate.steps()) == STORY_LENGTH
+    assert "⇒  -" in str(Step(T, "open", Close(), "shut", ()))
+
+
+def test_a_record_is_replayed_and_a_difference_is_found():
+    gate = Gate()
+    for event in (Open("bert"), Open(), Tick(), Close()):
+        gate.handle(event, T)
+    assert replay(Gate, gate.steps()).state == "shut"
+
+    class Other(Gate):
+        def on_Tick(self, event, now):
+            return []
+
+    with pytest.raises(AssertionError, match=r"replay differs at .*Tick\(\)"):
+        replay(Other, gate.steps())
+
+
+def test_the_diagram_is_drawn_from_the_table():
+    assert diagram(Gate) == "stateDiagram-v2\n    [*] --> shut\n    shut --> open: Open\n    open --> shut: Close\n"
+    assert rules([("a", Tick, ("b", ""), "why")]) == (Rule("a", Tick, ("b", "a"), "why"),)
+
+
+def test_its_examples_are_true():
+    assert doctest.testmod(module).failed == 0
