@@ -1,0 +1,74 @@
+"""Whatever happens to a test run, its brokers and its directory go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headgate.agents.broker.process import command_of
+
+pytestmark = pytest.mark.kafka
+
+RUN = """
+import sys, time
+from pathlib import Path
+from headgate.agents.broker.broker import Broker
+from headgate.agents.broker.guard import Lease
+root = Path(sys.argv[1])
+lease = Lease(root)
+guard = Lease.guard(root)
+broker = Broker.start(root / "kafka")
+print(guard.pid, *broker.pids(), flush=True)
+time.sleep(60)
+"""
+
+SUITE = """
+import os, signal
+
+def test_uses_the_broker(kafka, topic):
+    name = topic("a")
+    print(f"pids: {kafka.pids()[0]} {kafka.data.parent}")
+
+def test_leaves_a_child():
+    import subprocess, sys
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+    print(f"child: {child.pid}")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_dies_takes_its_broker_with_it(tmp_path: Path, number: signal.Signals) -> None:
+    """kill -9, or Ctrl-C."""
+    root = tmp_path / "root"
+    with subprocess.Popen([sys.executable, "-c", RUN, str(root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as run:
+        assert run.stdout is not None
+        guard, broker = map(int, run.stdout.readline().split())
+        assert "headgate.node" in command_of(broker)
+        run.send_signal(number)
+        run.wait(20)
+    psutil.Process(guard).wait(20) if psutil.pid_exists(guard) else None
+    assert not psutil.pid_exists(broker) or "headgate.node" not in command_of(broker)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_leaves_a_child_behind_fails_and_names_it(tmp_path: Path) -> None:
+    """Two xdist workers share one broker; the child is named; afterwards broker and directory are gone."""
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    conftest = Path(__file__).parents[2] / "conftest.py"
+    (tmp_path / "conftest.py").symlink_to(conftest)
+    environment = {name: value for name, value in os.environ.items() if name not in ("HEADGATE_TEST_ROOT", "PYTEST_XDIST_WORKER")}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-rP", f"--rootdir={tmp_path}", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    child = int(done.stdout.partition("child: ")[2].split()[0])
+    pid, root = done.stdout.partition("pids: ")[2].split()[:2]
+    os.kill(child, signal.SIGKILL)
+    assert done.returncode == 1
+    assert f"child processes were left behind:\n{child}: " in done.stdout.replace("E           ", "").replace("E       ", "")
+    assert "headgate.node" not in command_of(int(pid))
+    assert not Path(root).exists()
