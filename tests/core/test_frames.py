@@ -164,9 +164,7 @@ def test_the_limits_themselves_are_allowed():
 
 def test_unknown_keys_are_ignored_even_where_many_bytes_look_like_containers():
     assert decode(control(more=b"\x91" * 100, other={"a": [1, 2, {"b": None}]})) == decode(control())
-    assert decode(b"\x04" + msgpack.packb([1, [None], [1], [None], ["later"]])) == BatchFrame(
-        [None], [1], [None]
-    )
+    assert decode(b"\x04" + msgpack.packb([1, [None], [1], [None], ["later"]])) == BatchFrame([None], [1], [None])
 
 
 @pytest.mark.parametrize(
@@ -256,10 +254,6 @@ def test_nothing_is_built_that_the_input_does_not_deserve():
     """Five bytes that announce four thousand million elements, a thousand times over, cost kilobytes."""
     bombs = [
         b"\x01\x85" + b"\xdd\xff\xff\xff\xff" * 800,
-        b"\x04\x94\x01" + b"\xdd\x00\x00\xff\xff" * 1000,
-        b"\x02\xdf\xff\xff\xff\xff",
-    ]
-        b"\x01" + b"\x85" + b"\xdd\xff\xff\xff\xff" * 800,
         b"\x04\x94\x01" + b"\xdd\x00\x00\xff\xff" * 1000,
         b"\x02\xdf\xff\xff\xff\xff",
     ]
