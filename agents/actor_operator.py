@@ -24,6 +24,7 @@ FLUSH_STEP = 500
 class ActorOp(Operator):
     """One instance of the user's class, in one task."""
 
+    awaits = True
     letters = True
 
     def __init__(self, step: s.ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:

@@ -120,6 +120,9 @@ class Plan:
     loop: Loop
     """Adds rows in place: `loop(keys, values, states)`, where `states[key]` is a list with one state an aggregate."""
 
+    merge_loop: Loop
+    """The same for partial states as values: `merge_loop(keys, partials, states)`."""
+
     def start(self) -> list[Any]:
         """The states of a key that was never seen."""
         return [part.start() for part in self.parts]
@@ -128,10 +131,6 @@ class Plan:
     def merges(self) -> bool:
         """Whether partial states may be combined before a shuffle."""
         return all(part.merge for part in self.parts)
-
-    def merge(self, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-        """Two partial states of one key in one."""
-        return [part.merge(x, y) if part.merge else y for part, x, y in zip(self.parts, a, b, strict=True)]
 
     def result(self, states: Sequence[Any]) -> dict[str, Any]:
         """What users see."""
@@ -172,6 +171,16 @@ def plan(aggregates: Mapping[str, Aggregate]) -> Plan:
         else:
             scope[f"add_{i}"] = part.add
             lines.append(f"        s[{i}] = add_{i}(s[{i}], {selected})")
+    lines += [
+        "def merge_loop(keys, partials, states):",
+        "    for k, p in zip(keys, partials):",
+        "        s = states[k]",
+    ]
+    for i, part in enumerate(parts):
+        if part.name in ("count", "sum"):
+            lines.append(f"        s[{i}] += p[{i}]")
+        else:
+            scope[f"merge_{i}"] = part.merge
+            lines.append(f"        s[{i}] = merge_{i}(s[{i}], p[{i}])")
     exec("\n".join(lines), scope)
-    loop: Loop = scope["loop"]
-    return Plan(tuple(aggregates), parts, loop)
+    return Plan(tuple(aggregates), parts, scope["loop"], scope["merge_loop"])

@@ -20,6 +20,8 @@ from .record import Batch, Record, Rows
 class MapAsyncOp(Operator):
     """Awaits a coroutine for each row, a bounded number at a time; results keep their order."""
 
+    awaits = True
+
     def __init__(self, step: s.MapAsyncStep, env: Env) -> None:
         super().__init__(step, env)
         self.map = step
@@ -52,6 +54,8 @@ class MapAsyncOp(Operator):
 class SinkOp(Operator):
     """Calls a function with each chunk, at least once."""
 
+    awaits = True
+
     def __init__(self, step: s.SinkStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
         super().__init__(step, env)
         self.fn = step.fn
@@ -80,6 +84,8 @@ class AgentOp(Operator):
     The two hand over to each other: a batch goes in, yielded lists come out, and when the generator asks for the next batch
     the one before is done. A raise fails the chunk and ends the generator; the next chunk starts a new one.
     """
+
+    awaits = True
 
     def __init__(
         self, step: s.AgentStep, env: Env, origin: Callable[[], Batch[Any, Any]], table: Callable[[str], Any]

@@ -21,6 +21,9 @@ from ..core.errors import HeadgateError
 from . import steps as s
 from .record import Headers, Record, Rows
 
+KEPT_STATES = 200_000
+"""Decoded states that an aggregate keeps between commits, at most; the store has the others."""
+
 
 class UserCodeError(HeadgateError):
     """A function of the user's raised. `step` is where, `__cause__` is what."""
@@ -95,6 +98,15 @@ class Operator:
     def drop(self) -> None:
         """The chunk failed: forget what it changed."""
 
+    def suspend(self) -> Any:
+        """Put aside what the chunk that runs has changed so far; a seal must not see it. `resume` gives it back."""
+        return None
+
+    def resume(self, aside: Any) -> None:
+        """Go on with the chunk that was put aside."""
+
+    awaits = False
+    """Whether it defers work."""
     letters = False
     """Whether watermarks, ends and drains concern it."""
     watermark: int | None = None
@@ -278,15 +290,22 @@ class CombineOp(ShuffleOp):
         if not settled:
             self.settled, self.fresh = self.fresh, {}
         else:
-            merge = self.plan.merge
-            for key, states in self.fresh.items():
-                before = settled.get(key)
-                settled[key] = states if before is None else merge(before, states)
+            new = [key for key in self.fresh if key not in settled]
+            for key in new:
+                settled[key] = self.fresh.pop(key)
+            self.plan.merge_loop(self.fresh.keys(), self.fresh.values(), settled)
             self.fresh = {}
         self.settled_ts = max(self.settled_ts, self.fresh_ts)
 
     def drop(self) -> None:
         self.fresh = {}
+
+    def suspend(self) -> Any:
+        aside, self.fresh, self.fresh_ts = (self.fresh, self.fresh_ts), {}, 0
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.fresh, self.fresh_ts = aside
 
     def seal(self) -> None:
         if self.settled:
@@ -298,52 +317,84 @@ class CombineOp(ShuffleOp):
 
 
 class AggregateOp(Operator):
-    """A running aggregate for each key. Its states are a table; updates go on at each commit."""
+    """A running aggregate for each key. Its states are a table; updates go on at each commit.
+
+    States live here, decoded, between commits: `fresh` are those of the chunk that runs (copies, so that a failing chunk leaves
+    no trace), `states` those of completed ones. The table is written once a commit, with the keys that changed.
+    """
 
     def __init__(self, step: s.AggregateStep, env: Env) -> None:
         super().__init__(step, env)
         self.plan = step.plan
         self.table = env.table(step.name)
         self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
-        self.settled: dict[Any, int] = {}
-        self.fresh: dict[Any, int] = {}
+        self.states: dict[Any, list[Any]] = {}
+        self.dirty: dict[Any, int] = {}
+        self.fresh: dict[Any, list[Any]] = {}
+        self.fresh_ts: dict[Any, int] = {}
+        self.at_once = False
+        """Something below it awaits, which a seal cannot: updates go on with each chunk instead of each commit."""
 
     def push(self, rows: Rows) -> None:
         if rows.keys is None:
             raise UserCodeError(self.step, KeyError("the records have no key: put a repartition() before agg()"))
         keys = rows.keys
-        distinct = list(dict.fromkeys(keys))
-        known = self.table.get_many(distinct)
-        start = self.plan.start
-        states: dict[Any, list[Any]] = {
-            key: start() if found is None else list(found) for key, found in zip(distinct, known, strict=True)
-        }
+        fresh = self.fresh
+        self._fetch([key for key in set(keys) if key not in fresh])
         try:
             if self.partial:
-                merge = self.plan.merge
-                for key, part in zip(keys, rows.values, strict=True):
-                    states[key] = merge(states[key], part)
+                self.plan.merge_loop(keys, rows.values, fresh)
             else:
-                self.plan.loop(keys, rows.values, states)
+                self.plan.loop(keys, rows.values, fresh)
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
-        self.table.update(states)
-        self.fresh.update(zip(keys, rows.timestamps, strict=True))
+        if self.at_once:
+            self._give_on(dict(zip(keys, rows.timestamps, strict=True)), fresh)
+        self.fresh_ts.update(zip(keys, rows.timestamps, strict=True))
+
+    def _fetch(self, keys: list[Any]) -> None:
+        """Copies of the states of these keys, for the chunk that runs."""
+        fresh, states, start = self.fresh, self.states, self.plan.start
+        unknown: list[Any] = []
+        for key in keys:
+            known = states.get(key)
+            if known is None:
+                unknown.append(key)
+            else:
+                fresh[key] = known.copy()
+        for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
+            fresh[key] = start() if found is None else list(found)
 
     def complete(self) -> None:
-        self.settled.update(self.fresh)
-        self.fresh.clear()
+        self.states.update(self.fresh)
+        self.dirty.update(self.fresh_ts)
+        self.fresh, self.fresh_ts = {}, {}
 
     def drop(self) -> None:
-        self.fresh.clear()
+        self.fresh, self.fresh_ts = {}, {}
 
     def seal(self) -> None:
-        if self.settled:
-            dirty, self.settled = self.settled, {}
-            keys = list(dirty)
-            result = self.plan.result
-            values = [result(states) for states in self.table.get_many(keys)]
-            self.forward(Rows(values, list(dirty.values()), keys))
+        if not self.dirty:
+            return
+        dirty, self.dirty = self.dirty, {}
+        states = self.states
+        self.table.update({key: states[key] for key in dirty})
+        if not self.at_once:
+            self._give_on(dirty, states)
+        if len(states) > KEPT_STATES:
+            self.states = {key: states[key] for key in dirty}
+
+    def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+        result = self.plan.result
+        self.forward(Rows([result(states[key]) for key in dirty], list(dirty.values()), list(dirty)))
+
+    def suspend(self) -> Any:
+        aside = self.fresh, self.fresh_ts
+        self.fresh, self.fresh_ts = {}, {}
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.fresh, self.fresh_ts = aside
 
 
 class TableOp(Operator):

@@ -76,6 +76,7 @@ class Pipeline:
         task: str,
         *,
         buffer: Buffer,
+        seal_buffer: Buffer,
         table: Callable[[str], Any],
         widths: Callable[[str], int],
         now_ms: Callable[[], int],
@@ -85,6 +86,7 @@ class Pipeline:
         self.declared = declared
         self.task = task
         self.buffer = buffer
+        self.seal_buffer = seal_buffer
         self.table = table
         self.widths = widths
         self.now_ms = now_ms
@@ -118,6 +120,10 @@ class Pipeline:
                 made[id(step)] = self.sources[topic] = Source(step, self, step)
             else:
                 made[id(step)] = operator
+        for operator in reversed(self.operators):
+            below = operator.children
+            if any(_awaits(child) for child in below) and isinstance(operator, AggregateOp):
+                operator.at_once = True
         graph = self.declared.graph
         for operator in self.operators:
             name = self.declared.name(operator.step)
@@ -315,12 +321,25 @@ class Pipeline:
         self.buffer.drop()
 
     def seal(self) -> None:
-        """The open transaction closes: give on what was held back for it."""
-        for operator in self.operators:
-            operator.seal()
-        for operator in self.operators:
-            operator.complete()
-        self.buffer.complete()
+        """The open transaction closes: give on what was held back for it.
+
+        A chunk may be in the middle of an await; what it has done so far is put aside, for it belongs to the next transaction.
+        """
+        aside = [operator.suspend() for operator in self.operators]
+        buffer, self.buffer = self.buffer, self.seal_buffer
+        try:
+            for operator in self.operators:
+                operator.seal()
+            for operator in self.operators:
+                operator.complete()
+            self.buffer.complete()
+        except BaseException:
+            self.buffer.drop()
+            raise
+        finally:
+            self.buffer = buffer
+            for operator, kept in zip(self.operators, aside, strict=True):
+                operator.resume(kept)
 
     async def close(self) -> None:
         """End what user code has running."""
@@ -374,6 +393,10 @@ class Source(Operator):
         self.pipeline.runs(chunk, rows)
         self.forward(rows)
         return max(timestamps, default=None)
+
+
+def _awaits(operator: Operator) -> bool:
+    return operator.awaits or any(_awaits(child) for child in operator.children)
 
 
 class BadRecord(Exception):

@@ -1,0 +1,534 @@
+"""One task at work: its machine decides, this carries out.
+
+`core.task.Task` says when to open the store, where to read on, what may be taken, which marker goes where and when to commit. This
+file owns what is behind these words: the actor (a Faust agent), the intake, the operators, the store. It decides only what the
+machine leaves to the edge: which records of a failing chunk are skipped or become dead letters.
+
+Everything runs on the worker's loop. What takes long (restoring, asking the broker) runs beside and comes back as a fact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from ..core import task_events as t
+from ..core.frames import HEADER, header_value
+from ..core.frames import encode as encode_frame
+from ..core.machine import Now
+from ..core.names import StreamPartition
+from ..core.orders import Order, Start
+from ..core.task import Task
+from ..core.task_plan import TaskPlan
+from .declared import Declared
+from .mailbox import Mailbox, MailboxClosed
+from .operators import UserCodeError
+from .pipeline import Pipeline, dead_letter, find_bad, policy_of
+from .task_intake import TaskIntake
+from .task_letters import ChunkLetter, Letter, StepLetter
+from .task_state import TaskState
+
+if TYPE_CHECKING:
+    from ..core.orders import Report
+    from .clients import ClientSettings
+    from .outbox import LogWrite, TaskBuffer
+
+MAX_CHUNK = 2000
+
+
+class Host(Protocol):
+    """What a task needs of the worker around it."""
+
+    client: ClientSettings
+    declared: Declared
+
+    def now(self) -> Now: ...
+    def buffer(self, task: str) -> TaskBuffer: ...
+    def width(self, topic: str) -> int: ...
+    def report(self, report: Report) -> None: ...
+    def want_commit(self, task: str, urgent: bool) -> None: ...
+    def poisoned(self, task: str, why: str) -> None:
+        """Outputs of this task are in the open transaction, and its positions will not be: the transaction must not commit."""
+        ...
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
+    def count(self, task: str, name: str, amount: int) -> None: ...
+    def gone(self, task: str) -> None: ...
+    def open_state(self, task: str, log_partition: int) -> TaskState: ...
+    def ask_offsets(self, order: t.Resolve) -> Awaitable[t.Resolved]: ...
+    def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake: ...
+    def faust(self) -> Any: ...
+
+
+class TaskActor:
+    """A task under one grant. Made for a `Start`, gone after `released`, `Abandon` or a lost producer."""
+
+    def __init__(self, host: Host, plan: TaskPlan, start: Start) -> None:
+        self.host = host
+        self.plan = plan
+        self.name = start.task
+        self.grant = start.grant
+        self.machine = Task(plan)
+        self.state = host.open_state(start.task, start.log_partition)
+        self.buffer = host.buffer(start.task)
+        self.pipeline: Pipeline | None = None
+        self.intake: TaskIntake | None = None
+        self.mailbox = Mailbox(host.faust(), f"task.{start.task}", self._letter, self._agent_gone)
+        self.log = structlog.get_logger("headgate.task").bind(task=start.task, grant=start.grant)
+        self.since_ms = host.now().wall
+        self.notes: dict[str, str] = {}
+        self.idle = asyncio.Event()
+        """Set while no letter is under way: the intake may give the next one."""
+        self.idle.set()
+        self._letter_now: Letter | None = None
+        self._working: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: asyncio.TimerHandle | None = None
+        self._beside: set[asyncio.Task[None]] = set()
+        self._unsealed = False
+        self._gone = False
+
+    # ------------------------------------------------------------------------------------------------ events and their answers
+
+    async def begin(self, start: Start) -> None:
+        """Start the actor, and let the machine decide what is first."""
+        await self.mailbox.start()
+        self.feed(start)
+
+    def order(self, order: Order) -> None:
+        """An order of the member."""
+        self.feed(order)
+
+    def feed(self, event: Any) -> None:
+        """One event for the machine; its instructions are carried out before this returns, or started."""
+        if self._gone:
+            return
+        before = self.machine.state
+        for instruction in self.machine.handle(event, self.host.now()):
+            handler = self._HANDLERS.get(type(instruction))
+            if handler is None:
+                raise AssertionError(f"nobody carries out {instruction!r}")
+            handler(self, instruction)
+        if self.machine.state != before:
+            self.since_ms = self.host.now().wall
+            self.log.info("task state", state=self.machine.state, before=before)
+        self._arm()
+        if self.intake is not None:
+            self.intake.wake()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.machine.deadline()
+        if deadline is not None and not self._gone:
+            wait = max(0.0, deadline - self.host.now().mono)
+            self._timer = asyncio.get_running_loop().call_later(wait, self.feed, t.Tick())
+
+    def _beside_run(self, work: Awaitable[None], name: str) -> None:
+        task = self.host.spawn(self._guard(work), f"{self.name}: {name}")
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.log.exception("task failed")
+            self.feed_failure(f"{type(error).__name__}: {error}")
+
+    def feed_failure(self, why: str) -> None:
+        """Something that the machine did not foresee: the task fails with the reason, the worker goes on."""
+        if not self._gone:
+            self.feed(t.WorkFailed(why, final=True))
+
+    # ------------------------------------------------------------------------------------------------------------ the store
+
+    def _open_store(self, _: t.OpenStore) -> None:
+        async def work() -> None:
+            self.feed(await self.state.open())
+
+        self._beside_run(work(), "open store")
+
+    def _ask_log_ends(self, order: t.AskLogEnds) -> None:
+        async def work() -> None:
+            self.feed(await self.state.log_ends())
+
+        self._beside_run(work(), "ask log ends")
+
+    def _wipe_store(self, order: t.WipeStore) -> None:
+        self.log.warning("local store is rebuilt", why=order.why)
+
+        async def work() -> None:
+            await self.state.wipe()
+            self.feed(t.StoreWiped())
+
+        self._beside_run(work(), "wipe store")
+
+    def _restore(self, order: t.Restore) -> None:
+        async def work() -> None:
+            restored = await self.state.restore(order, self.feed)
+            self._assemble()
+            self.feed(restored)
+
+        self._beside_run(work(), "restore")
+
+    def _assemble(self) -> None:
+        self.pipeline = Pipeline(
+            self.host.declared,
+            self.name,
+            buffer=self.buffer,
+            seal_buffer=self.host.buffer(self.name),
+            table=self.state.table,
+            widths=self.host.width,
+            now_ms=lambda: self.host.now().wall,
+            count=lambda what, amount: self.host.count(self.name, what, amount),
+            streams=[one.stream for one in self.plan.inputs],
+        )
+
+    def _resolve(self, order: t.Resolve) -> None:
+        async def work() -> None:
+            self.feed(await self.host.ask_offsets(order))
+
+        self._beside_run(work(), "ask offsets")
+
+    def _close_store(self, _: t.CloseStore) -> None:
+        async def work() -> None:
+            await self._put_down()
+            self.feed(t.StoreClosed())
+
+        self._beside_run(work(), "close store")
+
+    async def _put_down(self) -> None:
+        if self.intake is not None:
+            await self.intake.stop()
+            self.intake = None
+        if self.pipeline is not None:
+            await self.pipeline.close()
+        self.state.close()
+
+    # --------------------------------------------------------------------------------------------------------------- intake
+
+    def _seek(self, order: t.SeekConsumer) -> None:
+        if self.intake is None:
+            self.intake = self.host.make_intake(self, order.positions)
+            self._beside_run(self.intake.run(), "intake")
+        else:
+            self.intake.seek(order.positions)
+        self._watch_due()
+
+    def _bounds(self, order: t.Bounds) -> None:
+        self._bounded = order
+        if self.intake is not None:
+            self.intake.bound(order)
+
+    _bounded: t.Bounds | None = None
+
+    @property
+    def bounds(self) -> t.Bounds | None:
+        """The last bounds that the machine gave."""
+        return self._bounded
+
+    def _gate(self, order: t.Gate) -> None:
+        if self.intake is not None:
+            self.intake.wake()
+
+    def _stop_fetching(self, order: t.StopFetching) -> None:
+        if self.intake is None:
+            self.feed_later(t.FetchStopped({at: self.machine.position(at) for at in order.partitions}))
+        else:
+            self.feed_later(t.FetchStopped(self.intake.stop_fetching(order.partitions, keep=order.keep)))
+
+    def feed_later(self, event: Any) -> None:
+        """Feed an event when the one that is being carried out is through."""
+        asyncio.get_running_loop().call_soon(self.feed, event)
+
+    # -------------------------------------------------------------------------------------------------------------- letters
+
+    async def give(self, letter: Letter) -> None:
+        """Put a letter into the actor's mailbox."""
+        self.idle.clear()
+        self._letter_now = letter
+        with contextlib.suppress(MailboxClosed):
+            await self.mailbox.put(letter)
+
+    async def _letter(self, letter: Letter) -> None:
+        if self._gone or letter is not self._letter_now:
+            return
+        self._working = asyncio.current_task()
+        try:
+            if isinstance(letter, ChunkLetter):
+                await self._chunk(letter)
+            else:
+                await self._step(letter)
+        finally:
+            self._working = None
+
+    async def _chunk(self, letter: ChunkLetter) -> None:
+        assert self.pipeline is not None
+        chunk = letter.chunk
+        try:
+            greatest = await self.pipeline.chunk(chunk)
+        except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
+            if self._dropped():
+                return
+            await self._troubled(letter, error)
+            return
+        if self._dropped():
+            self.pipeline.drop()
+            return
+        self._completed(chunk.at, chunk.next_position, greatest)
+
+    def _completed(self, at: StreamPartition, upto: int, greatest: int | None) -> None:
+        assert self.pipeline is not None
+        self.pipeline.complete()
+        self.state.complete()
+        self._unsealed = True
+        commit, stop = self.pipeline.wants_commit, self.pipeline.wants_stop
+        self.pipeline.wants_commit = self.pipeline.wants_stop = False
+        self._finish(t.ChunkDone(at, upto, greatest, outputs=True, commit=commit, stop=stop))
+        self._watch_due()
+
+    def _finish(self, fact: Any) -> None:
+        self._letter_now = None
+        self.idle.set()
+        self.feed(fact)
+
+    def _dropped(self) -> bool:
+        """Whether the letter that runs was called off meanwhile."""
+        return self._letter_now is None or self._gone
+
+    async def _troubled(self, letter: ChunkLetter, error: Exception) -> None:
+        """A chunk failed: find out which records did it, and what their policies say."""
+        assert self.pipeline is not None
+        chunk = letter.chunk
+        self.state.drop()
+        source = self.pipeline.sources[chunk.at.stream]
+        bad = await find_bad(self.pipeline, chunk) if len(chunk) else []
+        self.state.drop()
+        if self._dropped():
+            return
+        skip: set[int] = set()
+        for index, cause in bad:
+            policy = await self._policy(policy_of(cause, source, self.host.declared.app), chunk, index, cause)
+            if policy == "fail":
+                where = f"{chunk.at.stream}[{chunk.at.partition}] offset {chunk.offsets[index]}"
+                self._fail_work(f"record at {where}: {cause}")
+                return
+            skip.add(index)
+        if not skip:
+            self._fail_work(f"chunk of {chunk.at} up to {chunk.next_position}: {error}")
+            return
+        try:
+            greatest = await self.pipeline.chunk(chunk, frozenset(skip))
+            for index, cause in bad:
+                self._dead(chunk, index, cause, source)
+        except Exception as again:  # noqa: BLE001 - as above
+            self.pipeline.drop()
+            self.state.drop()
+            if not self._dropped():
+                self._fail_work(f"chunk of {chunk.at} up to {chunk.next_position}: {again}")
+            return
+        if self._dropped():
+            self.pipeline.drop()
+            return
+        self._completed(chunk.at, chunk.next_position, greatest)
+
+    async def _policy(self, policy: Any, chunk: Any, index: int, cause: BaseException) -> str:
+        if not callable(policy):
+            return str(policy)
+        from .record import Record
+
+        record = Record(chunk.keys[index], chunk.values[index], chunk.timestamps[index], tuple(chunk.headers[index]))
+        found = policy(record, cause.__cause__ or cause)
+        answer = await found if asyncio.iscoroutine(found) else found
+        return answer if answer in ("fail", "skip", "dead_letter") else "skip"
+
+    def _dead(self, chunk: Any, index: int, cause: BaseException, source: Any) -> None:
+        policy = policy_of(cause, source, self.host.declared.app)
+        self.host.count(self.name, "records_failed", 1)
+        if policy != "dead_letter":
+            self.host.count(self.name, "records_skipped", 1)
+            self.log.warning("record skipped", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
+            return
+        key, value, headers = dead_letter(chunk, index, cause, self.name)
+        topic = self.host.declared.topics.dead_letters
+        self.buffer.emit(topic, 0, [key], [value], [chunk.timestamps[index]], [headers])
+        self.host.count(self.name, "dead_letters", 1)
+        self.log.warning("record is a dead letter", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
+
+    def _fail_work(self, why: str) -> None:
+        self.log.error("user code failed", why=why)
+        self.host.count(self.name, "failures", 1)
+        self.notes["failure"] = why
+        self.feed(t.WorkFailed(why))
+
+    def _run_again(self, order: t.RunAgain) -> None:
+        letter = self._letter_now
+        if letter is not None:
+            self._beside_run(self.give(type(letter)(*_letter_args(letter), order.attempt)), "run again")
+
+    def _drop_chunk(self, order: t.DropChunk) -> None:
+        letter, self._letter_now = self._letter_now, None
+        if self.pipeline is not None:
+            self.pipeline.drop()
+        self.state.drop()
+        self.idle.set()
+        if isinstance(letter, ChunkLetter):
+            self.feed_later(t.ChunkDropped(letter.chunk.at))
+
+    def _run_step(self, order: t.RunStep) -> None:
+        self._beside_run(self.give(StepLetter(order)), "step")
+
+    async def _step(self, letter: StepLetter) -> None:
+        assert self.pipeline is not None
+        step = letter.step
+        try:
+            more = await self.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause)
+        except Exception as error:  # noqa: BLE001 - as in _chunk
+            self.state.drop()
+            if not self._dropped():
+                self._fail_work(f"{step.kind} {step.stream or ''}: {error}")
+            return
+        if self._dropped():
+            self.pipeline.drop()
+            return
+        self.pipeline.complete()
+        self.state.complete()
+        self._unsealed = True
+        self._finish(t.StepDone(step.letter, more))
+        self._watch_due()
+
+    def _watch_due(self) -> None:
+        """Arm the timer for what an operator wants next: a timer of user code, a batch that is full or old."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        found = self.pipeline.due() if self.pipeline is not None and not self._gone else None
+        if found is not None:
+            at, key = found
+            wait = max(0.0, (at - self.host.now().wall) / 1000)
+            self._due = asyncio.get_running_loop().call_later(wait, self._is_due, key)
+
+    def _is_due(self, key: str) -> None:
+        self._due = None
+        self.feed(t.WorkDue("work", key))
+
+    # --------------------------------------------------------------------------------------------------------------- commit
+
+    def seal(self, txn: int) -> list[LogWrite]:
+        """The committer divides: what this task adds to the transaction, at once. Empty when it takes no part."""
+        if self._gone:
+            return []
+        self._sealed: list[LogWrite] = []
+        if self.pipeline is not None and self._unsealed:
+            aside = self.state.suspend()
+            try:
+                self.pipeline.seal()
+                self.state.complete()
+            except Exception as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
+                self.host.poisoned(self.name, str(error))
+                return []
+            finally:
+                self.state.resume(aside)
+        self.feed(t.CommitBegins(txn))
+        return self._sealed
+
+    def _contribute(self, order: t.Contribute) -> None:
+        self._sealed = self.state.seal(order, self.host.now().wall)
+        self._unsealed = False
+
+    def _send_control(self, order: t.SendControl) -> None:
+        value = encode_frame(order.frame)
+        header = [(HEADER, header_value(order.frame))]
+        for partition in order.partitions:
+            self.buffer.emit(order.stream, partition, None, [value], [self.host.now().wall], [header])
+        self.buffer.complete()
+        self._unsealed = True
+
+    def committed(self, txn: int, log_position: int) -> None:
+        """The transaction is durable and applied."""
+        self.feed(t.CommitDone(txn, log_position))
+
+    def apply(self, log_position: int) -> None:
+        """Write what was sealed into the store, in one step. Raises what the store does."""
+        self.state.applied(log_position, self.host.now().wall)
+
+    def _request_commit(self, order: t.RequestCommit) -> None:
+        self.host.want_commit(self.name, order.urgent)
+
+    # ------------------------------------------------------------------------------------------------------------------ end
+
+    def _tell(self, order: t.Tell) -> None:
+        self.host.report(order.report)
+        if getattr(order.report, "state", "") == "released":
+            self._go()
+
+    def _discard(self, order: t.Discard) -> None:
+        self.log.warning("task is dropped", why=order.why)
+        if self._unsealed:
+            self.host.poisoned(self.name, order.why)
+        self._go()
+
+    def _go(self) -> None:
+        if self._gone:
+            return
+        self._gone = True
+        self._letter_now = None
+        self.idle.set()
+        for timer in (self._timer, self._due):
+            if timer is not None:
+                timer.cancel()
+        self.host.spawn(self._end(), f"{self.name}: end")
+
+    async def _end(self) -> None:
+        for task in list(self._beside):
+            if task is not asyncio.current_task():
+                task.cancel()
+        await self.mailbox.stop()
+        await self._put_down()
+        self.host.gone(self.name)
+
+    def _agent_gone(self, why: BaseException | None) -> None:
+        if not self._gone:
+            self.feed_failure(str(why) if why is not None else "its agent was stopped")
+
+    def _note(self, order: t.Note) -> None:
+        self.notes[order.what] = order.detail
+        self.host.count(self.name, f"note_{order.what}", 1)
+        self.log.info(order.what, detail=order.detail)
+
+    _HANDLERS: Mapping[type[Any], Callable[[TaskActor, Any], None]] = {
+        t.OpenStore: _open_store,
+        t.AskLogEnds: _ask_log_ends,
+        t.WipeStore: _wipe_store,
+        t.Restore: _restore,
+        t.Resolve: _resolve,
+        t.SeekConsumer: _seek,
+        t.Bounds: _bounds,
+        t.Gate: _gate,
+        t.StopFetching: _stop_fetching,
+        t.DropChunk: _drop_chunk,
+        t.RunAgain: _run_again,
+        t.RunStep: _run_step,
+        t.SendControl: _send_control,
+        t.RequestCommit: _request_commit,
+        t.Contribute: _contribute,
+        t.Tell: _tell,
+        t.CloseStore: _close_store,
+        t.Discard: _discard,
+        t.Note: _note,
+    }
+
+
+def _letter_args(letter: Letter) -> tuple[Any, ...]:
+    return (letter.chunk,) if isinstance(letter, ChunkLetter) else (letter.step,)
+
+
+__all__ = ["Host", "TaskActor", "UserCodeError"]

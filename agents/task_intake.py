@@ -1,0 +1,173 @@
+"""Between a task's consumer and its actor: what stands in the buffers is told to the machine, and chunks go into the mailbox.
+
+Two coroutines: one keeps the buffers filled, the other hands out. Handing out is one letter at a time: the chooser picks among the
+partitions that the machine lets through, the chunk goes into the actor's mailbox, and the next one follows when it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..core import task_events as t
+from ..core.names import StreamPartition
+from .chunks import Chunk
+from .intake import Head, Intake
+from .task_letters import ChunkLetter
+
+if TYPE_CHECKING:
+    from .task_actor import TaskActor
+
+WATCHDOG_S = 30.0
+
+
+class TaskIntake:
+    """The intake of one task."""
+
+    def __init__(
+        self, actor: TaskActor, intake: Intake, positions: Mapping[StreamPartition, int], chooser: Any
+    ) -> None:
+        self.actor = actor
+        self.intake = intake
+        self.chooser = chooser
+        self.held: dict[StreamPartition, Chunk] = {}
+        """Control messages that stand at a head, taken from the buffer and not yet passed."""
+        self._said: dict[StreamPartition, int] = {}
+        self._ends_told: dict[StreamPartition, float] = {}
+        self._moved: dict[StreamPartition, int] = dict(positions)
+        self._lag = 0
+        self._wake = asyncio.Event()
+        self._stopped = asyncio.Event()
+        if actor.bounds is not None:
+            self.bound(actor.bounds)
+
+    # ------------------------------------------------------------------------------------------------------------- control
+
+    def wake(self) -> None:
+        """Something changed: look again at what may be taken."""
+        self._wake.set()
+
+    def bound(self, order: t.Bounds) -> None:
+        """Nothing at or behind these offsets is handed out."""
+        for at, until in order.until.items():
+            self.intake.bound(at, until)
+        self.chooser.bootstrap(order.bootstrap)
+
+    def seek(self, positions: Mapping[StreamPartition, int]) -> None:
+        """Go on elsewhere."""
+        for at, position in positions.items():
+            self.held.pop(at, None)
+            self._said.pop(at, None)
+            self.intake.seek(at, position)
+            self._moved[at] = position
+        self.wake()
+
+    def stop_fetching(self, partitions: Iterable[StreamPartition], *, keep: bool) -> dict[StreamPartition, int]:
+        """Fetch no more of these; where each stands behind what is buffered."""
+        upto: dict[StreamPartition, int] = {}
+        for at in partitions:
+            self.intake.pause(at)
+            upto[at] = self.intake.buffered_to(at) if keep else self.actor.machine.position(at)
+            if not keep:
+                self.held.pop(at, None)
+                self.intake.seek(at, upto[at])
+                self.intake.pause(at)
+        self.wake()
+        return upto
+
+    async def run(self) -> None:
+        """Fill and hand out until `stop()`."""
+        await self.intake.start()
+        async with asyncio.TaskGroup() as group:
+            jobs = [group.create_task(self._fill()), group.create_task(self._hand_out())]
+            await self._stopped.wait()
+            for job in jobs:
+                job.cancel()
+
+    async def stop(self) -> None:
+        """End both coroutines and the consumer."""
+        self._stopped.set()
+        await self.intake.stop()
+
+    async def _fill(self) -> None:
+        while True:
+            await self.intake.fill(1.0)
+            self._wake.set()
+
+    # -------------------------------------------------------------------------------------------------------------- hand out
+
+    async def _hand_out(self) -> None:
+        while True:
+            await self.actor.idle.wait()
+            if not await self._one():
+                await self._wake.wait()
+            self._wake.clear()
+
+    async def _one(self) -> bool:
+        """Tell what is to be told, and give one letter; False when there is nothing to give."""
+        heads = self.intake.heads()
+        self._tell(heads)
+        machine = self.actor.machine
+        ready = {at: head for at, head in heads.items() if head.count and at not in self.held and machine.may_take(at)}
+        if not ready:
+            return False
+        choice = self.chooser.choose(heads, ready, self.actor.host.now())
+        if choice is None:
+            return False
+        chunk = self.intake.take(choice.at, choice.max_records, choice.up_to_ms)
+        if chunk is None:
+            return False
+        self.chooser.taken(choice, len(chunk))
+        if chunk.control is not None:
+            self.held[chunk.at] = chunk
+            self._pass(chunk)
+            return True
+        self._moved[chunk.at] = chunk.next_position
+        self.actor.feed(t.ChunkTaken(chunk.at, chunk.next_position))
+        await self.actor.give(ChunkLetter(chunk))
+        return True
+
+    def _pass(self, chunk: Chunk) -> None:
+        """A control message stands at the head: said once; held until the position has passed it."""
+        offset = chunk.next_position - 1
+        if self._said.get(chunk.at) != offset and self.actor.machine.may_take(chunk.at) and chunk.control is not None:
+            self._said[chunk.at] = offset
+            self.actor.feed(t.ControlAtHead(chunk.at, offset, chunk.control))
+        if self.actor.machine.position(chunk.at) > offset:
+            self.held.pop(chunk.at, None)
+            self._moved[chunk.at] = chunk.next_position
+
+    def _tell(self, heads: Mapping[StreamPartition, Head]) -> None:
+        """What the machine must know of its partitions, when it changed."""
+        for chunk in list(self.held.values()):
+            self._pass(chunk)
+        lag = 0
+        for at, head in heads.items():
+            lag += head.lag or 0
+            if head.lost is not None and not head.paused:
+                self.intake.pause(at)
+                self.actor.feed(t.Lost(at, head.lost.position, head.lost.start or 0))
+                continue
+            if at in self.held or head.count:
+                continue
+            if head.position > self._moved.get(at, 0) and self.actor.idle.is_set():
+                self._moved[at] = head.position
+                self.actor.feed(t.PositionMoved(at, head.position))
+            self._tell_end(at, head)
+        if lag != self._lag:
+            self._lag = lag
+
+    def _tell_end(self, at: StreamPartition, head: Head) -> None:
+        if head.answered_age_s is None:
+            return
+        answered = self.actor.host.now().mono - head.answered_age_s
+        if answered <= self._ends_told.get(at, 0.0) + 0.001:
+            return
+        self._ends_told[at] = answered
+        if head.at_end or head.end_reached:
+            self.actor.feed(t.AtEnd(at, head.position))
+        elif head.blocked:
+            self.actor.feed(t.NotAtEnd(at, blocked=True))
+        elif head.degraded:
+            self.actor.feed(t.NotAnswered(at))

@@ -1,0 +1,180 @@
+"""The state of one task on this worker: its directory, its store, its tables, its partition of the task log.
+
+It carries out what the task's machine says of them, and answers with the machine's facts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..core import task_events as t
+from ..core.checkpoint import CONTROL_TABLE, Checkpoint
+from ..core.checkpoint import decode as decode_checkpoint
+from ..core.checkpoint import encode as encode_checkpoint
+from ..core.names import StreamPartition
+from . import steps as s
+from .actor_operator import timers_table
+from .clients import ClientSettings
+from .declared import Declared
+from .outbox import LogWrite
+from .pipeline import CLOSED
+from .serde import msgpack
+from .store import MemoryStore, Store, StoreBroken
+from .store_rocks import StoreMemory, open_rocks, wipe
+from .tables import TaskTables, bound
+from .tasklog import Progress, log_write, restore
+
+LogEnds = Callable[[StreamPartition], Any]
+
+
+class TaskState:
+    """Store and tables of one task. `path` None keeps them in memory."""
+
+    def __init__(
+        self,
+        client: ClientSettings,
+        declared: Declared,
+        task: str,
+        log: StreamPartition,
+        *,
+        job_uuid: str,
+        path: Path | None,
+        memory: StoreMemory | None,
+        clock: Callable[[], int],
+        ends: LogEnds,
+    ) -> None:
+        self.client = client
+        self.declared = declared
+        self.task = task
+        self.log = log
+        self.job_uuid = job_uuid
+        self.path = path
+        self.memory = memory
+        self.clock = clock
+        self.ends = ends
+        self.store: Store | None = None
+        self.tables: TaskTables | None = None
+        self.progress: Progress | None = None
+        self.replayed = 0
+        self._checkpoints: list[bytes] = []
+
+    async def open(self) -> t.StoreOpened | t.StoreBroken:
+        """Open what is there, whatever it is."""
+        if self.path is None or self.memory is None:
+            self.store = MemoryStore(self.job_uuid)
+        else:
+            try:
+                self.store = await asyncio.to_thread(open_rocks, self.path, self.memory, self.job_uuid)
+            except StoreBroken as error:
+                return t.StoreBroken(error.reason)
+        meta = self.store.meta
+        return t.StoreOpened(meta.position, meta.job_uuid, meta.followed_until_ms)
+
+    async def log_ends(self) -> t.LogEnds:
+        """Start and end of the task's partition of the log, asked of the broker now."""
+        start, end, retention_ms = await self.ends(self.log)
+        return t.LogEnds(start, end, retention_ms)
+
+    async def wipe(self) -> None:
+        """An empty store instead."""
+        if self.store is not None:
+            self.store.close()
+            self.store = None
+        if self.path is not None:
+            await asyncio.to_thread(wipe, self.path)
+        opened = await self.open()
+        if isinstance(opened, t.StoreBroken):
+            raise StoreBroken(str(self.path), f"a fresh store cannot be opened either: {opened.why}")
+
+    async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], None]) -> t.Restored:
+        """Replay the log into the store, and put the tables on top."""
+        assert self.store is not None
+
+        def heard(progress: Progress) -> None:
+            self.progress = progress
+            tell(t.RestoreProgress(progress.position, progress.blocked))
+
+        result = await restore(
+            self.client, self.log, self.store, start=order.start, end=order.end, progress=heard, now_ms=self.clock
+        )
+        self.replayed = result.records
+        self._declare(self.store)
+        return t.Restored(result.position, self._checkpoint(result.checkpoint), self._rows())
+
+    def _checkpoint(self, data: bytes | None) -> Checkpoint | None:
+        return decode_checkpoint(data) if data is not None else None
+
+    def _rows(self) -> dict[bytes, bytes]:
+        assert self.tables is not None
+        return dict(self.tables.raw_rows(CONTROL_TABLE))
+
+    def _declare(self, store: Store) -> None:
+        tables = self.tables = TaskTables(store, clock=self.clock)
+        plain = msgpack()
+        tables.declare(CLOSED, plain, plain)
+        for declared in self.declared.app.tables.values():
+            tables.declare(declared.name, declared.key_serde, declared.serde, ttl_ms=declared.ttl_ms)
+        for step in self.declared.steps:
+            match step:
+                case s.AggregateStep():
+                    tables.declare(step.name, step.key_serde, plain)
+                case s.TableStep():
+                    tables.declare(step.name, step.key_serde, step.serde, ttl_ms=step.ttl_ms)
+                case s.ActorStep():
+                    tables.declare(timers_table(step), plain, plain)
+                case s.BatchStep():
+                    tables.declare(step.name, plain, plain)
+                case _:
+                    pass
+
+    def table(self, name: str) -> Any:
+        """A table by name."""
+        assert self.tables is not None, "tables exist once the task is restored"
+        return self.tables.table(name)
+
+    def bound(self) -> Any:
+        """A context in which user code sees the tables of this task."""
+        assert self.tables is not None
+        return bound(self.tables)
+
+    def complete(self) -> None:
+        """The letter is complete."""
+        if self.tables is not None:
+            self.tables.complete()
+
+    def drop(self) -> None:
+        """The letter failed."""
+        if self.tables is not None:
+            self.tables.drop()
+
+    def suspend(self) -> Any:
+        """Put the running chunk's changes aside while a transaction is sealed."""
+        return self.tables.suspend() if self.tables is not None else None
+
+    def resume(self, aside: Any) -> None:
+        """Give them back."""
+        if self.tables is not None:
+            self.tables.resume(aside)
+
+    def seal(self, order: t.Contribute, now_ms: int) -> list[LogWrite]:
+        """Changes and checkpoint for the transaction that closes."""
+        assert self.tables is not None
+        self.tables.raw(CONTROL_TABLE, order.rows)
+        checkpoint = encode_checkpoint(order.checkpoint)
+        self._checkpoints.append(checkpoint)
+        return [log_write(self.task, self.log, self.tables.seal(), checkpoint, now_ms=now_ms)]
+
+    def applied(self, position: int, now_ms: int) -> None:
+        """The oldest seal is durable."""
+        assert self.tables is not None
+        self.tables.applied(position, checkpoint=self._checkpoints.pop(0), followed_until_ms=now_ms)
+
+    def close(self) -> None:
+        """Close the store; it stays on disk."""
+        self.tables = None
+        store, self.store = self.store, None
+        if store is not None:
+            store.close()
