@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiokafka.admin.client as admin_module
 import aiokafka.client as client_module
 import aiokafka.consumer.fetcher as fetcher_module
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -78,6 +79,7 @@ def shortcomings() -> list[str]:
     need(TransactionManager, "increment_sequence_number", "self._sequence_numbers[tp]")
     need(client_module.AIOKafkaClient, "force_metadata_update", "asyncio.shield")
     need(client_module.AIOKafkaClient, "_metadata_update", "MetadataRequest(")
+    need(admin_module.AIOKafkaAdminClient, "_get_cluster_metadata", "MetadataRequest(")
     return missing
 
 
@@ -97,11 +99,15 @@ def _metadata_request(topics: list[str] | None = None, allow_auto_topic_creation
 
 
 client_module.MetadataRequest = _metadata_request
+admin_module.MetadataRequest = _metadata_request
 
 
 @contextlib.contextmanager
 def quiet_metadata() -> Iterator[None]:
-    """Clients started in here never make a broker create a topic: their metadata task inherits this context."""
+    """Clients started in here never make a broker create a topic: their metadata task inherits this context.
+
+    An admin client asks in the context of its caller instead.
+    """
     token = _quiet.set(True)
     try:
         yield
