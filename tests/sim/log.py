@@ -55,7 +55,7 @@ class Record:
 class Partition:
     """One partition: records by offset (with gaps, where compaction took some), and which transactions are open in it."""
 
-    __slots__ = ("compact", "delete_retention_ms", "end", "offsets", "open", "records", "start")
+    __slots__ = ("compact", "delete_retention_ms", "end", "offsets", "open", "records", "start", "watchers")
 
     def __init__(self, compact: bool, delete_retention_ms: int) -> None:
         self.compact = compact
@@ -66,6 +66,8 @@ class Partition:
         self.end = 0
         self.open: dict[int, int] = {}
         """First offset of each open transaction by producer, in the order of the offsets."""
+        self.watchers: dict[Any, None] = {}
+        """Who is told (`wake`) when there is more to read."""
 
     @property
     def stable(self) -> int:
@@ -138,7 +140,7 @@ class Partition:
 class Producer:
     """One initialisation of a transactional id. It is what a process holds; the broker knows whether it still counts."""
 
-    __slots__ = ("began_ms", "epoch", "pid", "timeout_ms", "touched", "txid")
+    __slots__ = ("began_ms", "epoch", "owner", "pid", "timeout_ms", "touched", "txid")
 
     def __init__(self, txid: str, pid: int, epoch: int, timeout_ms: int) -> None:
         self.txid = txid
@@ -147,6 +149,8 @@ class Producer:
         self.timeout_ms = timeout_ms
         self.began_ms: int | None = None
         self.touched: dict[tuple[str, int], list[Record]] = {}
+        self.owner: Any = None
+        """Whoever may write with it, for those who watch; None for one that was only made to fence."""
 
 
 class Written(NamedTuple):
@@ -240,6 +244,8 @@ class Kafka:
                 record.status = status
             log = self.topics[topic][partition]
             del log.open[producer.pid]
+            for watcher in log.watchers:
+                watcher.wake()
             log.append(Record(log.end, None, None, 0, self.now_ms, producer.pid, MARKER))
         producer.touched = {}
         producer.began_ms = None
@@ -272,6 +278,8 @@ class Kafka:
         """One record of a producer that promises nothing: each delivery stands in the log."""
         self.up()
         log = self.topics[topic][partition]
+        for watcher in log.watchers:
+            watcher.wake()
         return log.append(Record(log.end, key, value, ts, self.now_ms, 0, COMMITTED))
 
     # ----------------------------------------------------------------------------------------------------- reading

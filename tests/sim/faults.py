@@ -1,0 +1,362 @@
+"""What goes wrong, and what operators wish for, while a job works.
+
+Each seed picks some kinds and leaves the others out (swarm testing): a run in which everything goes wrong at once hides what goes
+wrong when only two things meet. A fault counts when it took effect: a kill when somebody was alive, a lost answer when an answer
+was lost. When the time of faults is over (`WINDOW_S`, or later if fewer than `LEAST` have taken effect), the operator drains the
+job, starts what was stopped, and waits for the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate.core import coordinator as words
+from headgate.core import leader_words, member_words
+
+from .job import SOURCE
+from .process import Process, Slot
+
+if TYPE_CHECKING:
+    from .world import Job, World
+
+LEAST = 4
+WINDOW_S = (14.0, 32.0)
+WISHES = ("drain", "stop", "pause", "pause-stream", "seek", "config", "move", "stop-worker")
+"""Not faults: what operators do. They happen at every moment, too, but are not counted among the four."""
+
+
+class Faults:
+    """The swarm of one seed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.rng
+        self.schedule = world.schedule
+        self.kafka = world.kafka
+        names = sorted(KINDS)
+        self.kinds = self.rng.sample(names, self.rng.randint(3, 8))
+        if not any(kind not in WISHES for kind in self.kinds):
+            self.kinds.append("kill")
+        self.pace_s = self.rng.uniform(0.6, 3.0)
+        self.over_at = self.rng.uniform(*WINDOW_S)
+        self.injected = 0
+        self.concluding = False
+        self.open_drains: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """The first fault comes while the workers start, or later."""
+        self.schedule.at(self.rng.uniform(0.2, 6.0), self.inject)
+        if self.rng.random() < 0.5:
+            self.schedule.at(self.rng.uniform(2.0, 5.0), self.clean)
+
+    def clean(self) -> None:
+        """The cleaner runs by itself, whatever else happens."""
+        self.compaction()
+        self.schedule.at(self.rng.uniform(1.0, 4.0), self.clean)
+
+    def counted(self) -> int:
+        """How many faults have taken effect; wishes are none."""
+        return sum(n for name, n in self.world.effects.items() if name not in WISHES)
+
+    def inject(self) -> None:
+        """One of the seed's kinds, and when the next one comes."""
+        late = self.schedule.moment > self.over_at
+        if late and self.counted() >= LEAST:
+            self.conclude()
+            return
+        kind = self.rng.choice(self.kinds)
+        if late and (kind in WISHES or self.schedule.moment > self.over_at + 20.0):
+            kind = self.rng.choice(("kill", "stall", "duplicate"))
+        self.injected += 1
+        KINDS[kind](self)
+        self.schedule.at(self.rng.expovariate(1.0 / self.pace_s), self.inject)
+
+    # ------------------------------------------------------------------------------------------------------ to choose
+
+    def process(self) -> Process | None:
+        """Somebody who is alive."""
+        alive = [slot.process for job in self.world.jobs for slot in job.slots if slot.process is not None]
+        return self.rng.choice(alive) if alive else None
+
+    def job(self) -> Job:
+        return self.rng.choice(self.world.jobs)
+
+    def run_state(self, job: Job) -> str:
+        run = self.world.invariants.truth(job).state.run
+        return "" if run is None else run.state
+
+    # ---------------------------------------------------------------------------------------------------- of processes
+
+    def kill(self) -> None:
+        victim = self.process()
+        if victim is None:
+            return
+        alone = sum(slot.process is not None and not slot.absent for slot in victim.job.slots) < 3
+        draw = self.rng.random()
+        back = (
+            None
+            if draw < 0.1 and not alone
+            else self.rng.uniform(8.0, 16.0)
+            if draw < 0.3
+            else self.rng.uniform(0.2, 3.0)
+        )
+        if self.rng.random() < 0.2:
+            victim.slot.location = self.rng.choice(self.world.locations)
+        self.world.kill(victim, back)
+        self.world.took_effect("kill")
+
+    def kill_all(self) -> None:
+        job = self.job()
+        for slot in job.slots:
+            if slot.process is not None:
+                self.world.kill(slot.process, self.rng.uniform(0.2, 5.0))
+        self.world.took_effect("kill-all")
+
+    def stall(self) -> None:
+        victim = self.process()
+        if victim is not None:
+            victim.freeze(self.rng.uniform(0.3, 4.5))
+            self.world.took_effect("stall")
+
+    def zombie(self) -> None:
+        """Frozen for longer than a session, and then it goes on as if nothing had been."""
+        victim = self.process()
+        if victim is not None:
+            victim.freeze(self.rng.uniform(8.0, 18.0))
+            self.world.took_effect("zombie")
+
+    def term(self) -> None:
+        victim = self.process()
+        if victim is not None and victim.exit is None:
+            victim.guilty_until = self.schedule.moment + 60.0
+            self.schedule.post(victim, 0.0, victim.to_member, member_words.Leave("SIGTERM"))
+            self.world.took_effect("sigterm")
+
+    def twin(self) -> None:
+        """A second process under the same name, while the first lives."""
+        victim = self.process()
+        if victim is None:
+            return
+        victim.guilty_until = self.schedule.moment + 60.0
+        twin = Slot(victim.job, victim.slot.processor, self.rng.choice(self.world.locations))
+        twin.lives = 100 + self.injected
+        twin.once = True
+        victim.job.slots.append(twin)
+        self.world.launch(twin)
+        self.world.took_effect("twin")
+
+    # ------------------------------------------------------------------------------------------------------ of the net
+
+    def lost_ack(self) -> None:
+        victim = self.process()
+        if victim is not None:
+            victim.lose_answer += self.rng.randint(1, 2)
+
+    def slow_reader(self) -> None:
+        victim = self.process()
+        if victim is not None:
+            victim.read_delay_s = self.rng.uniform(0.3, 3.0)
+            victim.tasks.fetch_delay_s = self.rng.choice((0.0, 0.5))
+            self.world.took_effect("slow-reader")
+            self.schedule.at(self.rng.uniform(1.0, 8.0), self._fast_again, victim)
+
+    def _fast_again(self, victim: Process) -> None:
+        victim.read_delay_s = 0.0
+        victim.tasks.fetch_delay_s = 0.0
+
+    def duplicate(self) -> None:
+        self.world.duplicate_beats += self.rng.randint(0, 3)
+        self.world.duplicate_singles += self.rng.randint(1, 3)
+
+    def slow_fence(self) -> None:
+        self.world.slow_fences += 2
+
+    def failing_fence(self) -> None:
+        self.world.failing_fences += 1
+
+    # --------------------------------------------------------------------------------------------------- of the broker
+
+    def outage(self) -> None:
+        if self.kafka.down:
+            return
+        self.kafka.down = True
+        self.world.took_effect("outage")
+        self.schedule.at(self.rng.choice((0.5, 2.0, 9.0, 14.0)) * self.rng.uniform(0.7, 1.2), self._broker_up)
+
+    def _broker_up(self) -> None:
+        self.kafka.down = False
+        self.world.last_outage_ms = self.schedule.wall_ms
+        self.world.took_effect("outage")
+
+    def compaction(self) -> None:
+        gone = 0
+        for topic in sorted(self.kafka.topics):
+            for log in self.kafka.topics[topic]:
+                if log.compact:
+                    gone += log.clean(self.schedule.wall_ms)
+        if gone:
+            self.world.effects["compaction"] += 1
+            for job in self.world.jobs:
+                self.world.invariants.folds(job)
+
+    def growth(self) -> None:
+        """The source gets more partitions; with state that waits for the next run."""
+        world = self.world
+        before = len(self.kafka.topics[SOURCE])
+        if before > world.shape.sources:
+            return
+        self.kafka.grow(SOURCE, before * 2)
+        world.took_effect("growth")
+        for partition in range(before, before * 2):
+            self.schedule.at(self.rng.uniform(0.0, 2.0), world.write_source, partition)
+        self.schedule.at(0.5, self._counts)
+
+    def _counts(self) -> None:
+        for job in self.world.jobs:
+            for process in list(job.coordinator_watchers):
+                event = leader_words.Counts(job.counts())
+                self.schedule.post(process, self.rng.uniform(0.0, 2.0), process.to_leader, event)
+
+    # ---------------------------------------------------------------------------------------------- of clocks and code
+
+    def clock_jump(self) -> None:
+        victim = self.process()
+        if victim is not None:
+            victim.wall_offset_ms += self.rng.choice((-3_600_000, -1500, 1500, 3_600_000))
+            self.world.took_effect("clock-jump")
+
+    def user_error(self) -> None:
+        self.world.failing_chunks += 1
+
+    # --------------------------------------------------------------------------------------------------------- wishes
+
+    def _wished(self, job: Job, verb: str, name: str, **arguments: object) -> None:
+        self.world.effects[name] += 1
+        self.world.wish(job, verb, **arguments)
+
+    def drain(self) -> None:
+        job = self.job()
+        if self.run_state(job) == words.RUNNING:
+            self._wished(job, "drain", "drain")
+
+    def stop(self) -> None:
+        job = self.job()
+        if self.run_state(job) in (words.RUNNING, words.DRAINING):
+            self._wished(job, "stop", "stop")
+            self.schedule.at(self.rng.uniform(1.0, 8.0), self._start, job)
+
+    def _start(self, job: Job) -> None:
+        state = self.run_state(job)
+        if state in words.CLOSED:
+            if state == words.STOPPED:
+                job.resumes += 1
+            else:
+                job.allowed_begins += 1
+            self._wished(job, "start", "start")
+        elif not self.concluding:
+            self.schedule.at(1.0, self._start, job)
+
+    def pause(self) -> None:
+        job = self.job()
+        self._wished(job, "pause", "pause")
+        self.schedule.at(self.rng.uniform(0.5, 5.0), self._wished, job, "resume", "pause")
+
+    def pause_stream(self) -> None:
+        job = self.job()
+        stream = job.inputs[0]
+        self._wished(job, "pause", "pause-stream", stream=stream)
+        if self.rng.random() < 0.7:
+            self.schedule.at(self.rng.uniform(0.5, 5.0), self._resume_stream, job, stream)
+
+    def _resume_stream(self, job: Job, stream: str) -> None:
+        self._wished(job, "resume", "pause-stream", stream=stream)
+
+    def seek(self) -> None:
+        job = self.job()
+        if job.kind == "downstream":
+            return
+        world = self.world
+        world.seeks += 1
+        partition = self.rng.randrange(world.shape.sources)
+        to = self.rng.choice(("oldest", "newest", self.rng.randrange(20)))
+        self._wished(job, "seek", "seek", stream=SOURCE, partition=partition, to=to)
+
+    def config(self) -> None:
+        self._wished(
+            self.job(), "set-config", "config", setting="commit.interval", value=self.rng.choice(("100ms", "1s"))
+        )
+
+    def move(self) -> None:
+        job = self.job()
+        task = f"Partition {self.rng.randrange(6)}"
+        self._wished(job, "move", "move", task=task, to=self.rng.choice(job.slots).processor)
+
+    def stop_worker(self) -> None:
+        victim = self.process()
+        if victim is not None and sum(slot.process is not None for slot in victim.job.slots) > 2:
+            victim.guilty_until = self.schedule.moment + 60.0
+            self._wished(victim.job, "stop", "stop-worker", worker=victim.slot.processor)
+
+    # -------------------------------------------------------------------------------------------------- the conclusion
+
+    def conclude(self) -> None:
+        """No more faults. Whoever is away comes back, what is stopped goes on, and everything drains."""
+        world = self.world
+        if not self.concluding:
+            self.concluding = True
+            world.failing_chunks = world.failing_fences = 0
+            world.quiet_from = self.schedule.moment
+            for job in world.jobs:
+                for slot in job.slots:
+                    slot.absent = slot.once
+                    if slot.process is None and not slot.absent:
+                        world.launch(slot, self.rng.random())
+                    elif slot.process is not None:
+                        slot.process.lose_answer = 0
+        for job in world.jobs:
+            self._conclude(job)
+        if not world.done():
+            self.schedule.at(2.0, self.conclude)
+
+    def _conclude(self, job: Job) -> None:
+        world = self.world
+        truth = world.invariants.truth(job)
+        run = truth.state.run
+        waiting = [wish.verb for uuid, wish in job.wishes.items() if uuid not in truth.finals]
+        if run is None or not job.upstream_done():
+            return
+        if run.state == words.STOPPED and "start" not in waiting:
+            self._start(job)
+        elif run.state == words.RUNNING and not run.closing and "drain" not in waiting and "stop" not in waiting:
+            self._wished(job, "drain", "drain")
+        elif run.state in (words.DRAINED, words.ENDED) and not waiting:
+            job.concluded = True
+
+
+KINDS: dict[str, Callable[[Faults], None]] = {
+    "kill": Faults.kill,
+    "kill-all": Faults.kill_all,
+    "stall": Faults.stall,
+    "zombie": Faults.zombie,
+    "sigterm": Faults.term,
+    "twin": Faults.twin,
+    "lost-ack": Faults.lost_ack,
+    "slow-reader": Faults.slow_reader,
+    "duplicate": Faults.duplicate,
+    "slow-fence": Faults.slow_fence,
+    "fence-fails": Faults.failing_fence,
+    "outage": Faults.outage,
+    "compaction": Faults.compaction,
+    "growth": Faults.growth,
+    "clock-jump": Faults.clock_jump,
+    "user-error": Faults.user_error,
+    "drain": Faults.drain,
+    "stop": Faults.stop,
+    "pause": Faults.pause,
+    "pause-stream": Faults.pause_stream,
+    "seek": Faults.seek,
+    "config": Faults.config,
+    "move": Faults.move,
+    "stop-worker": Faults.stop_worker,
+}

@@ -1,0 +1,489 @@
+"""What may never be seen, checked at the moment when it could be seen first.
+
+Nothing here looks at the whole world: each check is made where something became visible (a commit, a message of the coordinator
+stream, a grant taken up, a letter, a record handed to an operator), against a small reference that is kept beside it.
+
+    one running owner per task, by grant            `actor_started`, `log_ends_asked`, `committed`, `_grant`
+    an incarnation initialises its id once          `initialising`
+    a fenced writer writes nothing                  the modelled broker refuses it; `committed` sees that the committer was the owner
+    positions move without gaps, back only by seek  `committed`
+    nothing processed after drained or ended        `committed`, `processed`
+    control stands behind all data of its producer  `_wire`
+    a source watermark is exact, never past data    `control_sent`, `_wire`, `processed`
+    a restored table equals the fold of its log     `restored`
+    applied configuration never goes back           `config_applied`
+    one final answer per request                    `_answer`
+    a closed run stays closed                       `_run`
+    an outage kills nobody                          `fencing`
+    compaction changes no state                     `folds`
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+from headgate.core import coordinator as words
+from headgate.core import member_words, orders
+from headgate.core import task_events as facts
+from headgate.core.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
+from headgate.core.jobstate import FINAL, JobState
+from headgate.core.names import StreamPartition, incarnation_order, worker_id
+
+from .job import LAG_MS, SOURCE, Sent
+from .log import COMMITTED, MARKER
+
+if TYPE_CHECKING:
+    from .process import Process
+    from .tasks import Actor, Contribution, Store
+    from .world import Job, World
+
+CONTROL = (Watermark, EndOfStream, Drain)
+
+
+class Violation(Exception):
+    """Something that may never be seen was seen."""
+
+
+class Reference:
+    """What is durably true of one task: what its log would give, kept without reading it."""
+
+    __slots__ = ("checkpoint", "closed_run", "grant", "max_ts", "owner", "positions", "rows", "run", "seeks", "table")
+
+    def __init__(self) -> None:
+        self.grant = 0
+        self.owner: Actor | None = None
+        self.table: dict[Any, Any] = {}
+        self.rows: dict[bytes, bytes] = {}
+        self.checkpoint: Any = None
+        self.positions: dict[StreamPartition, int] = {}
+        self.max_ts: dict[StreamPartition, int] = {}
+        self.closed_run = ""
+        self.run = ""
+        self.seeks: dict[str, int] = {}
+
+
+class Wire:
+    """One partition of a framed stream: who has said what in it, as far as it was looked at."""
+
+    __slots__ = ("closed", "marks", "upto")
+
+    def __init__(self) -> None:
+        self.upto = 0
+        self.closed: dict[tuple[str, str, str | None], int] = {}
+        self.marks: dict[tuple[str, str | None], int] = {}
+
+
+class Truth:
+    """The coordinator stream of one job, folded as it is written."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.state = JobState()
+        self.entries: list[words.Entry] = []
+        self.finals: dict[str, str] = {}
+        self.term = 0
+        self.closed_runs: dict[str, str] = {}
+        self.terms = 0
+
+
+class Invariants:
+    """All of them, for one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.references: dict[tuple[str, str], Reference] = {}
+        self.initialised: set[tuple[str, str, str]] = set()
+        self.wires: dict[StreamPartition, Wire] = {}
+        self.truths: dict[str, Truth] = {}
+        self.intervals: dict[str, dict[StreamPartition, list[tuple[int, int]]]] = {}
+        self.commits = 0
+        self.restores = 0
+        self.max_ts: dict[StreamPartition, list[tuple[int, int]]] = {}
+
+    def fail(self, what: str) -> None:
+        """Stop the world."""
+        raise Violation(f"{what} (step {self.world.schedule.steps}, at {self.world.schedule.moment:.3f})")
+
+    def reference(self, job: str, task: str) -> Reference:
+        found = self.references.get((job, task))
+        if found is None:
+            found = self.references[job, task] = Reference()
+        return found
+
+    # --------------------------------------------------------------------------------------------- incarnations, fences
+
+    def initialising(self, process: Process, incarnation: str) -> None:
+        """An incarnation initialises its transactional id exactly once, ever."""
+        name = (process.job.name, process.slot.processor, incarnation)
+        if name in self.initialised:
+            self.fail(f"{process.name} initialises {incarnation} a second time: a zombie would unfence itself")
+        self.initialised.add(name)
+
+    def fencing(self, process: Process, order: Any) -> None:
+        """A process that beats, turns and obeys is not fenced because the broker was away."""
+        world = self.world
+        for other in process.job.coordinator_watchers:
+            if other.slot.processor != order.processor or other.member.incarnation != order.incarnation:
+                continue
+            if other is process or not world.innocent(other):
+                continue
+            self.fail(f"{process.name} fences {other.name} ({order.incarnation}), which lives and beats")
+
+    def _fenced_at_broker(self, actor: Actor) -> bool:
+        producer = actor.producer
+        return self.world.kafka.producers.get(producer.txid) is not producer
+
+    # ------------------------------------------------------------------------------------------------------ grants
+
+    def actor_started(self, actor: Actor) -> None:
+        """A grant is taken up once, by its holder, after the one before is released or fenced."""
+        reference = self.reference(actor.job.name, actor.name)
+        if actor.grant <= reference.grant:
+            self.fail(f"{actor.process.name} starts {actor.name} under grant {actor.grant}, after {reference.grant}")
+        before = reference.owner
+        if before is not None and before.reported != orders.RELEASED and not self._fenced_at_broker(before):
+            self.fail(
+                f"{actor.process.name} starts {actor.name} under grant {actor.grant}, but {before.process.name} "
+                f"({before.incarnation}) holds {before.grant}, has not released it and is not fenced"
+            )
+        held = self.truth(actor.job).state.grant(actor.name)
+        if held is None or held.grant < actor.grant:
+            self.fail(f"{actor.process.name} starts {actor.name} under grant {actor.grant}, which was never written")
+        if held.grant == actor.grant and (held.processor, held.incarnation) != (
+            actor.process.slot.processor,
+            actor.incarnation,
+        ):
+            self.fail(
+                f"{actor.process.name} ({actor.incarnation}) starts {actor.name} under grant {actor.grant} "
+                f"of {held.processor} ({held.incarnation})"
+            )
+        reference.grant = actor.grant
+        reference.owner = actor
+        actor.max_ts = dict(reference.max_ts) if reference.run == actor.run_id else {}
+
+    def log_ends_asked(self, actor: Actor) -> None:
+        """The end of the log means something only if nobody else can still write there."""
+        if self.reference(actor.job.name, actor.name).owner is actor:
+            log = self.world.kafka.topics[actor.job.log_topic][actor.log_partition]
+            if log.open:
+                self.fail(f"{actor.name} asks for the end of its log while {len(log.open)} transaction is open in it")
+
+    def actor_gone(self, actor: Actor) -> None:
+        """Its process may be gone without a word; then only a fence makes room for the next."""
+
+    def reported(self, actor: Actor, report: orders.TaskReported) -> None:
+        """What is reported is durable."""
+        reference = self.reference(actor.job.name, actor.name)
+        if report.state in (orders.DRAINED, orders.ENDED):
+            if reference.owner is actor and actor.ready_data():
+                self.fail(f"{actor.name} reports {report.state} with outputs that are not committed")
+            reference.closed_run = actor.run_id
+
+    # ------------------------------------------------------------------------------------------------------ commits
+
+    def committed(
+        self, process: Process, incarnation: str, contributions: dict[str, Contribution], touched: list[Any]
+    ) -> None:
+        """A data transaction became visible."""
+        self.commits += 1
+        job = process.job
+        for name in sorted(contributions):
+            one = contributions[name]
+            actor = one.actor
+            reference = self.reference(job.name, name)
+            if reference.owner is not actor:
+                self.fail(
+                    f"{process.name} ({incarnation}) commits for {name} under grant {actor.grant}, "
+                    f"but grant {reference.grant} has been taken up"
+                )
+            self._moves(job, actor, reference, one)
+            for key, value in one.changes.items():
+                if value is None:
+                    reference.table.pop(key, None)
+                else:
+                    reference.table[key] = value
+            for key, value in one.rows.items():
+                if value is None:
+                    reference.rows.pop(key, None)
+                else:
+                    reference.rows[key] = value
+            reference.checkpoint = one.checkpoint
+            reference.max_ts = one.max_ts
+            reference.run = actor.run_id
+        for (topic, partition), first in touched:
+            if topic in self.world.framed:
+                self._wire(StreamPartition(topic, partition), first)
+
+    def _moves(self, job: Job, actor: Actor, reference: Reference, one: Contribution) -> None:
+        """Positions go on from where they stood, over records that were processed in this very transaction."""
+        intervals = self.intervals.setdefault(job.name, {})
+        applied = one.checkpoint.applied
+        sought = any(request not in reference.seeks for request in applied)
+        upto = dict(reference.positions)
+        for at, begin, end in one.moves:
+            before = upto.get(at, 0)
+            if begin != before and not sought and (begin < before or self._has_data(at, before, begin)):
+                self.fail(f"{actor.name} went on in {at} at {begin}, but {before} was committed")
+            if reference.closed_run == actor.run_id and self._has_data(at, begin, end):
+                self.fail(f"{actor.name} goes on in {at} from {begin} to {end} after it drained or ended")
+            upto[at] = end
+            intervals.setdefault(at, []).append((begin, end))
+        for at, position in one.checkpoint.positions.items():
+            done = upto.get(at, 0)
+            if position != done and not sought:
+                low, high = min(done, position), max(done, position)
+                if self._has_data(at, low, high):
+                    self.fail(f"{actor.name} commits position {position} of {at}, but has processed up to {done}")
+            reference.positions[at] = position
+        for request in applied:
+            if request not in reference.seeks:
+                reference.seeks[request] = actor.grant
+                self.world.seeks_applied += 1
+
+    def _has_data(self, at: StreamPartition, begin: int, end: int) -> bool:
+        if begin >= end:
+            return False
+        log = self.world.kafka.topics[at.stream][at.partition]
+        for record in log.records[bisect_left(log.offsets, begin) : bisect_left(log.offsets, end)]:
+            if record.status == COMMITTED and type(record.value) not in CONTROL:
+                return True
+        return False
+
+    def _wire(self, at: StreamPartition, first: int) -> None:
+        """What has just become visible in a framed stream: each producer's control stands behind its data."""
+        log = self.world.kafka.topics[at.stream][at.partition]
+        wire = self.wires.get(at)
+        if wire is None:
+            wire = self.wires[at] = Wire()
+        stop = log.stable
+        records = log.records
+        index = bisect_left(log.offsets, wire.upto)
+        while index < len(records) and records[index].offset < stop:
+            record = records[index]
+            index += 1
+            if record.status != COMMITTED or record.status == MARKER:
+                continue
+            value = record.value
+            if type(value) is Sent:
+                self._data_on_wire(at, wire, value, record.ts)
+            elif type(value) is Watermark:
+                mark = (value.run, value.task)
+                if value.ts < wire.marks.get(mark, value.ts):
+                    self.fail(f"the watermark of {value.task} in {at} goes back to {value.ts}")
+                if not value.idle:
+                    wire.marks[mark] = value.ts
+            elif type(value) in (EndOfStream, Drain):
+                wire.closed[value.run, type(value).__name__, value.task] = record.offset
+        wire.upto = max(wire.upto, stop)
+
+    def _data_on_wire(self, at: StreamPartition, wire: Wire, sent: Sent, ts: int) -> None:
+        for task in (sent.task, None):
+            for what in ("EndOfStream", "Drain"):
+                if (sent.run, what, task) in wire.closed:
+                    self.fail(f"{sent} stands in {at} behind the {what} of {task or 'all producers'}")
+            mark = wire.marks.get((sent.run, task))
+            if mark is not None and ts < mark and not self.world.seeks:
+                self.fail(f"{sent} at {ts} stands in {at} behind a watermark {mark} of {task or 'all'}")
+
+    # ------------------------------------------------------------------------------------------------ tables, stores
+
+    def restored(self, actor: Actor, store: Store) -> None:
+        """What was restored is what was committed, whatever was compacted, and from whatever store it began."""
+        self.restores += 1
+        reference = self.reference(actor.job.name, actor.name)
+        if reference.owner is not actor:
+            return
+        if store.table != reference.table:
+            wrong = {
+                key: (store.table.get(key), reference.table.get(key))
+                for key in sorted(store.table.keys() | reference.table.keys())
+                if store.table.get(key) != reference.table.get(key)
+            }
+            self.fail(f"{actor.name} restored a table that differs from its log (restored, true): {wrong}")
+        if store.rows != reference.rows:
+            self.fail(f"{actor.name} restored a control table that differs from its log")
+        if store.checkpoint != reference.checkpoint:
+            self.fail(
+                f"{actor.name} restored another checkpoint than the last: {store.checkpoint}, {reference.checkpoint}"
+            )
+
+    # ------------------------------------------------------------------------------------------------ control, time
+
+    def control_sent(self, actor: Actor, order: facts.SendControl) -> None:
+        """What a task says of its sources is what its operators have heard; that it is idle, only when nothing waits for it."""
+        frame = order.frame
+        if type(frame) is not Watermark or frame.task is None:
+            return
+        name = (order.stream, frame.run, frame.task)
+        sources = [head for head in actor.heads.values() if actor.job.stages[head.at.stream] == "shuffle"]
+        if not sources:
+            return
+        if (
+            frame.ts not in (MAX_TIME, NO_TIME)
+            and not self.world.seeks
+            and frame.ts > actor.marks.get(SOURCE, frame.ts)
+        ):
+            self.fail(f"{actor.name} says watermark {frame.ts}; its operators have heard {actor.marks.get(SOURCE)}")
+        if not frame.idle:
+            self.world.idle_now.discard(name)
+        elif name not in self.world.idle_now:
+            self.world.idle_now.add(name)
+            self.world.idle_said.add(name)
+            for head in sources:
+                self._nothing_waits(actor, head)
+
+    def _nothing_waits(self, actor: Actor, head: Any) -> None:
+        """Idle means that the broker has nothing: not that nobody looked."""
+        old = self.world.schedule.wall_ms - 3_000
+        if self.world.last_outage_ms > old - 3_000:
+            return
+        at = bisect_left(head.log.offsets, head.position)
+        if at < len(head.log.records) and head.log.records[at].append_ms < old:
+            record = head.log.records[at]
+            self.fail(
+                f"{actor.name} says that it is idle, but {record} has waited in {head.at} for more than three seconds"
+            )
+
+    def processed(self, actor: Actor, at: StreamPartition, record: Any) -> None:
+        """A record was handed to the stage behind a framed stream."""
+        mark = actor.marks.get(at.stream)
+        if mark is not None and record.ts < mark and not self.world.seeks:
+            sent: Sent = record.value
+            if (at.stream, sent.run, sent.task) not in self.world.idle_said:
+                self.fail(f"{actor.name} gets {sent} of {at} at {record.ts}, behind its own watermark {mark}")
+        if at.stream in actor.closed:
+            self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
+
+    def letter(self, actor: Actor, order: facts.RunStep) -> None:
+        """Operators see time go forward, and an end once."""
+        if order.stream is None:
+            return
+        if order.kind == facts.WATERMARK:
+            assert order.ts is not None
+            if actor.job.stages[order.stream] == "shuffle" and order.ts != MAX_TIME and not self.world.seeks:
+                possible = [newest - LAG_MS for at, newest in actor.max_ts.items() if at.stream == order.stream]
+                if order.ts not in possible:
+                    self.fail(f"{actor.name} hears watermark {order.ts} of {order.stream}; it stands at {possible}")
+            if order.ts < actor.marks.get(order.stream, order.ts):
+                self.fail(f"{actor.name}: the watermark of {order.stream} goes back to {order.ts}")
+            actor.marks[order.stream] = order.ts
+        elif order.kind in (facts.END, facts.DRAIN):
+            actor.closed[order.stream] = order.kind
+
+    def config_applied(self, process: Process, order: member_words.ConfigChanged) -> None:
+        """The offset that a worker has applied never goes back, and means what the stream means there."""
+        if order.offset < process.config_offset:
+            self.fail(f"{process.name} applies configuration {order.offset} after {process.config_offset}")
+
+    def leader_note(self, process: Process, order: Any) -> None:
+        """Nothing depends on notes."""
+
+    def task_note(self, actor: Actor, order: Any) -> None:
+        """Nothing depends on notes."""
+
+    # --------------------------------------------------------------------------------------------- coordinator stream
+
+    def truth(self, job: Job) -> Truth:
+        found = self.truths.get(job.name)
+        if found is None:
+            found = self.truths[job.name] = Truth()
+        return found
+
+    def coordinator(self, job: Job) -> None:
+        """Fold what has become visible, and judge each message before it is folded in."""
+        log = self.world.kafka.topics[job.coordinator_topic][0]
+        truth = self.truth(job)
+        if log.stable <= truth.position:
+            return
+        records, truth.position = log.read(max(truth.position, log.start), 1 << 30)
+        for record in records:
+            message = record.value
+            check = CHECKS.get(type(message))
+            if check is not None:
+                check(self, job, truth, message)
+            entry = words.Entry(record.offset, record.key, message, record.append_ms)
+            truth.state.apply(entry)
+            truth.entries.append(entry)
+            if type(message) is words.SetFence:
+                self._fence(job, message)
+
+    def _fence(self, job: Job, fence: words.SetFence) -> None:
+        """It is written after the fence has returned."""
+        for slot in job.slots:
+            if slot.processor != fence.processor:
+                continue
+            for txid, producer in self.world.kafka.producers.items():
+                owner = producer.owner
+                if owner is None or owner[0].job is not job or owner[0].slot is not slot:
+                    continue
+                if incarnation_order(owner[1]) <= incarnation_order(fence.incarnation):
+                    self.fail(f"the stream says that {fence.processor} ({fence.incarnation}) is fenced; {txid} is not")
+
+    def _grant(self, job: Job, truth: Truth, grant: words.SetGrant) -> None:
+        before = truth.state.grant(grant.task)
+        if before is None:
+            return
+        if grant.grant <= before.grant:
+            self.fail(f"grant {grant.grant} of {grant.task} is written after {before.grant}")
+        said = truth.state.task_states(grant.task).get(before.grant)
+        if said is not None and said.state == orders.RELEASED:
+            return
+        txid = worker_id(job.job_name, before.processor, before.incarnation)
+        producer = self.world.kafka.producers.get(txid)
+        if producer is not None and producer.owner is not None:
+            self.fail(
+                f"{grant.task} is granted to {grant.processor} ({grant.grant}) while {before.processor} "
+                f"({before.incarnation}) holds {before.grant}, has not released it, and its id is not fenced"
+            )
+
+    def _leader(self, job: Job, truth: Truth, leader: words.SetLeader) -> None:
+        if leader.processor and leader.term <= truth.term:
+            self.fail(f"{leader.processor} leads in term {leader.term} after {truth.term}")
+        truth.term = max(truth.term, leader.term)
+        truth.terms += 1
+
+    def _answer(self, job: Job, truth: Truth, answer: words.SetAnswer) -> None:
+        before = truth.finals.get(answer.uuid)
+        if before is not None:
+            self.fail(f"request {answer.uuid} was answered '{before}', and now '{answer.state}'")
+        if answer.state in FINAL:
+            truth.finals[answer.uuid] = answer.state
+
+    def _run(self, job: Job, truth: Truth, run: words.SetRun) -> None:
+        before = truth.state.run
+        closed = truth.closed_runs.get(run.run_id)
+        if closed in (words.DRAINED, words.ENDED) and run.state not in words.CLOSED:
+            self.fail(f"run {run.run_id} is {run.state} after it was {closed}")
+        if before is not None and before.run_id != run.run_id:
+            if before.state in words.LIVE:
+                self.fail(f"run {run.run_id} begins while {before.run_id} is {before.state}")
+            if not job.may_begin(run):
+                self.fail(f"run {run.run_id} begins by itself after {before.run_id} was {before.state}")
+        if before is not None and before.run_id == run.run_id:
+            if before.drain is not None and run.drain is None:
+                self.fail(f"run {run.run_id} no longer drains")
+            if before.state == words.STOPPED and run.state in words.LIVE and not job.may_resume(run):
+                self.fail(f"run {run.run_id} goes on by itself after it was stopped")
+        if run.state in words.CLOSED:
+            truth.closed_runs[run.run_id] = run.state
+            for task in sorted(truth.state.changelogs):
+                if truth.state.held(task) is not None:
+                    self.fail(f"run {run.run_id} is {run.state} while {task} is held")
+
+    def folds(self, job: Job) -> None:
+        """Folding what compaction has left gives the same state as folding everything that was ever written."""
+        log = self.world.kafka.topics[job.coordinator_topic][0]
+        compacted = JobState()
+        for record in log.read(log.start, 1 << 30)[0]:
+            compacted.apply(words.Entry(record.offset, record.key, record.value, record.append_ms))
+        if compacted != self.truth(job).state:
+            self.fail(f"the compacted coordinator stream of {job.name} folds to another state")
+
+
+CHECKS: dict[type, Any] = {
+    words.SetGrant: Invariants._grant,
+    words.SetLeader: Invariants._leader,
+    words.SetAnswer: Invariants._answer,
+    words.SetRun: Invariants._run,
+}

@@ -1,0 +1,80 @@
+"""Run one seed and say how it ended: fine, with something that may never be seen, or with an error of a machine."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+
+from .faults import WISHES
+from .invariants import Violation
+from .planted import Plant
+from .world import World
+
+LEAST_STEPS = 500
+LEAST_FAULTS = 4
+
+
+@dataclass
+class Outcome:
+    """What became of a seed."""
+
+    seed: int
+    steps: int = 0
+    seconds: float = 0.0
+    rows: int = 0
+    effects: Counter[str] = field(default_factory=Counter)
+    violation: str = ""
+    error: str = ""
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was seen that may not be."""
+        return not self.violation and not self.error
+
+    @property
+    def faults(self) -> int:
+        """How many faults have taken effect."""
+        return sum(count for name, count in self.effects.items() if name not in WISHES)
+
+    def __str__(self) -> str:
+        happened = ", ".join(f"{name} {count}" for name, count in sorted(self.effects.items()))
+        how = f"VIOLATION {self.violation}" if self.violation else f"ERROR {self.error}" if self.error else "ok"
+        return f"seed {self.seed}: {how}\n  {self.steps} steps, {self.seconds:.1f} s of its own time, {self.rows} rows; {happened}"
+
+
+def outcome(seed: int, *, trace: bool = False, faulty: bool = True, plant: Plant | None = None) -> Outcome:
+    """Run it to its end."""
+    found = Outcome(seed)
+    world: World | None = None
+    try:
+        world = World(seed, trace=trace, faulty=faulty)
+        if plant is not None:
+            plant.into(world)
+        world.run()
+        found.rows = sum(one.rows for _, one in world.accounts())
+    except Violation as violation:
+        found.violation = str(violation)
+    except Exception as error:  # noqa: BLE001 - whatever a machine raises is the finding
+        found.error = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-8)}"
+    finally:
+        if plant is not None:
+            plant.out()
+    if world is not None:
+        found.steps = world.schedule.steps
+        found.seconds = world.schedule.moment
+        found.effects = world.effects
+        found.trace = world.schedule.trace or []
+    if found.ok and faulty and (found.steps < LEAST_STEPS or found.faults < LEAST_FAULTS):
+        found.violation = f"a run that shows nothing: {found.steps} steps, {found.faults} faults"
+    return found
+
+
+def story(seed: int, last: int = 400, plant: Plant | None = None) -> str:
+    """The trace of a seed that failed, and how to see it again."""
+    found = outcome(seed, trace=True, plant=plant)
+    skipped = max(0, len(found.trace) - last)
+    head = [f"... {skipped} lines before"] if skipped else []
+    again = f"replay: python -m tests.sim {seed} --trace"
+    return "\n".join([*head, *found.trace[-last:], str(found), again])

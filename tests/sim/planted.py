@@ -1,0 +1,217 @@
+"""Bugs, planted one at a time, to show that the simulator finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headgate.core import task_events as facts
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Plant:
+    """One bug: methods of core's machines that are replaced while a world runs."""
+
+    def __init__(self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]]) -> None:
+        self.name = name
+        self.why = why
+        self._patches = patches
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def into(self, world: World) -> None:
+        """Put it in."""
+        for owner, attribute, replacement in self._patches():
+            self._undo.append((owner, attribute, owner.__dict__[attribute]))
+            setattr(owner, attribute, replacement)
+
+    def out(self) -> None:
+        """Take it out again."""
+        for owner, attribute, original in reversed(self._undo):
+            setattr(owner, attribute, original)
+        self._undo = []
+
+
+def _grant_before_the_fence_returned() -> list[tuple[Any, str, Any]]:
+    from headgate.core import leader_grants, leader_members
+
+    original = leader_members.fence
+
+    def fence(draft: Any, processor: str, incarnation: str) -> None:
+        original(draft, processor, incarnation)
+        draft.memory.fenced.add((processor, incarnation))
+
+    return [(leader_members, "fence", fence), (leader_grants, "fence", fence)]
+
+
+def _fold_judges_in_log_order() -> list[tuple[Any, str, Any]]:
+    from headgate.core import coordinator as words
+    from headgate.core.jobstate import JobState
+
+    original = JobState.apply
+
+    def apply(self: JobState, entry: words.Entry) -> None:
+        message = entry.message
+        if isinstance(message, words.SetTaskState):
+            grant = self.grant(message.task)
+            if grant is None or grant.grant != message.grant:
+                return
+        original(self, entry)
+
+    return [(JobState, "apply", apply)]
+
+
+def _superseded_move_grants_two_owners() -> list[tuple[Any, str, Any]]:
+    from headgate.core import leader_grants
+
+    original = leader_grants._must_go
+
+    def must_go(draft: Any, held: Any, owner: Any, wanted: str | None) -> bool:
+        going = original(draft, held, owner, wanted)
+        model = draft.state.model
+        if going and owner is not None and model is not None and draft.state.says(held.task) == "":
+            leader_grants._grant(draft, held.task, owner)
+            return False
+        return going
+
+    return [(leader_grants, "_must_go", must_go)]
+
+
+def _half_a_chunk() -> list[tuple[Any, str, Any]]:
+    from headgate.core.task import Task
+
+    original = Task.on_ChunkTaken
+
+    def on_chunk_taken(self: Task, event: Any, now: Any) -> Any:
+        instructions = original(self, event, now)
+        self.inputs.positions[event.at] = event.upto
+        return instructions
+
+    return [(Task, "on_ChunkTaken", on_chunk_taken)]
+
+
+def _bookkeeping_not_in_the_checkpoint() -> list[tuple[Any, str, Any]]:
+    from headgate.core.task import Task
+
+    original = Task.on_CommitBegins
+
+    def on_commit_begins(self: Task, event: Any, now: Any) -> Any:
+        return [replace(one, rows={}) if type(one) is facts.Contribute else one for one in original(self, event, now)]
+
+    return [(Task, "on_CommitBegins", on_commit_begins)]
+
+
+def _aggregating_owner_waits_for_siblings() -> list[tuple[Any, str, Any]]:
+    from headgate.core.progress_producers import Standing, fold
+    from headgate.core.task_voice import Mouth
+
+    def relay_standing(self: Mouth, one: Any) -> Standing:
+        return fold([self.inputs.progress.partition(one.stream, partition) for partition in one.partitions])
+
+    return [(Mouth, "relay_standing", relay_standing)]
+
+
+def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
+    from headgate.core.task_inputs import Inputs
+
+    def is_idle(self: Inputs, clock: Any, now: Any) -> bool:
+        return now.mono - max(clock.seen_s, clock.end_since_s or float("-inf")) >= self.plan.settings.idle_timeout_s
+
+    return [(Inputs, "is_idle", is_idle)]
+
+
+def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
+    from headgate.core.progress_producers import OLD_EPOCH, Circle
+
+    original = Circle.hear
+
+    def hear(self: Circle, frame: Any) -> str:
+        if frame.epoch < self.epoch:
+            return OLD_EPOCH
+        return original(self, frame)
+
+    return [(Circle, "hear", hear)]
+
+
+def _store_older_than_the_tombstones() -> list[tuple[Any, str, Any]]:
+    from headgate.core import task_restore
+
+    return [(task_restore, "tombstones_gone", lambda store, log, wall_ms: "")]
+
+
+def _restart_undoes_a_drain() -> list[tuple[Any, str, Any]]:
+    from headgate.core import leader_runs
+
+    original = leader_runs._by_itself
+
+    def by_itself(run: Any, life: Any) -> Any:
+        if run is not None and run.state == "drained" and not life.run_id:
+            return leader_runs.Starter(life, "", False)
+        return original(run, life)
+
+    return [(leader_runs, "_by_itself", by_itself)]
+
+
+def _silence_counted_during_an_outage() -> list[tuple[Any, str, Any]]:
+    from headgate.core.leader_liveness import Liveness
+
+    def heard(self: Liveness, beat: Any) -> bool:
+        if beat.gone:
+            self._gone.add(beat.process)
+            return False
+        if beat.process == self.process:
+            if self._sent is not None and beat.sent_s > self._sent:
+                self.clock += beat.sent_s - self._sent
+            self._sent = beat.sent_s
+        self._last[beat.process] = self.clock
+        self._turn[beat.process] = beat.turn_age_s
+        return beat.process == self.process
+
+    return [(Liveness, "heard", heard)]
+
+
+def _request_applied_twice() -> list[tuple[Any, str, Any]]:
+    from headgate.core.checkpoint import Checkpoint
+
+    return [(Checkpoint, "with_applied", lambda self, request: self)]
+
+
+PLANTS: dict[str, Plant] = {
+    plant.name: plant
+    for plant in (
+        Plant(
+            "grant-before-fence",
+            "a grant is written before the fence of the last holder has returned",
+            _grant_before_the_fence_returned,
+        ),
+        Plant(
+            "fold-in-log-order",
+            "the fold drops a task state that is not of the grant that it knows at that moment",
+            _fold_judges_in_log_order,
+        ),
+        Plant(
+            "two-owners",
+            "a move that is superseded before its first owner has spoken grants at once",
+            _superseded_move_grants_two_owners,
+        ),
+        Plant("half-a-chunk", "the position moves when a chunk is taken, not when it is complete", _half_a_chunk),
+        Plant(
+            "bookkeeping-lost",
+            "the state of reconciliation is not in the commit of the position behind it",
+            _bookkeeping_not_in_the_checkpoint,
+        ),
+        Plant(
+            "sibling-partitions",
+            "the owner of the aggregating partition waits for its other partitions, too",
+            _aggregating_owner_waits_for_siblings,
+        ),
+        Plant("guessed-idle", "a source is idle when nothing was read from it for a while", _idle_guessed_from_silence),
+        Plant("older-epochs", "a marker of an older epoch does not count for its producer", _older_epochs_dropped),
+        Plant("old-store", "a local store is used whatever its age", _store_older_than_the_tombstones),
+        Plant("undone-drain", "a worker that starts again begins a new run after a drain", _restart_undoes_a_drain),
+        Plant("outage-kills", "silence is counted while the broker is away", _silence_counted_during_an_outage),
+        Plant("applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice),
+    )
+}

@@ -1,0 +1,23 @@
+"""The simulator can fail: each planted bug falls, to something that was seen and may never be seen, within 300 seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.outcome import outcome
+from tests.sim.planted import PLANTS
+
+SEEDS = 300
+
+
+@pytest.mark.parametrize("name", sorted(PLANTS))
+def test_a_planted_bug_falls(name: str):
+    """Seeds in their order, until one of them shows the bug; an exception of the plant itself does not count."""
+    plant = PLANTS[name]
+    for seed in range(50_000, 50_000 + SEEDS):
+        found = outcome(seed, plant=plant)
+        assert not found.error, f"{name} broke a machine instead of a promise: {found}"
+        if found.violation:
+            print(f"{name} ({plant.why}) falls at seed {seed}: {found.violation[:200]}")
+            return
+    pytest.fail(f"{name} ({plant.why}) survived {SEEDS} seeds", pytrace=False)
