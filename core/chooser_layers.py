@@ -117,12 +117,12 @@ class Tiers:
                 self._waiting_since[tier] = before.get(tier, now)
 
     def _starving(self, allowed: list[int], now: float) -> list[int]:
-        """Tiers that have waited too long, the longest wait first."""
+        """Tiers that have waited too long, the longest wait first; the highest is among them, lest it starve in its turn."""
         if self.max_starve is None:
             return []
         since = self._waiting_since
         over = [tier for tier in allowed if tier in since and now - since[tier] >= self.max_starve]
-        return sorted(over, key=lambda tier: since[tier])
+        return sorted(over, key=lambda tier: (since[tier], tier))
 
     def taken(self, choice: Choice, records: int) -> None:
         self._of(self.priorities.get(choice.at.stream, 0)).taken(choice, records)

@@ -74,23 +74,32 @@ class TimeAligned(_Turns):
         self._empty_since: dict[StreamPartition, float] = {}
 
     def choose(self, heads: Sequence[Head], now: float) -> Choice | Wait:
-        ready = [head for head in heads if head.ready > 0 and not head.paused and not head.ended]
         missing, until = self._missing(heads, now)
-        if not ready:
+        best: Head | None = None
+        bound: int | None = None
+        for head in heads:
+            if head.ready <= 0 or head.paused or head.ended:
+                continue
+            if best is None:
+                best = head
+            elif head.timestamp < best.timestamp or (
+                head.timestamp == best.timestamp and self.turn(head) < self.turn(best)
+            ):
+                best, bound = head, best.timestamp
+            elif bound is None or head.timestamp < bound:
+                bound = head.timestamp
+        if best is None:
             return Wait()
-        best = min(ready, key=lambda head: (head.timestamp, *self.turn(head)))
         if missing and not self._timeless(best):
             return Wait(until, f"aligning: waiting for {listed(missing)}")
-        return self._up_to_others(best, ready)
+        return Choice(best.at, best.ready, bound)
 
     def stay(self, head: Head, heads: Sequence[Head], now: float) -> Choice | None:
         ready = [other for other in heads if other.takeable]
         if self._missing(heads, now)[0] or any(other.timestamp < head.timestamp for other in ready):
             return None
-        return self._up_to_others(head, ready)
-
-    def _up_to_others(self, best: Head, ready: Sequence[Head]) -> Choice:
-        return Choice(best.at, best.ready, min((head.timestamp for head in ready if head is not best), default=None))
+        bound = min((other.timestamp for other in ready if other is not head), default=None)
+        return Choice(head.at, head.ready, bound)
 
     def _missing(self, heads: Sequence[Head], now: float) -> tuple[list[Head], float | None]:
         """Who is empty and has not been waited for long enough, and when the first of these waits is over."""
@@ -130,10 +139,16 @@ class StartingAlignment(_Turns):
         best: Head | None = None
         most = next_most = 0
         others = False
+        at_start = self._at_start
         for head in heads:
-            fallen = self._fallen_behind(head)
-            if not head.takeable:
+            offset, start = head.offset, at_start.get(head.at)
+            distance = (head.end if head.end is not None else offset + head.ready) - offset
+            if start is None:
+                start = distance if head.start_end is None else max(0, head.start_end - offset)
+                at_start[head.at] = start
+            if head.ready <= 0 or head.paused or head.ended:
                 continue
+            fallen = distance - start
             if best is None or fallen > most or (fallen == most and self.turn(head) < self.turn(best)):
                 others, next_most = best is not None, most
                 best, most = head, fallen
@@ -145,14 +160,6 @@ class StartingAlignment(_Turns):
 
     def stay(self, head: Head, heads: Sequence[Head], now: float) -> Choice | None:
         return Choice(head.at, head.ready)
-
-    def _fallen_behind(self, head: Head) -> int:
-        end = head.end if head.end is not None else head.offset + head.ready
-        distance = end - head.offset
-        start_end = head.start_end
-        return distance - self._at_start.setdefault(
-            head.at, max(0, start_end - head.offset) if start_end is not None else distance
-        )
 
     def describe(self) -> Mapping[str, object]:
         distances = {str(at): distance for at, distance in sorted(self._at_start.items())}

@@ -1,7 +1,8 @@
 """The chooser of a task, stacked from its settings: bootstrap, tiers, batching, and the rule.
 
-What it decides: the job's own streams stand in a tier above all inputs, so that what is between two stages is finished before more is
-read; `max_starve` still lets inputs through. A user's own chooser takes the place of batching and rule, in each tier one of its own if it is a class.
+What it decides: the job's own streams stand in a tier above all inputs, so that what is between two stages is finished before
+more is read; `max_starve` still lets inputs through. A user's own chooser takes the place of batching and rule; if it is a class,
+each tier has one of its own.
 """
 
 from __future__ import annotations
