@@ -143,6 +143,10 @@ def decode(data: bytes) -> Frame:
     if not data:
         raise FrameError("empty", remedy="this stream holds records that headgate did not write")
     kind = data[0]
+    if WATERMARK <= kind <= DRAIN:
+        made = _plain_control(kind, data[1:])
+        if made is not None:
+            return made
     if kind > ARROW:
         raise FrameError(
             f"unknown type {kind}", remedy="a newer headgate wrote it, or headgate did not write this stream"
@@ -166,6 +170,51 @@ class _BlankEndOfStream:
 
 class _BlankDrain:
     __slots__ = ("epoch", "id", "job", "run", "task", "tasks")
+
+
+def _plain_control(kind: int, body: bytes) -> ControlFrame | None:
+    """The control frame that nearly every body holds, in one go; None for all others, which `_DECODERS` judge field by field.
+
+    Text of at most 62 characters needs no encoding to be known to be short enough.
+    """
+    if len(body) > MAX_CONTROL_BYTES or len(body.translate(None, _SCALAR_BYTES)) > MAX_NESTING:
+        return None
+    try:
+        fields: Any = _unpackb(body)
+        job, run, tasks, epoch = fields["job"], fields["run"], fields["tasks"], fields["epoch"]
+        task = fields["task"] if "task" in fields else None  # noqa: SIM401 - twice as fast as get
+        if not (
+            fields["v"] == 1
+            and type(fields["v"]) is type(tasks) is type(epoch) is int
+            and type(job) is type(run) is str
+            and 0 < len(job) <= 62
+            and 0 < len(run) <= 62
+            and (task is None or (type(task) is str and 0 < len(task) <= 62))
+            and 0 < tasks <= MAX_TASKS
+            and 0 <= epoch <= MAX_EPOCH
+        ):
+            return None
+        made: Any
+        if kind == WATERMARK:
+            ts = fields["ts"]
+            idle = "idle" in fields
+            if type(ts) is not int or ts > MAX_TIME or (idle and fields["idle"] is not True):
+                return None
+            made = _BlankWatermark()
+            made.ts, made.idle = ts, idle
+        elif kind == DRAIN:
+            drain_id = fields["id"]
+            if type(drain_id) is not str or not 0 < len(drain_id) <= 62:
+                return None
+            made = _BlankDrain()
+            made.id = drain_id
+        else:
+            made = _BlankEndOfStream()
+    except (*_NOT_MSGPACK, KeyError):
+        return None
+    made.job, made.run, made.task, made.tasks, made.epoch = job, run, task, tasks, epoch
+    made.__class__ = _CONTROL[kind]
+    return made
 
 
 def _control_map(body: bytes) -> dict[Any, Any]:
@@ -203,28 +252,14 @@ def _name(fields: dict[Any, Any], key: str) -> str:
 
 
 def _common(fields: dict[Any, Any]) -> tuple[str, str, str | None, int, int]:
-    get = fields.get
-    job, run, task, tasks, epoch = get("job"), get("run"), get("task"), get("tasks"), get("epoch")
-    if (
-        type(job) is str
-        and type(run) is str
-        and type(task) is str
-        and type(tasks) is int
-        and type(epoch) is int
-        and 0 < len(job) < 62  # 62 characters are at most 248 bytes: the common case needs no encoding
-        and 0 < len(run) < 62
-        and 0 < len(task) < 62
-        and 0 < tasks <= MAX_TASKS
-        and 0 <= epoch <= MAX_EPOCH
-    ):
-        return job, run, task, tasks, epoch
     job, run = _name(fields, "job"), _name(fields, "run")
-    named = _name(fields, "task") if task is not None else None
+    task = _name(fields, "task") if fields.get("task") is not None else None
+    tasks, epoch = fields.get("tasks"), fields.get("epoch")
     if type(tasks) is not int or not 0 < tasks <= MAX_TASKS:
         raise FrameError("tasks is not a number of producers")
     if type(epoch) is not int or not 0 <= epoch <= MAX_EPOCH:
         raise FrameError("epoch is not a number from 0")
-    return job, run, named, tasks, epoch
+    return job, run, task, tasks, epoch
 
 
 def _watermark(body: bytes) -> Watermark:
@@ -236,26 +271,17 @@ def _watermark(body: bytes) -> Watermark:
     idle = fields.get("idle", False)
     if idle is not True and idle is not False:
         raise FrameError("idle is neither true nor false")
-    made: Any = _BlankWatermark()
-    made.job, made.run, made.task, made.tasks, made.epoch, made.ts, made.idle = job, run, task, tasks, epoch, ts, idle
-    made.__class__ = Watermark
-    return made
+    return Watermark(job, run, task, tasks, epoch, ts, idle)
 
 
 def _end_of_stream(body: bytes) -> EndOfStream:
-    made: Any = _BlankEndOfStream()
-    made.job, made.run, made.task, made.tasks, made.epoch = _common(_control_map(body))
-    made.__class__ = EndOfStream
-    return made
+    return EndOfStream(*_common(_control_map(body)))
 
 
 def _drain(body: bytes) -> Drain:
     fields = _control_map(body)
     job, run, task, tasks, epoch = _common(fields)
-    made: Any = _BlankDrain()
-    made.job, made.run, made.task, made.tasks, made.epoch, made.id = job, run, task, tasks, epoch, _name(fields, "id")
-    made.__class__ = Drain
-    return made
+    return Drain(job, run, task, tasks, epoch, _name(fields, "id"))
 
 
 def _batch(body: bytes) -> BatchFrame:
@@ -296,6 +322,7 @@ def _check_columns(keys: list[Any], timestamps: list[Any], values: list[Any]) ->
         raise FrameError("a timestamp is not a signed 64 bit number")
 
 
+_CONTROL = (UserFrame, Watermark, EndOfStream, Drain)
 _DECODERS: tuple[Callable[[bytes], Frame], ...] = (UserFrame, _watermark, _end_of_stream, _drain, _batch, ArrowFrame)
 
 
