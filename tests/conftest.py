@@ -5,6 +5,7 @@
   this process holds.
 - `topic`: a factory of topics that only this test uses: `topic("orders", partitions=4, config={...}) -> name`.
 - `private_kafka`: a broker for one test module alone, for tests that stop, kill or pause it. `secure_kafka`: with TLS, SCRAM, ACLs.
+- `guarded`: a directory in which a test may start brokers of any other kind.
 - At the end no child process of ours may be left; one that is fails the run.
 """
 
@@ -82,21 +83,26 @@ def kafka() -> Broker:
         return Broker.start(root / "kafka")
 
 
-@pytest.fixture(scope="module")
-def private_kafka() -> Iterator[Broker]:
-    """A broker that one module may kill."""
+@pytest.fixture(scope="session")
+def guarded() -> Path:
+    """A directory for brokers of one's own: whatever happens, they go with the run."""
     with _guarded() as root:
-        pass
-    with Broker.start(root / f"private-{uuid.uuid4().hex[:8]}") as broker:
+        own = root / uuid.uuid4().hex[:8]
+        own.mkdir()
+        return own
+
+
+@pytest.fixture(scope="module")
+def private_kafka(guarded: Path) -> Iterator[Broker]:
+    """A broker that one module may kill."""
+    with Broker.start(guarded / f"private-{uuid.uuid4().hex[:8]}") as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def secure_kafka() -> Iterator[Broker]:
-    """A broker with TLS, SCRAM users and ACLs; client settings lie in `broker.secrets`."""
-    with _guarded() as root:
-        pass
-    with Broker.start(root / f"secure-{uuid.uuid4().hex[:8]}", secure=True) as broker:
+def secure_kafka(guarded: Path) -> Iterator[Broker]:
+    """A broker with TLS, SCRAM users and ACLs: `client_settings(user)`, `allow(...)`, `disallow(...)`."""
+    with Broker.start(guarded / f"secure-{uuid.uuid4().hex[:8]}", secure=True) as broker:
         yield broker
 
 

@@ -63,7 +63,9 @@ async def test_nothing_is_made_because_somebody_asked_for_it(kafka: Broker) -> N
 async def test_transactions_and_large_messages_work_on_one_node(kafka: Broker, topic: Callable[..., str]) -> None:
     """Aborted records are there, and are not read; seven megabytes pass."""
     name = topic()
-    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=f"{name}-id", max_request_size=8_000_000)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap, transactional_id=f"{name}-id", max_request_size=8_000_000
+    )
     async with producer:
         await producer.begin_transaction()
         await producer.send_and_wait(name, b"aborted")
@@ -78,7 +80,11 @@ async def test_transactions_and_large_messages_work_on_one_node(kafka: Broker, t
 
 def test_it_listens_on_loopback_only(kafka: Broker) -> None:
     """Nobody on the network reaches it."""
-    listeners = [line for line in (kafka.data / "node-1/server.properties").read_text().splitlines() if line.startswith("listeners=")]
+    listeners = [
+        line
+        for line in (kafka.data / "node-1/server.properties").read_text().splitlines()
+        if line.startswith("listeners=")
+    ]
     port = kafka.identity.ports[0]
     assert listeners == [f"listeners=PLAINTEXT://127.0.0.1:{port.client},CONTROLLER://127.0.0.1:{port.controller}"]
 
@@ -110,7 +116,9 @@ async def test_a_paused_broker_answers_nobody_until_it_is_resumed(private_kafka:
 
 def test_a_directory_in_use_is_refused_and_the_user_of_it_lives(private_kafka: Broker) -> None:
     """The second `up`."""
-    with pytest.raises(EnvironmentFault, match=f"a broker runs in {private_kafka.data} already .* at {private_kafka.bootstrap}"):
+    with pytest.raises(
+        EnvironmentFault, match=f"a broker runs in {private_kafka.data} already .* at {private_kafka.bootstrap}"
+    ):
         Broker.start(private_kafka.data)
     assert private_kafka.is_running()
 
@@ -126,7 +134,9 @@ def test_a_taken_port_is_an_error_before_anything_is_made(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_start_that_does_not_become_ready_shows_its_log_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_does_not_become_ready_shows_its_log_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A setting that Kafka does not take."""
     right = module.server_properties
     monkeypatch.setattr(module, "server_properties", lambda *args: right(*args) + "node.id=minus one\n")
@@ -144,7 +154,9 @@ def test_a_start_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_port_that_is_lost_between_choice_and_start_is_chosen_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_lost_between_choice_and_start_is_chosen_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody takes the free port in that moment."""
     right = module.choose_ports
     with socket.socket() as somebody:
@@ -164,6 +176,12 @@ def test_a_port_that_is_lost_between_choice_and_start_is_chosen_anew(tmp_path: P
 
 def test_the_end_of_a_log_says_first_what_went_wrong_first() -> None:
     """The error stands far above the end; stack traces are left out."""
-    log = ["1 INFO  start", "2 ERROR broken", "java.lang.E: why", "\tat x.y(Z.java:1)", *(f"{n} INFO  down" for n in range(3, 30))]
+    log = [
+        "1 INFO  start",
+        "2 ERROR broken",
+        "java.lang.E: why",
+        "\tat x.y(Z.java:1)",
+        *(f"{n} INFO  down" for n in range(3, 30)),
+    ]
     assert telling(log, keep=2) == ["2 ERROR broken", "…", "28 INFO  down", "29 INFO  down"]
     assert telling(["1 INFO  start"]) == ["1 INFO  start"]

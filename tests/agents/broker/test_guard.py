@@ -46,7 +46,9 @@ def test_leaves_a_child():
 def test_a_run_that_dies_takes_its_broker_with_it(tmp_path: Path, number: signal.Signals) -> None:
     """kill -9, or Ctrl-C."""
     root = tmp_path / "root"
-    with subprocess.Popen([sys.executable, "-c", RUN, str(root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as run:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN, str(root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as run:
         assert run.stdout is not None
         guard, broker = map(int, run.stdout.readline().split())
         assert "headgate.node" in command_of(broker)
@@ -62,13 +64,30 @@ def test_a_run_that_leaves_a_child_behind_fails_and_names_it(tmp_path: Path) -> 
     (tmp_path / "test_suite.py").write_text(SUITE)
     conftest = Path(__file__).parents[2] / "conftest.py"
     (tmp_path / "conftest.py").symlink_to(conftest)
-    environment = {name: value for name, value in os.environ.items() if name not in ("HEADGATE_TEST_ROOT", "PYTEST_XDIST_WORKER")}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-rP", f"--rootdir={tmp_path}", str(tmp_path)]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("HEADGATE_TEST_ROOT", "PYTEST_XDIST_WORKER")
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "-p",
+        "no:cacheprovider",
+        "-rP",
+        f"--rootdir={tmp_path}",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert "pids: " in done.stdout, done.stdout + done.stderr
     child = int(done.stdout.partition("child: ")[2].split()[0])
     pid, root = done.stdout.partition("pids: ")[2].split()[:2]
     os.kill(child, signal.SIGKILL)
     assert done.returncode == 1
-    assert f"child processes were left behind:\n{child}: " in done.stdout.replace("E           ", "").replace("E       ", "")
+    assert f"child processes were left behind:\n{child}: " in done.stdout.replace("E           ", "").replace(
+        "E       ", ""
+    )
     assert "headgate.node" not in command_of(int(pid))
     assert not Path(root).exists()

@@ -43,13 +43,19 @@ def test_a_mirror_of_central_replaces_everything(tmp_path: Path, pattern: str) -
     assert resolver is not None
     assert resolver.get("root") == "https://mirror.example/maven/"
     assert credentials is not None
-    assert (credentials.get("host"), credentials.get("username"), credentials.get("passwd")) == ("mirror.example", "ann", "a&b")
+    assert (credentials.get("host"), credentials.get("username"), credentials.get("passwd")) == (
+        "mirror.example",
+        "ann",
+        "a&b",
+    )
 
 
 @pytest.mark.parametrize("pattern", ["snapshots", "*,!central"])
 def test_a_mirror_of_something_else_does_not(tmp_path: Path, pattern: str) -> None:
     """Central stays as it is."""
-    path = written(tmp_path, f"<mirrors><mirror><id>m</id><mirrorOf>{pattern}</mirrorOf><url>https://x/</url></mirror></mirrors>")
+    path = written(
+        tmp_path, f"<mirrors><mirror><id>m</id><mirrorOf>{pattern}</mirrorOf><url>https://x/</url></mirror></mirrors>"
+    )
     assert repositories(path) == []
 
 
@@ -64,7 +70,9 @@ def test_repositories_of_active_profiles_are_used_in_order(tmp_path: Path, monke
         )
 
     profiles = profile("a", "https://a/") + profile("b", "https://b/") + profile("c", "${env.WHERE}/c", "true")
-    path = written(tmp_path, f"<profiles>{profiles}</profiles><activeProfiles><activeProfile>a</activeProfile></activeProfiles>")
+    path = written(
+        tmp_path, f"<profiles>{profiles}</profiles><activeProfiles><activeProfile>a</activeProfile></activeProfiles>"
+    )
     assert [repository.url for repository in repositories(path)] == ["https://a/", "https://env.example/c"]
 
 
@@ -77,7 +85,9 @@ def test_broken_settings_are_named(tmp_path: Path) -> None:
 
 def test_a_module_asks_for_its_jars_and_nothing_behind_them() -> None:
     """Intransitive, one artifact each."""
-    found = ET.fromstring(module([Jar("org.apache.kafka", "kafka-clients", "4.4.0", 1, "ab")])).findall("dependencies/dependency")
+    found = ET.fromstring(module([Jar("org.apache.kafka", "kafka-clients", "4.4.0", 1, "ab")])).findall(
+        "dependencies/dependency"
+    )
     assert [(d.get("org"), d.get("name"), d.get("rev"), d.get("transitive")) for d in found] == [
         ("org.apache.kafka", "kafka-clients", "4.4.0", "false")
     ]

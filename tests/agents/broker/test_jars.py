@@ -36,7 +36,9 @@ def point_to(tmp_path: Path, url: str) -> None:
     """The mirror in this user's Maven settings."""
     settings = tmp_path / "home/.m2/settings.xml"
     settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text(f"<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf><url>{url}</url></mirror></mirrors></settings>")
+    settings.write_text(
+        f"<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf><url>{url}</url></mirror></mirrors></settings>"
+    )
 
 
 def cached(tmp_path: Path) -> list[str]:

