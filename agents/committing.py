@@ -1,0 +1,139 @@
+"""Drives a `Committer` over an `Outbox`: the one coroutine through which all transactions of an incarnation go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from ..core import commit_events as e
+from ..core.commit import Committer
+from ..core.machine import Now, Tick
+from .outbox import LogWrite, Outbox, Receipt
+from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, TargetFailed
+
+if TYPE_CHECKING:
+    from .task_actor import TaskActor
+
+log = structlog.get_logger("headgate.commit")
+
+
+class Tasks(Protocol):
+    """What committing needs of the worker."""
+
+    def now(self) -> Now: ...
+    def actor(self, task: str) -> TaskActor | None: ...
+    def incarnation_over(self, incarnation: str, order: e.IncarnationOver) -> None: ...
+
+
+class Committing:
+    """The transactions of one producer incarnation."""
+
+    def __init__(self, host: Tasks, incarnation: str, outbox: Outbox, *, interval_s: float, timeout_s: float) -> None:
+        self.host = host
+        self.incarnation = incarnation
+        self.outbox = outbox
+        self.machine = Committer(interval_s=interval_s, timeout_s=timeout_s)
+        self.finished = asyncio.Event()
+        self.last: Receipt | None = None
+        self.commits = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._transaction: asyncio.Task[None] | None = None
+        self._writes: list[LogWrite] = []
+
+    def feed(self, event: Any) -> None:
+        """One event for the committer; what it wants is done or started before this returns."""
+        for instruction in self.machine.handle(event, self.host.now()):
+            self._carry_out(instruction)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.machine.deadline()
+        if deadline is not None:
+            wait = max(0.0, deadline - self.host.now().mono)
+            self._timer = asyncio.get_running_loop().call_later(wait, self.feed, Tick())
+
+    def _carry_out(self, instruction: Any) -> None:
+        match instruction:
+            case e.Begin(txn):
+                self.feed(e.Begun(txn))
+            case e.Seal(txn, tasks):
+                self._transaction = asyncio.get_running_loop().create_task(
+                    self._run(txn, tasks), name=f"transaction {txn}"
+                )
+            case e.Apply(txn, task, position):
+                self._apply(txn, task, position)
+            case e.TellDone(txn, task, position):
+                actor = self.host.actor(task)
+                if actor is not None:
+                    actor.committed(txn, position)
+            case e.TellApplyFailed(task, why):
+                actor = self.host.actor(task)
+                if actor is not None:
+                    from ..core.task_events import ApplyFailed
+
+                    actor.feed(ApplyFailed(why))
+            case e.IncarnationOver():
+                self.host.incarnation_over(self.incarnation, instruction)
+            case e.Finished():
+                self.finished.set()
+            case _:
+                pass  # Flush, Commit and Abandoned: the outbox has done them, or has nothing to do
+
+    async def _run(self, txn: int, tasks: Iterable[str]) -> None:
+        """Seal, send, confirm and commit, in the outbox's one go; the machine hears of each."""
+        contributed: set[str] = set()
+        logs: dict[str, Any] = {}
+
+        def seal() -> list[LogWrite]:
+            writes: list[LogWrite] = []
+            for task in tasks:
+                actor = self.host.actor(task)
+                found = actor.seal(txn) if actor is not None else []
+                if found:
+                    contributed.add(task)
+                    logs[task] = found[-1].at
+                    writes += found
+            self.feed(e.Sealed(txn, frozenset(contributed)))
+            return writes
+
+        try:
+            receipt = await self.outbox.commit(seal)
+        except OutboxError as error:
+            self.failed(error)
+            return
+        self.last = receipt
+        self.commits += 1
+        if contributed:
+            self.feed(e.Sent(txn))
+            self.feed(e.Acked(txn))
+            self.feed(e.Committed(txn, {task: receipt.positions[at] for task, at in logs.items()}))
+
+    def _apply(self, txn: int, task: str, position: int) -> None:
+        actor = self.host.actor(task)
+        try:
+            if actor is not None:
+                actor.apply(position)
+        except Exception as error:  # noqa: BLE001 - a full disk, a damaged store: only this task fails
+            log.error("the store refused a commit's changes", task=task, error=str(error))
+            self.feed(e.StoreRefused(txn, task, f"{type(error).__name__}: {error}"))
+        else:
+            self.feed(e.Applied(txn, task))
+
+    def failed(self, error: OutboxError) -> None:
+        """The producer is dead."""
+        kind = "fenced" if isinstance(error, Fenced) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
+        target, tasks = "", frozenset[str]()
+        if isinstance(error, TargetFailed):
+            target, tasks = str(error.target), error.tasks
+        log.error("the producer failed", kind=kind, target=target, error=str(error))
+        self.feed(e.ProducerFailed(str(error), kind, target, tasks))
+
+    def stop(self) -> None:
+        """Feed nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transaction is not None:
+            self._transaction.cancel()

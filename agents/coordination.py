@@ -1,0 +1,249 @@
+"""Drives a worker's `Member` and `Leader`: events in, instructions carried out, answers back as events.
+
+The machines are fed on the worker's loop, one event at a time. What they want of the world that takes time (fencing, a commit, the
+end of the stream) runs beside, and its answer is the next event. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import structlog
+
+from ..core import coordinator as c
+from ..core import leader_words as lw
+from ..core import member_words as mw
+from ..core.leader import Leader
+from ..core.machine import Machine, Now, Tick
+from ..core.member import Member
+from ..core.names import JobName
+from ..core.orders import Order, Report
+from .clients import ClientSettings
+from .steering import CoordinatorReader, LeaderLost, LeaderWriter, OwnWriter, WriteUnknown, fence
+
+log = structlog.get_logger("headgate.coordination")
+
+
+class World(Protocol):
+    """What the machines' instructions need of the worker."""
+
+    def now(self) -> Now: ...
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
+    def tell(self, task: str, order: Order) -> None: ...
+    def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None: ...
+    def standing(self, ready: bool, why: str) -> None: ...
+    def exit(self, code: int, why: str) -> None: ...
+    async def init_producer(self, incarnation: str) -> None: ...
+    async def close_producer(self, incarnation: str) -> None: ...
+    async def before_commit(self, writes: tuple[c.Write, ...]) -> None:
+        """Make the topics that these writes speak of."""
+        ...
+
+    async def resolve_run(self, run_id: str) -> lw.Resolved: ...
+
+
+class Coordination:
+    """The two machines, the reader and the writers of the coordinator stream."""
+
+    def __init__(self, world: World, client: ClientSettings, job: JobName, topic: str, stamp: c.Stamp) -> None:
+        self.world = world
+        self.client = client
+        self.job = job
+        self.reader = CoordinatorReader(client, topic)
+        self.own = OwnWriter(client, topic, stamp)
+        self._topic = topic
+        self._stamp = stamp
+        self._writer: LeaderWriter | None = None
+        self.member: Member
+        self.leader: Leader
+        self.resigned = asyncio.Event()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.stopped = False
+
+    def begin(self, member: Member, leader: Leader) -> None:
+        """Take the machines, and wake them."""
+        self.member, self.leader = member, leader
+        self.feed_member(Tick())
+        self.feed_leader(Tick())
+
+    # ------------------------------------------------------------------------------------------------------------- events
+
+    def read(self, event: c.Read) -> None:
+        """The next records of the stream, for both."""
+        self.feed_member(event)
+        self.feed_leader(event)
+
+    def beat(self, event: lw.Beat) -> None:
+        """A heartbeat was heard."""
+        self.feed_member(event)
+        self.feed_leader(event)
+
+    def report(self, report: Report) -> None:
+        """What a task says."""
+        self.feed_member(report)
+
+    def feed_member(self, event: Any) -> None:
+        """One event for the member."""
+        self._feed(self.member, "member", event)
+
+    def feed_leader(self, event: Any) -> None:
+        """One event for the leader."""
+        self._feed(self.leader, "leader", event)
+
+    def _feed(self, machine: Machine[Any, Any], name: str, event: Any) -> None:
+        if self.stopped:
+            return
+        handlers = self._MEMBER if name == "member" else self._LEADER
+        for instruction in machine.handle(event, self.world.now()):
+            handlers[type(instruction)](self, instruction)
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        deadline = machine.deadline()
+        if deadline is not None:
+            wait = max(0.0, deadline - self.world.now().mono)
+            self._timers[name] = asyncio.get_running_loop().call_later(wait, self._feed, machine, name, Tick())
+
+    def stop(self) -> None:
+        """Feed nothing any more."""
+        self.stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+
+    async def close(self) -> None:
+        """Close the clients."""
+        self.stop()
+        await self.reader.stop()
+        await self.own.stop()
+        if self._writer is not None:
+            await self._writer.stop()
+
+    def _beside(self, work: Awaitable[None], name: str) -> None:
+        self.world.spawn(work, name)
+
+    # --------------------------------------------------------------------------------------------------- instructions of both
+
+    def _ask_end(self, feed: Callable[[Any], None]) -> None:
+        async def work() -> None:
+            feed(await self.reader.end())
+
+        self._beside(work(), "end of the coordinator stream")
+
+    def _fence(self, order: lw.Fence, feed: Callable[[Any], None]) -> None:
+        async def work() -> None:
+            try:
+                await fence(self.client, self.job, order.processor, order.incarnation)
+            except Exception as error:  # noqa: BLE001 - the machine asks again, and says so
+                feed(lw.FenceFailed(order.processor, order.incarnation, str(error)))
+            else:
+                feed(lw.FenceReturned(order.processor, order.incarnation))
+
+        self._beside(work(), f"fence {order.processor} {order.incarnation}")
+
+    def _note(self, order: lw.Note) -> None:
+        log.info(order.text, **order.fields)
+
+    # ------------------------------------------------------------------------------------------------------------ leader's
+
+    def _init_leader(self, order: lw.InitLeaderId) -> None:
+        async def work() -> None:
+            if self._writer is not None:
+                await self._writer.stop()
+            writer = self._writer = LeaderWriter(self.client, self.job, self._topic, self._stamp)
+            try:
+                await writer.start()
+            except LeaderLost as error:
+                self.feed_leader(lw.LeaderIdLost(error.fenced, str(error)))
+            else:
+                self.feed_leader(lw.LeaderIdReady())
+
+        self._beside(work(), f"leader's id for term {order.term}")
+
+    def _commit(self, order: lw.Commit) -> None:
+        async def work() -> None:
+            try:
+                await self.world.before_commit(order.writes)
+                if self._writer is None:
+                    raise LeaderLost("the leader has no producer", fenced=False)
+                last = await self._writer.commit(order.writes)
+            except LeaderLost as error:
+                self.feed_leader(lw.LeaderIdLost(error.fenced, str(error)))
+            except Exception as error:  # noqa: BLE001 - a topic that cannot be made: said, and tried again by a new term
+                log.error("the leader could not write", error=str(error))
+                self.feed_leader(lw.LeaderIdLost(False, str(error)))
+            else:
+                self.feed_leader(lw.Committed(last))
+
+        self._beside(work(), "leader's commit")
+
+    def _resolve(self, order: lw.Resolve) -> None:
+        async def work() -> None:
+            self.feed_leader(await self.world.resolve_run(order.run_id))
+
+        self._beside(work(), "resolve")
+
+    def _resigned(self, _: lw.Resigned) -> None:
+        self.resigned.set()
+
+    # ------------------------------------------------------------------------------------------------------------ member's
+
+    def _record(self, order: mw.Record) -> None:
+        async def work() -> None:
+            try:
+                last = await self.own.write(order.messages)
+            except WriteUnknown as error:
+                self.feed_member(mw.RecordUnknown(str(error)))
+            else:
+                self.feed_member(mw.Recorded(last))
+
+        self._beside(work(), "record")
+
+    def _init_producer(self, order: mw.InitProducer) -> None:
+        async def work() -> None:
+            try:
+                await self.world.init_producer(order.incarnation)
+            except Exception as error:  # noqa: BLE001 - the machine decides what follows, and it is logged there
+                self.feed_member(mw.ProducerLost(order.incarnation, f"{type(error).__name__}: {error}"))
+            else:
+                self.feed_member(mw.ProducerReady(order.incarnation))
+
+        self._beside(work(), f"producer {order.incarnation}")
+
+    def _close_producer(self, order: mw.CloseProducer) -> None:
+        self._beside(self.world.close_producer(order.incarnation), f"close producer {order.incarnation}")
+
+    def _tell(self, order: mw.Tell) -> None:
+        self.world.tell(order.task, order.order)
+
+    def _config(self, order: mw.ConfigChanged) -> None:
+        self.world.config_changed(order.overrides, order.offset)
+
+    def _standing(self, order: mw.Standing) -> None:
+        self.world.standing(order.ready, order.why)
+
+    def _exit(self, order: mw.Exit) -> None:
+        self.world.exit(order.code, order.why)
+
+    _LEADER: Mapping[type[Any], Callable[[Coordination, Any], None]] = {
+        c.AskEnd: lambda self, _: self._ask_end(self.feed_leader),
+        lw.Fence: lambda self, order: self._fence(order, self.feed_leader),
+        lw.Note: _note,
+        lw.InitLeaderId: _init_leader,
+        lw.Commit: _commit,
+        lw.Resolve: _resolve,
+        lw.Resigned: _resigned,
+    }
+    _MEMBER: Mapping[type[Any], Callable[[Coordination, Any], None]] = {
+        c.AskEnd: lambda self, _: self._ask_end(self.feed_member),
+        lw.Fence: lambda self, order: self._fence(order, self.feed_member),
+        lw.Note: _note,
+        mw.Record: _record,
+        mw.InitProducer: _init_producer,
+        mw.CloseProducer: _close_producer,
+        mw.Tell: _tell,
+        mw.ConfigChanged: _config,
+        mw.Standing: _standing,
+        mw.Exit: _exit,
+    }

@@ -1,0 +1,427 @@
+"""One worker process: a Faust app, the two machines that steer it, its tasks, its producer.
+
+    reader ─ coordinator agent ─ Member, Leader ─ orders ─ task agents ─ ready buffers ─ outbox ─ Kafka
+
+Faust is the runtime of everything that lives here: agents (the coordinator and one for each task) and services; it has no consumer of
+its own. The worker decides nothing: it starts, connects, carries out, and ends with the code that its member says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from ..core import commit_events as ce
+from ..core import coordinator as c
+from ..core import leader_words as lw
+from ..core import member_words as mw
+from ..core import task_events as t
+from ..core.leader import Leader
+from ..core.machine import Now
+from ..core.member import Member
+from ..core.model import JobModel
+from ..core.names import StreamPartition, worker_id
+from ..core.orders import Order, Report, Start
+from ..core.settings import parse
+from ..core.task_plan import TaskSettings
+from .clients import ClientSettings
+from .committing import Committing
+from .coordination import Coordination
+from .faust_app import ActorApp, new_app
+from .heartbeat import Heartbeats
+from .intake import Intake, Source
+from .job_topics import JobTopics
+from .mailbox import Mailbox
+from .offsets import Offsets
+from .outbox import Outbox, TaskBuffer
+from .outbox_errors import OutboxError
+from .plans import leader_config, member_config
+from .store_rocks import StoreMemory
+from .task_actor import TaskActor
+from .task_chooser import TaskChooser
+from .task_intake import TaskIntake
+from .task_state import TaskState
+from .worker_options import WorkerOptions
+
+log = structlog.get_logger("headgate.worker")
+
+
+class Worker:
+    """Runs the tasks that it is granted, until its member says exit."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options = options
+        self.declared = options.declared
+        self.job = self.declared.app.job
+        self.client: ClientSettings = options.client
+        self.settings: dict[str, Any] = dict(options.settings)
+        self.topics = self.declared.topics
+        self.memory = StoreMemory(options.state_memory)
+        self.app: ActorApp = new_app(f"{self.job.slug}.{options.processor}", options.web_host, options.web_port)
+        self.job_topics = JobTopics(self.client, self.declared)
+        self.offsets = Offsets(self.client)
+        stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
+        self.coordination = Coordination(self, self.client, self.job, self.topics.coordinator, stamp)
+        self.committing: Committing | None = None
+        self.outbox: Outbox | None = None
+        self.incarnation = ""
+        self.actors: dict[str, TaskActor] = {}
+        self.counters: dict[str, Counter[str]] = {}
+        self.exit_code: int | None = None
+        self.exit_why = ""
+        self.ready = False
+        self.why = "starting"
+        self.applied_config = -1
+        self.started_ms = self.now().wall
+        self._exiting = asyncio.Event()
+        self._spawned: set[asyncio.Task[None]] = set()
+        self._turned = time.monotonic()
+        self._waiting: dict[str, list[Order]] = {}
+        self._crash: BaseException | None = None
+
+    # ----------------------------------------------------------------------------------------------------------- its life
+
+    async def run(self) -> int:
+        """From start to exit; the exit code."""
+        try:
+            await self._start()
+            await self._exiting.wait()
+        finally:
+            await self._stop()
+        if self._crash is not None:
+            raise self._crash
+        return self.exit_code if self.exit_code is not None else 1
+
+    async def _start(self) -> None:
+        await self.job_topics.start()
+        await self.job_topics.ensure_fixed()
+        await self.offsets.start()
+        await self.app.start()
+        self.mailbox = Mailbox(self.app, "coordinator", self._coordinator_letter, self._coordinator_gone, size=64)
+        await self.mailbox.start()
+        options = self.options
+        member = Member(member_config(options, self.settings))
+        leader = Leader(leader_config(options, self.settings))
+        await self.coordination.reader.start()
+        self.coordination.begin(member, leader)
+        self.spawn(self._read(), "coordinator reader")
+        self.spawn(self._count_partitions(), "partition counts")
+        self.spawn(self._turn(), "main loop's turn")
+        self.heartbeats = Heartbeats(
+            self.client,
+            self.topics.heartbeat,
+            say=self._say,
+            heard=self.coordination.beat,
+            interval_s=parse("heartbeat.interval", self.settings.get("heartbeat.interval", "1s")) / 1000,
+        )
+        self.heartbeats.start()
+        log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
+
+    async def _stop(self) -> None:
+        self.coordination.stop()
+        if hasattr(self, "heartbeats"):
+            await self.heartbeats.stop()
+        for actor in list(self.actors.values()):
+            await actor.kill()
+        await self._drop_producer()
+        for task in list(self._spawned):
+            task.cancel()
+        if self._spawned:
+            await asyncio.wait(list(self._spawned), timeout=10.0)
+        await self.coordination.close()
+        await self.offsets.stop()
+        await self.job_topics.stop()
+        await self.app.stop()
+
+    def leave(self, why: str) -> None:
+        """SIGTERM or the like: commit, release, say so, end with 0."""
+        log.info("leaving", why=why)
+        self.coordination.feed_member(mw.Leave(why))
+
+    def exit(self, code: int, why: str) -> None:
+        """The member says that it is over."""
+        self.exit_code, self.exit_why = code, why
+        log.info("exit", code=code, why=why)
+        self.spawn(self._resign(), "resign")
+
+    async def _resign(self) -> None:
+        self.coordination.feed_leader(lw.Resign())
+        try:
+            await asyncio.wait_for(self.coordination.resigned.wait(), 5.0)
+        except TimeoutError:
+            log.warning("left without giving the leadership back")
+        self._exiting.set()
+
+    def crash(self, error: BaseException) -> None:
+        """Something that must not happen did: the worker ends, and says what."""
+        if self._crash is None:
+            self._crash = error
+            log.error("worker crashed", error=repr(error), exc_info=error)
+        self._exiting.set()
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+        """Run something beside; what it raises ends the worker."""
+
+        async def guarded() -> None:
+            await work
+
+        task = asyncio.get_running_loop().create_task(guarded(), name=name)
+        self._spawned.add(task)
+        task.add_done_callback(self._spawn_done)
+        return task
+
+    def _spawn_done(self, task: asyncio.Task[None]) -> None:
+        self._spawned.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.crash(error)
+
+    def now(self) -> Now:
+        """Both clocks."""
+        return Now(time.monotonic(), int(time.time() * 1000))
+
+    async def _turn(self) -> None:
+        while True:
+            self._turned = time.monotonic()
+            await asyncio.sleep(0.5)
+
+    # -------------------------------------------------------------------------------------------------------- coordination
+
+    async def _read(self) -> None:
+        while True:
+            event = await self.coordination.reader.read()
+            if event is not None:
+                await self.mailbox.put(event)
+
+    async def _coordinator_letter(self, letter: c.Read) -> None:
+        self.coordination.read(letter)
+
+    def _coordinator_gone(self, why: BaseException | None) -> None:
+        if not self._exiting.is_set():
+            self.crash(why or RuntimeError("the coordinator agent was stopped"))
+
+    async def _count_partitions(self) -> None:
+        while True:
+            counts = await self.job_topics.input_counts()
+            self.coordination.feed_leader(lw.Counts(counts))
+            await asyncio.sleep(30.0)
+
+    def _say(self) -> lw.Heartbeat:
+        member = self.coordination.member
+        return lw.Heartbeat(
+            processor=self.options.processor,
+            process=self.options.process,
+            incarnation=member.incarnation,
+            sent_s=time.monotonic(),
+            turn_age_s=time.monotonic() - self._turned,
+            term=getattr(self.coordination.leader, "term", 0),
+            load=self._load,
+        )
+
+    _load: Mapping[str, float] = {}
+
+    def tell(self, task: str, order: Order) -> None:
+        """An order of the member for one task."""
+        if isinstance(order, Start):
+            self.spawn(self._begin(order), f"{task}: start")
+            return
+        actor = self.actors.get(task)
+        if actor is None:
+            self._waiting.setdefault(task, []).append(order)
+            return
+        actor.order(order)
+
+    async def _begin(self, order: Start) -> None:
+        old = self.actors.get(order.task)
+        if old is not None:
+            await old.ended.wait()
+        model = self.coordination.member.job.model
+        if model is None or order.task not in model.tasks:
+            raise RuntimeError(f"{order.task} was granted, but the job model does not know it")
+        await self.job_topics.learn(self.outbox, model)
+        actor = TaskActor(self, self.declared.task_plan(order.task, model, self.task_settings()), order)
+        self.actors[order.task] = actor
+        await actor.begin(order)
+        for waiting in self._waiting.pop(order.task, []):
+            actor.order(waiting)
+
+    def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None:
+        """Operator's overrides: dynamic ones apply at once."""
+        self.settings = {**self.options.settings, **overrides, **self.options.flags}
+        if self.committing is not None:
+            self.committing.machine.interval_s = self.seconds("commit.interval")
+        self.applied_config = offset
+
+    def standing(self, ready: bool, why: str) -> None:
+        """How this worker stands."""
+        self.ready, self.why = ready, why
+        log.info("standing", ready=ready, why=why)
+
+    async def before_commit(self, writes: tuple[c.Write, ...]) -> None:
+        """Topics that the leader's writes speak of."""
+        model: JobModel | None = self.coordination.leader.job.model
+        logs = {w.task: w.partition for w in writes if isinstance(w, c.SetChangelog)}
+        for write in writes:
+            if isinstance(write, c.SetJobModel):
+                model = write.model
+        if logs or any(isinstance(w, c.SetJobModel) for w in writes):
+            known = {**self.coordination.leader.job.changelogs, **logs}
+            await self.job_topics.ensure_for(model, max(known.values(), default=-1) + 1)
+
+    async def resolve_run(self, run_id: str) -> lw.Resolved:
+        """Where a new run starts and ends."""
+        starts, untils = await self.offsets.run_bounds(self.declared.graph, await self.job_topics.input_counts())
+        return lw.Resolved(run_id, starts, untils)
+
+    # ------------------------------------------------------------------------------------------------------------ producer
+
+    async def init_producer(self, incarnation: str) -> None:
+        """A producer for this incarnation: its id is initialised here, once."""
+        await self._drop_producer()
+        outbox = Outbox(
+            self.client,
+            worker_id(self.job, self.options.processor, incarnation),
+            name=f"{self.job.slug}-{self.options.processor}",
+            compression=self.options.compression,
+            transaction_timeout_ms=self.milliseconds("transaction.timeout"),
+        )
+        await self.job_topics.learn(outbox, self.coordination.member.job.model)
+        await outbox.start()
+        self.incarnation = incarnation
+        self.outbox = outbox
+        self.committing = Committing(
+            self, incarnation, outbox, interval_s=self.seconds("commit.interval"), timeout_s=self.seconds("transaction.timeout")
+        )
+        self.spawn(self._own_producer(outbox, self.committing), f"outbox {incarnation}")
+
+    async def _own_producer(self, outbox: Outbox, committing: Committing) -> None:
+        try:
+            await outbox.run()
+        except OutboxError as error:
+            if self.committing is committing:
+                committing.failed(error)
+
+    async def close_producer(self, incarnation: str) -> None:
+        """This incarnation is over."""
+        if incarnation == self.incarnation:
+            await self._drop_producer()
+
+    async def _drop_producer(self) -> None:
+        outbox, committing = self.outbox, self.committing
+        self.outbox = self.committing = None
+        if committing is not None:
+            committing.stop()
+        if outbox is not None:
+            await outbox.stop()
+
+    def incarnation_over(self, incarnation: str, order: ce.IncarnationOver) -> None:
+        """The producer is dead: every task drops what was not durable; a new incarnation follows."""
+        log.error("incarnation is over", incarnation=incarnation, why=order.why, kind=order.kind, target=order.target)
+        for actor in list(self.actors.values()):
+            actor.feed(t.CommitLost(order.why, blamed=actor.name in order.blamed))
+        failed = tuple((task, order.why) for task in sorted(order.blamed))
+        asyncio.get_running_loop().call_soon(
+            self.coordination.feed_member, mw.ProducerLost(incarnation, order.why, failed)
+        )
+
+    # --------------------------------------------------------------------------------------------------- what tasks ask for
+
+    def actor(self, task: str) -> TaskActor | None:
+        """A running task."""
+        return self.actors.get(task)
+
+    def buffer(self, task: str) -> TaskBuffer:
+        """A buffer of the present producer."""
+        if self.outbox is None:
+            raise RuntimeError(f"{task} was started without a producer")
+        return self.outbox.buffer(task)
+
+    def width(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return self.job_topics.width(topic)
+
+    def report(self, report: Report) -> None:
+        """A task's report, for the member; fed when the present event is through."""
+        asyncio.get_running_loop().call_soon(self.coordination.report, report)
+
+    def want_commit(self, task: str, urgent: bool) -> None:
+        """A task has something to commit."""
+        if self.committing is not None:
+            asyncio.get_running_loop().call_soon(self.committing.feed, ce.Wanted(task, urgent))
+
+    def poisoned(self, task: str, why: str) -> None:
+        """Outputs of a task stand in the open transaction without its positions: it must not commit."""
+        if self.committing is not None:
+            failed = ce.ProducerFailed(f"{task}: {why}", "failed", "", frozenset({task}))
+            asyncio.get_running_loop().call_soon(self.committing.feed, failed)
+
+    def count(self, task: str, name: str, amount: int) -> None:
+        """Count something of a task."""
+        self.counters.setdefault(task, Counter())[name] += amount
+
+    def gone(self, task: str) -> None:
+        """A task has ended here."""
+        self.actors.pop(task, None)
+        if self.committing is not None:
+            self.committing.feed(ce.TaskGone(task))
+
+    def faust(self) -> ActorApp:
+        """The Faust app."""
+        return self.app
+
+    def seconds(self, name: str) -> float:
+        """A duration setting."""
+        return self.milliseconds(name) / 1000
+
+    def milliseconds(self, name: str) -> int:
+        """A duration setting."""
+        from ..core.settings import find
+
+        return parse(name, self.settings.get(name, find(name).default))
+
+    def task_settings(self) -> TaskSettings:
+        """The settings that a task's machine needs."""
+        get = self.settings.get
+        return TaskSettings(
+            watermark_interval_s=self.seconds("commit.interval"),
+            idle_timeout_s=self.seconds("watermark.idle-timeout"),
+            watermark_quorum=parse("watermark.quorum", get("watermark.quorum", 0.5)),
+            aggregate_above=parse("control.aggregate-above", get("control.aggregate-above", 1024)),
+            error_retries=parse("error.retries", get("error.retries", 3)),
+            intermediate_max_lag=parse("intermediate.max-lag", get("intermediate.max-lag", 100_000)),
+        )
+
+    def open_state(self, task: str, log_partition: int) -> TaskState:
+        """Store and tables of a task."""
+        path: Path | None = None
+        if self.options.state_dir is not None:
+            path = self.options.state_dir / self.job.slug / task.replace(" ", "-")
+        run = self.coordination.member.job.run
+        return TaskState(
+            self.client,
+            self.declared,
+            task,
+            StreamPartition(self.topics.log, log_partition),
+            job_uuid=run.job_uuid if run is not None else "",
+            path=path,
+            memory=self.memory,
+            clock=lambda: self.now().wall,
+            ends=self.offsets.log_ends,
+        )
+
+    async def ask_offsets(self, order: t.Resolve) -> t.Resolved:
+        """Positions of bounds, asked of the broker."""
+        return await self.offsets.resolve(order)
+
+    def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake:
+        """A consumer for a task."""
+        inputs = {plan.stream: plan for plan in actor.plan.inputs}
+        sources = [Source(at, position, framed=inputs[at.stream].framed) for at, position in positions.items()]
+        intake = Intake(self.client, sources, name=f"{self.job.slug}-{actor.name}".replace(" ", "-"))
+        chooser = TaskChooser(self.declared, actor.plan, self.settings)
+        return TaskIntake(actor, intake, positions, chooser)
