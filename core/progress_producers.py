@@ -18,6 +18,7 @@ the maximal watermark that goes before it, say nothing about this job's time: it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -90,7 +91,7 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
     return Said(epoch, max(ts, frame.ts), frame.idle, OPEN, "")
 
 
-def fold(parts: list[Standing], *, quorum: float = 0.0) -> Standing:
+def fold(parts: Sequence[Standing | Said], *, quorum: float = 0.0) -> Standing:
     """Several that must all get there, as one: all done, and the least time of those that still go on.
 
     The idle are left out of the least while the active are at least `quorum` of those that go on, and at least one.
@@ -225,10 +226,7 @@ class Circle:
         named = NOTHING
         if complete:
             said = self.said
-            named = fold(
-                [Standing(said[name].status, said[name].ts, said[name].idle, said[name].id) for name in names],
-                quorum=quorum,
-            )
+            named = fold([said[name] for name in names], quorum=quorum)
         if everyone is None:
             return named
         status = max(named.status, everyone.status)
