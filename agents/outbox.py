@@ -187,6 +187,7 @@ class Outbox:
         self._roomy = asyncio.Event()
         self._roomy.set()
         self._stopping = False
+        self._in_transaction = False
         self.failed: OutboxError | None = None
         self.pending_bytes = 0
 
@@ -260,13 +261,13 @@ class Outbox:
         return TaskBuffer(self, task)
 
     async def stop(self) -> None:
-        """End `run()`. What was not committed does not count; the next incarnation's initialisation aborts it."""
+        """End `run()`. What was not committed is aborted, if that can be done at once; else whoever fences this id does it."""
         self._stopping = True
         self._wake.set()
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        if self._id is not None and self._open.begun and self.failed is None and not is_dead(producer):
+        if self._in_transaction and not isinstance(self.failed, OutcomeUnknown | Fenced) and not is_dead(producer):
             try:
                 async with asyncio.timeout(3.0):
                     await producer.abort_transaction()
@@ -424,7 +425,7 @@ class Outbox:
                 await producer.begin_transaction()
             except (KafkaError, AssertionError) as error:
                 raise self._broken(error) from error
-            transaction.begun = True
+            transaction.begun = self._in_transaction = True
         while transaction.ready:
             target, builder = transaction.ready.pop(0)
             size = builder.size
@@ -490,6 +491,7 @@ class Outbox:
         try:
             async with asyncio.timeout(self._commit_deadline_s):
                 await producer.commit_transaction()
+            self._in_transaction = False
         except TimeoutError as error:
             raise OutcomeUnknown(f"no answer for {self._commit_deadline_s:g} s") from error
         except ProducerFenced as error:
