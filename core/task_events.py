@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .machine import Tick
 from .names import StreamPartition
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from .task_plan import Bound
 
 Positions = Mapping[StreamPartition, int]
-Rows = Mapping[bytes, bytes]
-"""Rows of the control table: what the machine must find again after a restart, beside the checkpoint."""
-RowChanges = Mapping[bytes, bytes | None]
+Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]
+"""Rows of the control table: what the machine must find again after a restart, beside the checkpoint. Keys and values are tuples of
+plain values; the edge packs them (keys with stable bytes)."""
+RowChanges = Mapping[tuple[Any, ...], tuple[Any, ...] | None]
 
 _NO_POSITIONS: Positions = MappingProxyType({})
 _NO_ROWS: Rows = MappingProxyType({})
@@ -337,7 +338,7 @@ class Bounds:
 @dataclass(frozen=True, slots=True)
 class Gate:
     """From now on these partitions may not be taken, each with the reason: it replaces the last `Gate`. A reason is one of
-    `ended`, `drained`, `draining`, `paused`, `lag`, `epoch` (a control message waits for a newer job state), `lost`, `stopped`."""
+    `ended`, `draining`, `bootstrap`, `paused`, `lag`, `epoch` (a control message waits for a newer job state), `lost`, `seek`."""
 
     closed: Mapping[StreamPartition, str]
 

@@ -1,0 +1,310 @@
+"""What every event of a working task comes down to: settle, speak, ask for a commit, leave.
+
+After each event the task *settles*: it looks for the next thing that its operators must hear, says what follows from what they
+have heard, closes and opens partitions, and names the state that all this amounts to. It does so again and again until nothing is
+left to do, so no event has to know what another one left behind.
+
+The small methods that are rules of their own (`judge_store`, `resumes_draining`, `checkpoint_positions`, `control_rows`, `hears`) can
+be replaced in a subclass, which is how the simulator plants the mistakes that it must find.
+"""
+
+from __future__ import annotations
+
+from .checkpoint import DRAINED as PHASE_DRAINED
+from .checkpoint import DRAINING as PHASE_DRAINING
+from .checkpoint import RUNNING as PHASE_RUNNING
+from .checkpoint import Checkpoint
+from .frames import ControlFrame
+from .machine import Machine, Now
+from .names import StreamPartition
+from .orders import FAILED as SAYS_FAILED
+from .orders import RUNNING as SAYS_RUNNING
+from .orders import RunView, TaskReported
+from .task_events import (
+    Bounds,
+    ChunkTaken,
+    CloseStore,
+    Discard,
+    DropChunk,
+    Gate,
+    LogEnds,
+    Note,
+    RequestCommit,
+    RunStep,
+    SeekConsumer,
+    StopFetching,
+    StoreOpened,
+    TaskEvent,
+    TaskInstruction,
+    Tell,
+)
+from .task_inputs import Inputs
+from .task_ledger import Ledger
+from .task_letters import Letters
+from .task_plan import TaskPlan
+from .task_restore import distrust
+from .task_restoring import Restoring, resumes_draining
+from .task_seeks import Seeks
+from .task_states import (
+    BOOTSTRAPPING,
+    DRAINED,
+    DRAINING,
+    ENDED,
+    ENDING,
+    FAILED,
+    PAUSED,
+    RELEASING,
+    RUNNING,
+    WORKING,
+)
+from .task_voice import Mouth
+
+_NO_RUN = RunView("", "")
+
+
+class TaskBody(Machine[TaskEvent, TaskInstruction]):
+    """State and inner workings of a `Task`; its handlers stand there."""
+
+    INPUTS: type[Inputs] = Inputs
+    MOUTH: type[Mouth] = Mouth
+    LETTERS: type[Letters] = Letters
+
+    def __init__(self, plan: TaskPlan) -> None:
+        super().__init__()
+        self.plan = plan
+        self.run: RunView = _NO_RUN
+        self.grant = 0
+        self.inputs = self.INPUTS(plan)
+        self.ledger = Ledger()
+        self.letters = self.LETTERS(self.inputs, self.ledger)
+        self.mouth = self.MOUTH(self.inputs, self.ledger)
+        self.seeks = Seeks(self)
+        self.restoring = Restoring(self)
+        self.chunk: ChunkTaken | None = None
+        """What the actor has in hand."""
+        self.drain_id: str | None = None
+        """The drain that the task is in."""
+        self.phase = PHASE_RUNNING
+        self.hooks: frozenset[str] = frozenset()
+        self.why = ""
+        """Why it failed, or was released; for people."""
+        self.attempt = 0
+        self.retry_s: float | None = None
+        """When what failed is tried again."""
+        self._leaving = ""
+        self._closing = False
+        self._step_at: int | None = None
+        """The next step runs when this change is durable."""
+        self._final_at: int | None = None
+        """Drained or ended when this change is durable."""
+        self._pace_s = float("-inf")
+        """From when time may be told and said again."""
+        self._time_news = False
+        self._speak_time = False
+        self._restless = False
+        self._regate = False
+
+    # -------------------------------------------------------------------------------------------------------- questions
+
+    def may_take(self, at: StreamPartition) -> bool:
+        """Whether a chunk of this partition may be given to the actor now."""
+        return (
+            self.state in WORKING
+            and self.chunk is None
+            and self.letters.current is None
+            and at not in self.inputs.closed
+            and at in self.inputs.positions
+            and not self.hooks
+        )
+
+    def position(self, at: StreamPartition) -> int:
+        """The next position to read, with everything complete."""
+        return self.inputs.positions[at]
+
+    def deadline(self) -> float | None:
+        if self.state in WORKING:
+            pace_s = self._pace_s if self._time_news else None
+            return pace_s if self.retry_s is None else self.retry_s if pace_s is None else min(pace_s, self.retry_s)
+        return self.restoring.deadline if self.state == "restoring" else None
+
+    # -------------------------------------------------------------------------------------------- rules of their own
+
+    def judge_store(self, store: StoreOpened, log: LogEnds, wall_ms: int) -> str:
+        """Why the local store must be wiped; "" if it may be used."""
+        return distrust(store, log, self.run.job_uuid, wall_ms)
+
+    def resumes_draining(self, checkpoint: Checkpoint | None, run: RunView) -> str | None:
+        """The drain that a restart goes on with."""
+        return resumes_draining(checkpoint, run)
+
+    def hears(self, at: StreamPartition, frame: ControlFrame) -> bool:
+        """Whether a control message is listened to at all. Every one is: one of an older epoch still counts for its producer."""
+        return True
+
+    # ---------------------------------------------------------------------------------------------------------- opening
+
+    def open(self, now: Now) -> list[TaskInstruction]:
+        """Everything that restoring and resolving had to bring is there and durable: work."""
+        at = self.restoring.open_at
+        if at is None or not self.ledger.is_durable(at):
+            return []
+        self.restoring.open_at = None
+        self.remember()
+        inputs = self.inputs
+        drain = self.resumes_draining(self.restoring.checkpoint, self.run)
+        for one in list(inputs.positions):
+            inputs.advance(one, inputs.positions[one])
+        if drain is not None:
+            self.drain_id, self.phase = drain, PHASE_DRAINING
+            inputs.bootstrap.clear()
+            inputs.drain(drain, {one: inputs.positions[one] for one in inputs.external})
+        self._restless = self._regate = self._time_news = True
+        self.state = RUNNING
+        reading = {one: inputs.positions[one] for one in inputs.partitions if one not in inputs.finished}
+        out: list[TaskInstruction] = [Bounds(dict(inputs.until), dict(inputs.bootstrap))]
+        out += self.settle(now)
+        out += [SeekConsumer(reading), Tell(TaskReported(self.plan.task, self.grant, SAYS_RUNNING))]
+        early, self.seeks.early = self.seeks.early, []
+        for order in early:
+            out += self.seeks.seek(order)
+        return out
+
+    def remember(self) -> None:
+        """Take over what the checkpoint says has happened."""
+        checkpoint = self.restoring.checkpoint
+        assert checkpoint is not None
+        self.phase, self.hooks = checkpoint.phase, checkpoint.hooks
+        self.seeks.applied = list(checkpoint.applied)
+        self.drain_id = checkpoint.drain_id or None
+        if self.phase == PHASE_RUNNING:
+            self.drain_id = None
+
+    def rest(self, phase: str) -> list[TaskInstruction]:
+        """It had drained or ended, durably, before it was restarted: only say so again."""
+        self.remember()
+        self.state = DRAINED if phase == PHASE_DRAINED else ENDED
+        out = self.speak(with_time=True)
+        return [*out, Tell(TaskReported(self.plan.task, self.grant, phase))]
+
+    # ---------------------------------------------------------------------------------------------------------- settling
+
+    def settle(self, now: Now) -> list[TaskInstruction]:
+        """Do what follows from the present state of affairs."""
+        out: list[TaskInstruction] = []
+        if self.state not in WORKING:
+            return out
+        if self._time_news and now.mono >= self._pace_s:
+            self._time_news, self._speak_time, self._restless = False, True, True
+            self._pace_s = now.mono + self.plan.settings.watermark_interval_s
+            self.inputs.observe(now)
+            self.letters.due.update(self.letters.newer_time())
+        if self._restless:
+            out += self._hear_and_say()
+        if self._regate:
+            self._regate = False
+            if self.inputs.gate(self.run, draining=self.drain_id is not None):
+                out.append(Gate(self.inputs.closed))
+            self._restate()
+        return out
+
+    def _hear_and_say(self) -> list[TaskInstruction]:
+        step: RunStep | None = None
+        if self.chunk is None and self.letters.current is None and self._final_at is None:
+            step = self.letters.next(self.hooks)
+            self._restless = step is not None
+        out = self.speak(with_time=self._speak_time and step is None)
+        if step is None and self.letters.current is None and self.chunk is None:
+            self._speak_time = False
+        finished = self.letters.finished()
+        if finished and self.drain_id is None and self.state != ENDING:
+            self._regate = True
+            if finished == "drain":
+                out += self.begin_drain(self._frames_drain())
+        return [*out, step] if step is not None else out
+
+    def _frames_drain(self) -> str:
+        """The id of the drain that came in frames, before the job state brought it."""
+        for one in self.inputs.counted:
+            for partition in one.partitions:
+                standing = self.inputs.progress.partition(one.stream, partition)
+                if standing.id:
+                    return standing.id
+        return ""
+
+    def speak(self, *, with_time: bool) -> list[TaskInstruction]:
+        """Say what is due, and have it committed."""
+        said = self.mouth.say(self.run, self.drain_id or "", heard=self.letters.heard, with_time=with_time)
+        if not said:
+            return []
+        self.ledger.touch()
+        return [*said, *self.ask_commit("control messages")]
+
+    def _restate(self) -> None:
+        if self.drain_id is not None:
+            self.state = DRAINING
+        elif self.letters.finished() == "end":
+            self.state = ENDING
+        elif self.inputs.bootstrap:
+            self.state = BOOTSTRAPPING
+        else:
+            self.state = PAUSED if self.run.paused_job else RUNNING
+
+    def ask_commit(self, why: str, *, urgent: bool = False) -> list[TaskInstruction]:
+        """Ask for a commit, if there is something to commit and it was not asked for like this."""
+        return [RequestCommit(why, urgent)] if self.ledger.wants(urgent=urgent) else []
+
+    # ----------------------------------------------------------------------------------------------------------- draining
+
+    def begin_drain(self, drain_id: str) -> list[TaskInstruction]:
+        """Nothing more is fetched from outside; what is buffered is still processed, unless the bootstrap was not over."""
+        keep = self.state != BOOTSTRAPPING
+        self.drain_id, self.phase = drain_id, PHASE_DRAINING
+        self.ledger.touch()
+        self.inputs.bootstrap.clear()
+        self.inputs.held.clear()
+        self._restless = self._regate = True
+        self.state = DRAINING
+        external = tuple(at for at in self.inputs.external if at not in self.inputs.finished)
+        if external and keep:
+            return [StopFetching(external), *self.ask_commit("drain")]
+        self.inputs.drain(drain_id, {at: self._in_hand(at) for at in external})
+        stop: list[TaskInstruction] = [StopFetching(external, keep=False)] if external else []
+        return [*stop, *self.ask_commit("drain")]
+
+    def _in_hand(self, at: StreamPartition) -> int:
+        """Behind what the actor is working on."""
+        return self.chunk.upto if self.chunk is not None and self.chunk.at == at else self.inputs.positions[at]
+
+    # ------------------------------------------------------------------------------------------------------------ leaving
+
+    def fail(self, why: str) -> list[TaskInstruction]:
+        """User code or data has given up: what is complete is committed, then it is reported."""
+        self.why, self._leaving = why, FAILED
+        return [Note("failed", why), *self.stop_work(why), *self.leave()]
+
+    def stop_work(self, why: str) -> list[TaskInstruction]:
+        """Have the actor drop what it works on; what only waits (for a retry, for the commit of a step) is dropped here."""
+        if self.retry_s is not None or self._step_at is not None:
+            self.chunk = self.letters.current = self.retry_s = self._step_at = None
+        return [DropChunk(why)] if self.chunk is not None or self.letters.current is not None else []
+
+    def fail_now(self, why: str) -> list[TaskInstruction]:
+        """There is nothing to commit, or nothing that could be: drop everything and say so."""
+        self.why = why
+        self.state = FAILED
+        return [Discard(why), Tell(TaskReported(self.plan.task, self.grant, SAYS_FAILED, why))]
+
+    def leave(self) -> list[TaskInstruction]:
+        """One step further out: wait for the actor, commit, close."""
+        self.state = RELEASING
+        if self.chunk is not None or self.letters.current is not None or self._closing:
+            return []
+        if not self.ledger.clean:
+            return self.ask_commit(f"{self._leaving}", urgent=True)
+        self._closing = True
+        return [CloseStore()]
+
+    def with_phase(self, phase: str) -> None:
+        """The whole task has drained or ended; reported when that is durable."""
+        self.phase = phase
+        self._final_at = self.ledger.touch()

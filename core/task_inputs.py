@@ -1,0 +1,230 @@
+"""Where a task stands in each partition that it reads, which of them may be taken, and what is known of their ends.
+
+Promises:
+
+- Positions only move with what is complete; the checkpoint is a copy of them (`checkpoint_positions`).
+- A partition that has ended, drained, waits for a newer job state or is paused is closed, with the reason.
+- A source's watermark is the greatest timestamp seen less the declared lag, exactly. A source is idle when a fetch that was
+  answered just now has said for long enough that nothing is behind the position; silence says nothing (`is_idle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .frames import NO_TIME, ControlFrame
+from .machine import Now
+from .names import StreamPartition
+from .orders import RunView
+from .progress import ForeignProducers, Producers, Progress, Sources, Wait
+from .task_plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
+
+
+class SourceClock:
+    """What is known of one external partition's time and end."""
+
+    __slots__ = ("answered_s", "end_since_s", "idle", "max_ts", "seen_s")
+
+    def __init__(self) -> None:
+        self.max_ts: int | None = None
+        self.end_since_s: float | None = None
+        """Since when every answered fetch has said that nothing is behind the position."""
+        self.answered_s: float = float("-inf")
+        self.seen_s: float = float("-inf")
+        """When the last record came (never asked for idleness)."""
+        self.idle = False
+
+
+class Inputs:
+    """Positions, bounds, gates and clocks of one task in one run."""
+
+    def __init__(self, plan: TaskPlan) -> None:
+        self.plan = plan
+        self.by_stream: dict[str, InputPlan] = {one.stream: one for one in plan.inputs if one.partitions}
+        owned = tuple(self.by_stream.values())
+        self.counted: tuple[InputPlan, ...] = tuple(one for one in owned if not one.bootstrap) or owned
+        """The inputs that watermark, end and drain wait for."""
+        self.partitions: tuple[StreamPartition, ...] = tuple(at for one in owned for at in one.owned)
+        self.external: tuple[StreamPartition, ...] = tuple(at for one in owned if one.external for at in one.owned)
+        self.positions: dict[StreamPartition, int] = {}
+        self.until: dict[StreamPartition, int] = {}
+        self.bootstrap: dict[StreamPartition, int] = {}
+        """Up to where a bootstrap partition must be read before anything else flows; emptied as they get there."""
+        self.finished: dict[StreamPartition, str] = {}
+        """Partitions that this task itself has closed for the run: `ended` or `draining`."""
+        self.drain_upto: dict[StreamPartition, int] | None = None
+        self.drain_id = ""
+        self.waiting: dict[StreamPartition, tuple[int, ControlFrame]] = {}
+        """Control messages of an epoch that the job state has not brought yet."""
+        self.held: dict[StreamPartition, str] = {}
+        """Partitions closed for a while: `lost`, `seek`."""
+        self.lagging = False
+        self.closed: dict[StreamPartition, str] = {}
+        self.clocks: dict[StreamPartition, SourceClock] = {
+            at: SourceClock() for one in owned if one.kind == SOURCE for at in one.owned
+        }
+        self.unobserved: set[StreamPartition] = set()
+        self.progress = Progress(plan.job, "", {}, {})
+
+    # ------------------------------------------------------------------------------------------------------- beginning
+
+    def load(self, run: RunView, rows: Iterable[tuple[tuple[object, ...], tuple[object, ...]]]) -> None:
+        """Begin with the reconciliation state that was restored."""
+        self.progress = Progress(
+            self.plan.job,
+            run.run_id,
+            {stream: one.partitions for stream, one in self.by_stream.items()},
+            self.producers(run),
+            quorum=self.plan.settings.watermark_quorum,
+            rows=rows,
+        )
+
+    def producers(self, run: RunView) -> dict[str, Producers]:
+        """Who produces each of the inputs."""
+        known: dict[str, Producers] = {}
+        for stream, one in self.by_stream.items():
+            if one.kind == INTERMEDIATE:
+                if stream in run.producers:
+                    known[stream] = run.producers[stream]
+            else:
+                known[stream] = ForeignProducers(frozenset(one.jobs)) if one.kind == FOREIGN else Sources()
+        return known
+
+    # ------------------------------------------------------------------------------------------------------- positions
+
+    def advance(self, at: StreamPartition, upto: int) -> bool:
+        """Move the position; true if the partition has thereby reached its end, its drain or its bootstrap end."""
+        self.positions[at] = upto
+        reached = False
+        if at in self.bootstrap and upto >= self.bootstrap[at]:
+            del self.bootstrap[at]
+            reached = True
+        if at in self.finished:
+            return reached
+        until = self.until.get(at)
+        if until is not None and upto >= until:
+            self.finished[at] = "ended"
+            self.progress.end(at.stream, at.partition)
+            return True
+        if self.drain_upto is not None and at in self.drain_upto and upto >= self.drain_upto[at]:
+            self.finished[at] = "draining"
+            self.progress.drain(at.stream, at.partition, self.drain_id)
+            return True
+        return reached
+
+    def drain(self, drain_id: str, upto: Mapping[StreamPartition, int]) -> None:
+        """Read no further than this; whoever is there already is drained."""
+        self.drain_id = drain_id
+        self.drain_upto = {at: max(position, self.positions[at]) for at, position in upto.items()}
+        for at in self.drain_upto:
+            self.advance(at, self.positions[at])
+
+    def end_all(self) -> None:
+        """User code has stopped the task: whatever is still open ends where it is."""
+        for at in self.partitions:
+            if at not in self.finished:
+                self.finished[at] = "ended"
+                self.progress.end(at.stream, at.partition)
+
+    def hear(self, at: StreamPartition, offset: int, frame: ControlFrame) -> bool:
+        """Take a control message; false if it must wait at the head of its partition for a newer job state."""
+        answer = self.progress.take(at.stream, at.partition, frame)
+        if answer and isinstance(answer[0], Wait):
+            self.waiting[at] = (offset, frame)
+            return False
+        self.waiting.pop(at, None)
+        self.advance(at, offset + 1)
+        return True
+
+    # ------------------------------------------------------------------------------------------------------------ gates
+
+    def gate(self, run: RunView, *, draining: bool) -> bool:
+        """Work out again which partitions are closed; true if that changed."""
+        closed: dict[StreamPartition, str] = {}
+        for one in self.by_stream.values():
+            for at in one.owned:
+                why = self._why_closed(at, one, run, draining=draining)
+                if why:
+                    closed[at] = why
+        changed = closed != self.closed
+        self.closed = closed
+        return changed
+
+    def _why_closed(self, at: StreamPartition, one: InputPlan, run: RunView, *, draining: bool) -> str:
+        if at in self.finished:
+            return self.finished[at]
+        if at in self.held:
+            return self.held[at]
+        if at in self.waiting:
+            return "epoch"
+        if draining:
+            return "draining" if one.external and self.drain_upto is None else ""
+        if self.bootstrap and at not in self.bootstrap:
+            return "bootstrap"
+        if at.stream in run.paused_streams or (run.paused_job and one.external):
+            return "paused"
+        return "lag" if self.lagging and one.external and not one.bootstrap else ""
+
+    # ------------------------------------------------------------------------------------------------------------ clocks
+
+    def saw(self, at: StreamPartition, max_ts: int | None, now: Now) -> bool:
+        """Records of a source were processed; true if its watermark may have moved."""
+        clock = self.clocks.get(at)
+        if clock is None:
+            return False
+        clock.end_since_s = None
+        clock.seen_s = now.mono
+        if max_ts is not None and (clock.max_ts is None or max_ts > clock.max_ts):
+            clock.max_ts = max_ts
+        elif not clock.idle:
+            return False
+        self.unobserved.add(at)
+        return True
+
+    def at_end(self, at: StreamPartition, now: Now) -> bool:
+        """A fetch was answered: nothing is behind the position. True if the partition has thereby become idle."""
+        clock = self.clocks.get(at)
+        if clock is None:
+            return False
+        if clock.end_since_s is None:
+            clock.end_since_s = now.mono
+        clock.answered_s = now.mono
+        return self._look(at, clock, now)
+
+    def not_at_end(self, at: StreamPartition, now: Now) -> bool:
+        """Something is behind the position, or nobody knows. True if the partition was idle."""
+        clock = self.clocks.get(at)
+        if clock is None:
+            return False
+        clock.end_since_s = None
+        return self._look(at, clock, now)
+
+    def moved(self, at: StreamPartition) -> None:
+        """The position was put somewhere else: nothing is known of what is behind it."""
+        clock = self.clocks.get(at)
+        if clock is not None:
+            clock.end_since_s = None
+
+    def _look(self, at: StreamPartition, clock: SourceClock, now: Now) -> bool:
+        if self.is_idle(clock, now) == clock.idle:
+            return False
+        self.unobserved.add(at)
+        return True
+
+    def is_idle(self, clock: SourceClock, now: Now) -> bool:
+        """Said by answered fetches over the whole timeout, never guessed from silence."""
+        return (
+            clock.end_since_s is not None and clock.answered_s - clock.end_since_s >= self.plan.settings.idle_timeout_s
+        )
+
+    def observe(self, now: Now) -> None:
+        """Tell the reconciliation how far the sources are."""
+        for at in self.unobserved:
+            if at in self.finished:
+                continue
+            clock = self.clocks[at]
+            clock.idle = self.is_idle(clock, now)
+            lag = self.by_stream[at.stream].lag_ms
+            ts = NO_TIME if clock.max_ts is None else max(NO_TIME, clock.max_ts - lag)
+            self.progress.observe(at.stream, at.partition, ts, idle=clock.idle)
+        self.unobserved.clear()

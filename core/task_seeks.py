@@ -1,0 +1,130 @@
+"""Positions that change otherwise than by reading: an operator's seek, and a log that begins behind the position.
+
+Promises: a request is applied once, and remembered in the checkpoint that applied it; it is answered after that checkpoint is
+durable, or refused at once with the reason. A lost position follows the input's `on_lost`, and says how many records are gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .names import StreamPartition
+from .orders import Seek, SeekApplied
+from .task_events import Lost, Note, Resolve, SeekConsumer, TaskInstruction, Tell
+from .task_plan import INTERMEDIATE
+
+if TYPE_CHECKING:
+    from .task_body import TaskBody
+
+
+class Seeks:
+    """The seeks and lost positions of one task that are not settled yet."""
+
+    def __init__(self, task: TaskBody) -> None:
+        self.task = task
+        self.early: list[Seek] = []
+        """Came while restoring."""
+        self.applied: list[str] = []
+        """Requests that the checkpoint remembers, newest last."""
+        self._asked: dict[int, Seek | StreamPartition] = {}
+        self._number = 0
+        self._ready: dict[StreamPartition, tuple[Seek | None, int]] = {}
+        """Offsets that wait for the chunk of their partition."""
+        self._durable: list[tuple[int, str]] = []
+
+    def seek(self, order: Seek) -> list[TaskInstruction]:
+        """Begin with a seek, or refuse it."""
+        at = StreamPartition(order.stream, order.partition)
+        if order.request in self.applied:
+            done = all(request != order.request for _, request in self._durable)
+            return [Tell(SeekApplied(self.task.plan.task, order.request))] if done else []
+        why = self._refusal(at)
+        if why:
+            return [self.refused(order, why)]
+        if isinstance(order.to, int):
+            return self._go(at, order, order.to)
+        self.task.inputs.held[at] = "seek"
+        return self._ask(order, at, order.to)
+
+    def refused(self, order: Seek, why: str) -> TaskInstruction:
+        """The final answer to a seek that is not carried out."""
+        return Tell(SeekApplied(self.task.plan.task, order.request, why))
+
+    def _refusal(self, at: StreamPartition) -> str:
+        inputs = self.task.inputs
+        if at not in inputs.positions:
+            return f"{self.task.plan.task} does not read {at}"
+        if inputs.by_stream[at.stream].kind == INTERMEDIATE:
+            return (
+                f"{at.stream} is an intermediate stream: its control messages are counted, so it cannot be read again"
+            )
+        if self.task.drain_id is not None:
+            return "the run drains: no new input is read"
+        if at in inputs.finished:
+            return f"{at} has ended in this run"
+        return ""
+
+    def lost(self, event: Lost) -> list[TaskInstruction]:
+        """The log begins behind the position."""
+        inputs = self.task.inputs
+        one = inputs.by_stream.get(event.at.stream)
+        if one is None or event.log_start <= inputs.positions.get(event.at, event.log_start) or event.at in inputs.held:
+            return []
+        gone = event.log_start - inputs.positions[event.at]
+        what = f"{gone} records of {event.at} are gone: the position was {inputs.positions[event.at]}, the log begins at {event.log_start}"
+        if one.on_lost == "fail":
+            return self.task.fail(f"{what}; go on with `headgate seek JOB {event.at} --to oldest`")
+        note = Note("lost", f"{what}; going on at the {one.on_lost}")
+        if one.on_lost == "oldest":
+            return [note, *self._go(event.at, None, event.log_start)]
+        inputs.held[event.at] = "lost"
+        return [note, *self._ask(event.at, event.at, "newest")]
+
+    def _ask(
+        self, what: Seek | StreamPartition, at: StreamPartition, to: str | tuple[str, int]
+    ) -> list[TaskInstruction]:
+        self._number += 1
+        self._asked[self._number] = what
+        return [Resolve(self._number, {at: to})]
+
+    def resolved(self, request: int, offset: int | None) -> list[TaskInstruction]:
+        """The broker has said which offset it is."""
+        what = self._asked.pop(request, None)
+        if what is None or offset is None:
+            return []
+        at = StreamPartition(what.stream, what.partition)
+        self.task.inputs.held.pop(at, None)
+        if isinstance(what, Seek):
+            why = self._refusal(at)
+            return [self.refused(what, why)] if why else self._go(at, what, offset)
+        return self._go(at, None, offset)
+
+    def _go(self, at: StreamPartition, order: Seek | None, offset: int) -> list[TaskInstruction]:
+        if self.task.chunk is not None and self.task.chunk.at == at:
+            self._ready[at] = (order, offset)
+            return []
+        inputs = self.task.inputs
+        inputs.waiting.pop(at, None)
+        inputs.moved(at)
+        made = self.task.ledger.touch()
+        if order is not None:
+            self.applied.append(order.request)
+            self._durable.append((made, order.request))
+        inputs.advance(at, offset)
+        commit = self.task.ask_commit(f"{at} goes on at {offset}", urgent=True)
+        return [SeekConsumer({at: offset}), *commit]
+
+    def after_chunk(self, at: StreamPartition) -> list[TaskInstruction]:
+        """The chunk that a seek waited for is over."""
+        if at not in self._ready:
+            return []
+        order, offset = self._ready.pop(at)
+        why = self._refusal(at) if order is not None else ""
+        return [self.refused(order, why)] if order is not None and why else self._go(at, order, offset)
+
+    def durable(self) -> list[TaskInstruction]:
+        """A commit is done: answer the seeks that it holds."""
+        ledger = self.task.ledger
+        done = [request for made, request in self._durable if ledger.is_durable(made)]
+        self._durable = [(made, request) for made, request in self._durable if not ledger.is_durable(made)]
+        return [Tell(SeekApplied(self.task.plan.task, request)) for request in done]
