@@ -94,6 +94,16 @@ class JobState:
             self.apply(entry)
         return self
 
+    def copy(self) -> JobState:
+        """A second state, equal and independent: to see what a decision would lead to."""
+        other = JobState()
+        other.messages = {kind: dict(found) for kind, found in self.messages.items()}
+        other.at = dict(self.at)
+        other.position = self.position
+        other._states = {task: dict(said) for task, said in self._states.items()}
+        other._lives = {processor: dict(lives) for processor, lives in self._lives.items()}
+        return other
+
     # ------------------------------------------------------------------------------------------------------- single keys
 
     @property

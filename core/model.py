@@ -34,6 +34,9 @@ class JobModel:
 
     term: int = 0
     version: int = 0
+    run_id: str = ""
+    deployment: str = ""
+    """The run and the deployment for which its tasks were made: growth and additions take effect when one of the two changes."""
     tasks: Mapping[str, tuple[StreamPartition, ...]] = field(default_factory=lambda: _NOBODY)
     """Task → the stream partitions that it owns."""
     wanted: Mapping[str, str] = field(default_factory=lambda: _NOBODY)
@@ -42,6 +45,10 @@ class JobModel:
     """The processors for which it was placed, so that a later leader knows when it must be placed again."""
     producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NOBODY)
     """Intermediate stream → who produces it."""
+
+    def is_of(self, run_id: str, deployment: str) -> bool:
+        """Whether its tasks were made for this run of this deployment."""
+        return self.run_id == run_id and self.deployment == deployment
 
     @property
     def streams(self) -> dict[str, int]:
@@ -99,6 +106,8 @@ def to_value(model: JobModel) -> dict[str, Any]:
     number = {stream: n for n, stream in enumerate(names)}
     return {
         "version": model.version,
+        "run_id": model.run_id,
+        "deployment": model.deployment,
         "streams": names,
         "tasks": {task: [[number[s], n] for s, n in owned] for task, owned in model.tasks.items()},
         "wanted": dict(model.wanted),
@@ -117,6 +126,8 @@ def from_value(term: int, value: Mapping[str, Any]) -> JobModel:
     return JobModel(
         term=term,
         version=_count(value["version"]),
+        run_id=_text(value["run_id"]),
+        deployment=_text(value["deployment"]),
         tasks=MappingProxyType(tasks),
         wanted=MappingProxyType({_text(task): _text(p) for task, p in _map(value["wanted"]).items()}),
         processors=tuple(_text(p) for p in value["processors"]),

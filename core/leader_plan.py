@@ -1,0 +1,75 @@
+"""What a leader is told once, when its process starts: who it is, the job's plan as its code declares it, and how long it waits.
+
+Promises: values, nothing else. Two workers of one deployment have equal plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from .grouping import Grouper, by_partition
+from .placement import Placer, place
+
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+def _empty() -> Mapping[str, Any]:
+    return _EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The job as this process's code declares it."""
+
+    deployment: str = ""
+    fingerprint: Mapping[str, str] = field(default_factory=_empty)
+    """What may not differ in a live run, by part: `stage:<name>`, `input:<name>`, `setting:<name>` → its value or digest."""
+    inputs: tuple[str, ...] = ()
+    """External streams. How many partitions they have is the broker's word (`Counts`)."""
+    intermediates: Mapping[str, int | None] = field(default_factory=_empty)
+    """Intermediate streams and their widths; None is as wide as the widest input. Fixed for the life of the job."""
+    feeds: Mapping[str, frozenset[str]] = field(default_factory=_empty)
+    """Intermediate stream → the streams of the job that lead to it."""
+    broadcast: frozenset[str] = frozenset()
+    stateful: bool = True
+    resolve: bool = False
+    """Whether a new run must first find out where inputs start and end (`start="newest"`, a time, `until=`)."""
+    grouper: Grouper = by_partition
+    placer: Placer = place
+    settings: Mapping[str, Any] = field(default_factory=_empty)
+    """The resolved settings of this deployment, without secrets and client settings; they go into `set-run`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a leader waits for what. Seconds on the monotonic clock, unless the name says otherwise."""
+
+    beat_s: float = 1.0
+    session_s: float = 6.0
+    stall_s: float = 300.0
+    debounce_s: float = 1.0
+    release_s: float = 30.0
+    grace_s: float = 10.0
+    fence_retry_s: float = 1.0
+    fence_deadline_s: float = 30.0
+    stand_again_s: float = 1.0
+    """Pause before standing again after the leader's producer failed for another reason than a rival."""
+    jitter_s: float = 0.0
+    """What this process waits longer than others before it takes over from a silent leader."""
+    answer_kept_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderConfig:
+    """Who this process is, and what it would lead."""
+
+    processor: str
+    process: str
+    """The process start: leadership belongs to it, whatever becomes of its producers."""
+    job_uuid: str
+    """A fresh one; used if the job has none yet."""
+    plan: Plan = field(default_factory=Plan)
+    timing: Timing = field(default_factory=Timing)

@@ -1,0 +1,186 @@
+"""When a run begins, goes on, and closes.
+
+    running → draining → (every task drained or ended: closing) → (every task released) → drained
+    running → ending (every task has ended: closing) → ended
+    running | draining → stopping → stopped → (start) → running | draining
+
+- A restart starts nothing. Only a deployment that never ran before starts a run by itself, and only when the last one is drained
+  or ended; a new `--run-id` and `headgate start` do, too. A stopped run is resumed by `headgate start` or by its own run id.
+- Whoever leads a run has its code. A leader with other code than the run that should begin resigns in favour of one that has it.
+- A run is closed last: after every task was released or its holder fenced, together with the answers to those who asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .coordinator import (
+    CLOSED,
+    DRAINED,
+    DRAINING,
+    ENDED,
+    ENDING,
+    JOINED,
+    LIVE,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    SetProcessor,
+    SetRequest,
+    SetRun,
+)  # fmt: skip
+from .jobstate import JobState
+from .leader_draft import Draft, differences
+from .leader_words import Resolve
+from .requests import DRAIN, START, problem
+
+IMMUTABLE_PARTS = "setting:"
+"""Parts of a fingerprint that no later run may change either: they decide where state lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """The worker whose code the next run runs, and which run that is (empty: any new one)."""
+
+    life: SetProcessor
+    run_id: str
+    resume: bool
+
+
+def refusal(run: SetRun | None, life: SetProcessor) -> list[str]:
+    """What differs in this worker's code so that it may not follow, or resume, this closed run; empty if nothing does."""
+    if run is None:
+        return []
+    if run.state != STOPPED:
+        return differences(run.fingerprint, life.fingerprint, IMMUTABLE_PARTS)
+    if run.drain is not None:
+        return differences(run.fingerprint, life.fingerprint)
+    kept = {part: value for part, value in life.fingerprint.items() if part in run.fingerprint}
+    return differences(run.fingerprint, kept)
+
+
+def starter(state: JobState, silent: Callable[[SetProcessor], str], wall: int) -> Starter | None:
+    """Who should begin, or resume, a run now; None if nobody should."""
+    run = state.run
+    if run is not None and run.state not in CLOSED:
+        return None
+    lives = [life for p in state.processors() if (life := state.newest(p)) is not None and life.state == JOINED]
+    lives = [life for life in lives if not silent(life) and not refusal(run, life)]
+    lives.sort(key=lambda life: state.at["set-processor", (life.processor, life.incarnation)][0])
+    for wish in state.open_requests():
+        if wish.verb == START and not problem(wish) and (wish.not_after is None or wall <= wish.not_after):
+            found = _asked(run, wish, lives)
+            if found is not None:
+                return found
+    return next((one for life in reversed(lives) if (one := _by_itself(run, life)) is not None), None)
+
+
+def _asked(run: SetRun | None, wish: SetRequest, lives: list[SetProcessor]) -> Starter | None:
+    if run is not None and run.state == STOPPED:
+        fitting = [life for life in lives if life.run_id in ("", run.run_id)]
+        return Starter(fitting[-1], run.run_id, True) if fitting and wish.run_id in ("", run.run_id) else None
+    past = set() if run is None else {run.run_id, *run.past_runs}
+    if wish.run_id in past:
+        return None
+    for life in reversed(lives):
+        if life.run_id == "" or (life.run_id not in past and wish.run_id in ("", life.run_id)):
+            return Starter(life, wish.run_id or life.run_id, False)
+    return None
+
+
+def _by_itself(run: SetRun | None, life: SetProcessor) -> Starter | None:
+    if run is None:
+        return Starter(life, life.run_id, False)
+    if run.state == STOPPED:
+        return Starter(life, run.run_id, True) if life.run_id == run.run_id else None
+    if life.run_id:
+        return None if life.run_id in (run.run_id, *run.past_runs) else Starter(life, life.run_id, False)
+    return None if life.deployment in run.past_deployments else Starter(life, "", False)
+
+
+def begin(draft: Draft) -> None:
+    """Begin or resume a run if somebody should; or resign for those who have its code."""
+    run, plan = draft.run, draft.plan
+    found = starter(draft.state, draft.silent, draft.now.wall)
+    if found is None:
+        return
+    if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
+        draft.resign = f"'{found.life.processor}' has the code of the run that should begin"
+        return
+    if found.resume and run is not None:
+        draft.put(
+            replace(
+                run,
+                state=DRAINING if run.drain is not None else RUNNING,
+                closing=False,
+                deployment=plan.deployment,
+                fingerprint=dict(plan.fingerprint),
+                settings=dict(plan.settings),
+                past_deployments=_with(run.past_deployments, plan.deployment),
+            )
+        )
+        return
+    _new(draft, run, found.run_id)
+
+
+def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
+    plan, memory = draft.plan, draft.memory
+    memory.next_run = run_id = wanted or memory.next_run or f"{draft.now.wall}-{draft.term}"
+    resolved = memory.resolved
+    if plan.resolve and (resolved is None or resolved.run_id != run_id):
+        if memory.resolving != run_id:
+            memory.resolving = run_id
+            draft.instructions.append(Resolve(run_id))
+        return
+    drain = next((w.uuid for w in draft.state.open_requests() if w.verb == DRAIN and w.run_id == run_id), None)
+    memory.next_run = ""
+    draft.put(
+        SetRun(
+            run_id=run_id,
+            deployment=plan.deployment,
+            state=RUNNING if drain is None else DRAINING,
+            job_uuid=draft.config.job_uuid if run is None else run.job_uuid,
+            drain=drain,
+            seeks=() if run is None else run.seeks,
+            starts={} if resolved is None or not plan.resolve else resolved.starts,
+            untils={} if resolved is None or not plan.resolve else resolved.untils,
+            settings=dict(plan.settings),
+            fingerprint=dict(plan.fingerprint),
+            past_runs=() if run is None else _with(run.past_runs, run.run_id),
+            past_deployments=_with(() if run is None else run.past_deployments, plan.deployment),
+        )
+    )
+
+
+def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return names if name in names else (*names, name)
+
+
+def close(draft: Draft) -> None:
+    """See whether all tasks have drained, ended or let go, and take the run one step further."""
+    run, model, state = draft.run, draft.state.model, draft.state
+    if run is None or run.state not in LIVE:
+        return
+    current = model is not None and model.is_of(run.run_id, run.deployment) and bool(model.tasks)
+    if current and model is not None and not run.closing and run.state in (RUNNING, DRAINING):
+        said = {found.state if (found := state.task_state(task)) is not None else "" for task in model.tasks}
+        if said == {ENDED} and run.state == RUNNING:
+            run = replace(run, state=ENDING, closing=True)
+            draft.put(run)
+        elif said <= {DRAINED, ENDED} and run.state == DRAINING:
+            run = replace(run, closing=True)
+            draft.put(run)
+    if (run.closing or run.state == STOPPING) and not any(state.held(grant.task) for grant in state.grants()):
+        closed = {DRAINING: DRAINED, ENDING: ENDED, STOPPING: STOPPED}[run.state]
+        paused = run.state == STOPPING
+        draft.put(
+            replace(
+                run,
+                state=closed,
+                closing=False,
+                paused_job=run.paused_job and paused,
+                paused_streams=run.paused_streams if paused else frozenset(),
+            )
+        )
+        draft.note("run is closed", run=run.run_id, state=closed)

@@ -1,0 +1,203 @@
+"""What a member runs: for each grant that it holds what must be told to the task, and what must be said about it in the stream.
+
+Pure bookkeeping under `core.member`: it compares what the job state wants with what was told and reported, and answers with the
+difference. Promises:
+
+- `Start` is told only under the current grant of this very incarnation, and at most once per grant;
+- a grant that it never used is released all the same, and says so;
+- whatever was granted to somebody else, or is gone from the stream, is abandoned at once;
+- what a task reported is wanted in the stream until it can be read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .coordinator import LIVE, STOPPING, SetGrant, SetRun, SetTaskState
+from .jobstate import NEVER_RAN, JobState
+from .member_words import Tell
+from .orders import FAILED, RELEASED, Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported
+
+STARTED = "started"
+RELEASING = "releasing"
+OVER = "over"
+"""It has released, or never ran."""
+HELD_BACK = "held back"
+"""Its target is broken: it is started after a pause."""
+
+
+@dataclass(slots=True)
+class Mine:
+    """One grant of ours."""
+
+    grant: int
+    phase: str
+    state: str = ""
+    why: str = ""
+    applied: tuple[str, ...] = ()
+    told: set[str] = field(default_factory=set[str])
+    """Seeks that were told to it."""
+
+
+class Tasks:
+    """The grants of one incarnation."""
+
+    def __init__(self, processor: str, backoff_s: float) -> None:
+        self.processor = processor
+        self.incarnation = ""
+        self.mine: dict[str, Mine] = {}
+        self._backoff_s = backoff_s
+        self._view: RunView | None = None
+        self._broken: dict[str, tuple[str, float, float]] = {}
+        """Task → why it failed with its target, until when it is held back, and for how long next time."""
+
+    # ---------------------------------------------------------------------------------------------------------- reports
+
+    def reported(self, report: TaskReported) -> None:
+        """A task says how it stands. Words about a grant that is not ours any more change nothing."""
+        mine = self.mine.get(report.task)
+        if mine is None or mine.grant != report.grant or mine.phase == OVER:
+            return
+        mine.state, mine.why = report.state, report.why
+        if report.state == RELEASED:
+            mine.phase = OVER
+        elif report.state != FAILED:
+            self._broken.pop(report.task, None)
+
+    def sought(self, report: SeekApplied) -> None:
+        """A task has applied a seek, or refused it."""
+        mine = self.mine.get(report.task)
+        done = f"{report.request}!{report.refused}" if report.refused else report.request
+        if mine is not None and done not in mine.applied:
+            mine.applied = (*mine.applied, done)
+
+    def lost(self, failed: Iterable[tuple[str, str]], mono: float) -> list[Tell]:
+        """The incarnation is over: abandon everything, and hold back the tasks whose target is broken."""
+        orders = [
+            Tell(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in (STARTED, RELEASING)
+        ]
+        self.mine.clear()
+        self.incarnation = ""  # its grants are not released by us any more: only its fence can free them
+        for task, why in failed:
+            pause = self._broken.get(task, ("", 0.0, self._backoff_s))[2]
+            self._broken[task] = (why, mono + pause, min(pause * 2, self._backoff_s * 10))
+        return orders
+
+    # --------------------------------------------------------------------------------------------------------- what next
+
+    def orders(self, job: JobState, going: str, mono: float) -> list[Tell]:
+        """What must be told now. `going`: why everything must be released, if so."""
+        run, view = job.run, job.run_view()
+        orders = self._abandoned(job)
+        changed = view is not None and view != self._view
+        for task, mine in self.mine.items():
+            if changed and view is not None and mine.phase == STARTED:
+                orders.append(Tell(task, RunChanged(view)))
+        self._view = view
+        for grant in job.grants():
+            if grant.processor == self.processor and grant.incarnation == self.incarnation:
+                orders += self._order(job, run, view, grant, going, mono)
+        return orders
+
+    def _abandoned(self, job: JobState) -> list[Tell]:
+        orders: list[Tell] = []
+        for task in list(self.mine):
+            grant = job.grant(task)
+            if grant is None or grant.grant != self.mine[task].grant or grant.incarnation != self.incarnation:
+                if self.mine[task].phase in (STARTED, RELEASING):
+                    orders.append(Tell(task, Abandon("the grant is somebody else's")))
+                del self.mine[task]
+        return orders
+
+    def _order(
+        self, job: JobState, run: SetRun | None, view: RunView | None, grant: SetGrant, going: str, mono: float
+    ) -> list[Tell]:
+        task, mine = grant.task, self.mine.get(grant.task)
+        stay = going or _must_go(job, run, task, self.processor)
+        if mine is None:
+            said = job.task_states(task).get(grant.grant)
+            if said is not None and said.state == RELEASED:
+                return []
+            mine = self.mine[task] = Mine(grant.grant, HELD_BACK)
+        if mine.phase == HELD_BACK:
+            if stay:
+                mine.phase, mine.state, mine.why = OVER, RELEASED, NEVER_RAN
+                return []
+            return self._start(job, view, grant, mine, mono)
+        if mine.phase != STARTED:
+            return []
+        if stay:
+            mine.phase = RELEASING
+            return [Tell(task, Release(stay))]
+        return self._seeks(job, run, task, mine)
+
+    def _start(self, job: JobState, view: RunView | None, grant: SetGrant, mine: Mine, mono: float) -> list[Tell]:
+        log_partition = job.changelogs.get(grant.task)
+        if view is None or log_partition is None:
+            return []
+        why, until, _ = self._broken.get(grant.task, ("", 0.0, 0.0))
+        if mono < until:
+            mine.state, mine.why = FAILED, why
+            return []
+        mine.phase = STARTED
+        started = Tell(grant.task, Start(grant.task, grant.grant, view, log_partition))
+        return [started, *self._seeks(job, job.run, grant.task, mine)]
+
+    def _seeks(self, job: JobState, run: SetRun | None, task: str, mine: Mine) -> list[Tell]:
+        model = job.model
+        orders: list[Tell] = []
+        for wish in () if run is None or model is None else run.seeks:
+            if wish.id not in mine.told and (wish.stream, wish.partition) in model.tasks.get(task, ()):  # type: ignore[union-attr]
+                mine.told.add(wish.id)
+                orders.append(Tell(task, Seek(wish.id, wish.stream, wish.partition, wish.to)))
+        return orders
+
+    def wake(self) -> float | None:
+        """When a task that was held back may be started."""
+        return min(
+            (
+                until
+                for task, (_, until, _) in self._broken.items()
+                if task in self.mine and self.mine[task].phase == HELD_BACK
+            ),
+            default=None,
+        )
+
+    # ----------------------------------------------------------------------------------------------------------- records
+
+    def wanted(self, job: JobState) -> list[SetTaskState]:
+        """What must stand in the stream and does not yet."""
+        seeks = {wish.id for wish in job.run.seeks} if job.run is not None and self.mine else set[str]()
+        missing: list[SetTaskState] = []
+        for task, mine in self.mine.items():
+            if mine.state:
+                mine.applied = tuple(done for done in mine.applied if done.partition("!")[0] in seeks)
+                word = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied)
+                if job.task_states(task).get(mine.grant) != word:
+                    missing.append(word)
+        return missing
+
+    def all_over(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return all(mine.phase == OVER for mine in self.mine.values())
+
+    def all_ready(self) -> bool:
+        """Whether every task has said that it runs."""
+        return all(mine.phase != STARTED or mine.state not in ("", FAILED) for mine in self.mine.values()) and not any(
+            mine.phase == HELD_BACK for mine in self.mine.values()
+        )
+
+
+def _must_go(job: JobState, run: SetRun | None, task: str, processor: str) -> str:
+    """Why this processor must not run the task now; empty if it may."""
+    model = job.model
+    if run is None or run.state not in LIVE:
+        return "the run is closed"
+    if run.state == STOPPING:
+        return "stop"
+    if run.closing:
+        return "the run closes"
+    if model is None or not model.is_of(run.run_id, run.deployment) or model.wanted.get(task) != processor:
+        return "moved"
+    return ""

@@ -1,0 +1,108 @@
+"""The life of a request: a wish with a uuid, and exactly one final answer.
+
+    (written) → accepted | running → done | refused | failed
+
+Promises:
+
+- an answer that is final is never followed by another, not even from a later leader: whoever answers looks first (`may_follow`);
+- a wish that nobody has heard before its `not_after` is refused as expired; one that was accepted in time is carried to its end;
+- the words of a request are checked here, so that a refusal names what is wrong in the user's own words (`problem`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from .coordinator import SetAnswer, SetRequest
+from .jobstate import FINAL
+
+ACCEPTED = "accepted"
+RUNNING = "running"
+DONE = "done"
+REFUSED = "refused"
+FAILED = "failed"
+
+START, STOP, PAUSE, RESUME, DRAIN = "start", "stop", "pause", "resume", "drain"
+SEEK, MOVE, SET_CONFIG, UNSET_CONFIG = "seek", "move", "set-config", "unset-config"
+VERBS = (START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG)
+
+EXPIRED = "expired"
+OTHER_RUN = "other run"
+NO_LIVE_RUN = "no live run"
+
+_ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    START: (frozenset(), frozenset()),
+    STOP: (frozenset(), frozenset({"worker", "for_good"})),
+    PAUSE: (frozenset(), frozenset({"stream"})),
+    RESUME: (frozenset(), frozenset({"stream"})),
+    DRAIN: (frozenset(), frozenset()),
+    SEEK: (frozenset({"stream", "to"}), frozenset({"partition"})),
+    MOVE: (frozenset({"task", "to"}), frozenset()),
+    SET_CONFIG: (frozenset({"setting", "value"}), frozenset()),
+    UNSET_CONFIG: (frozenset({"setting"}), frozenset()),
+}
+"""Verb → arguments that it must have, and those that it may have."""
+
+
+def may_follow(before: SetAnswer | None, after: SetAnswer) -> bool:
+    """Whether this answer may be written behind that one.
+
+    >>> may_follow(SetAnswer("u", "done"), SetAnswer("u", "failed"))
+    False
+    """
+    if before is None:
+        return True
+    if before.state in FINAL:
+        return False
+    return before != after and not (before.state == RUNNING and after.state == ACCEPTED)
+
+
+def expired(request: SetRequest, before: SetAnswer | None, wall: int) -> bool:
+    """Whether nobody wants this any more: its time passed before anybody took it up."""
+    return before is None and request.not_after is not None and wall > request.not_after
+
+
+def seek_target(to: Any) -> str | int | tuple[str, int] | None:
+    """Where a seek goes: `oldest`, `newest`, an offset, or `("time", ms)`; None for anything else.
+
+    >>> seek_target(["time", 5]), seek_target(-1)
+    (('time', 5), None)
+    """
+    if to in ("oldest", "newest"):
+        return cast("str", to)
+    if isinstance(to, int) and not isinstance(to, bool):
+        return to if to >= 0 else None
+    if isinstance(to, list | tuple):
+        pair = tuple(cast("tuple[Any, ...]", to))
+        if len(pair) == 2 and pair[0] == "time" and isinstance(pair[1], int) and not isinstance(pair[1], bool):
+            return ("time", pair[1])
+    return None
+
+
+def problem(request: SetRequest) -> str:
+    """What is wrong with the words of a request; empty if nothing is.
+
+    >>> problem(SetRequest("u", "move", arguments={"task": "Partition 3"}))
+    "move needs 'to'"
+    """
+    if request.verb not in VERBS:
+        return f"unknown request '{request.verb}'; one of {', '.join(VERBS)}"
+    needed, allowed = _ARGUMENTS[request.verb]
+    given = set(request.arguments)
+    if missing := sorted(needed - given):
+        return f"{request.verb} needs '{missing[0]}'"
+    if unknown := sorted(given - needed - allowed):
+        return f"{request.verb} knows no '{unknown[0]}'"
+    for name in ("stream", "task", "worker", "setting"):
+        if name in given and not isinstance(request.arguments[name], str):
+            return f"'{name}' of {request.verb} must be a name"
+    if request.verb == MOVE and not isinstance(request.arguments["to"], str):
+        return "'to' of move must be the name of a processor"
+    if request.verb == SEEK:
+        partition = request.arguments.get("partition")
+        if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
+            return "'partition' of seek must be a number"
+        if seek_target(request.arguments["to"]) is None:
+            return "'to' of seek must be oldest, newest, an offset or a time"
+    return ""

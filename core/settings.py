@@ -1,0 +1,297 @@
+"""Every setting: its name, type, default, who owns it, and when a change takes effect. The one table; docs and checks read it.
+
+A setting has one owner: flags and `HEADGATE_*` for one worker, `headgate.toml` for a deployment, an override in the coordinator
+stream for the job; the nearest to the worker wins (`resolve` says which one did). Kinds:
+
+- `immutable`  decides where state lies; refused after the first run;
+- `next-run`   takes effect when the next run begins;
+- `dynamic`    takes effect at once, in every worker, which acknowledges the offset that it has applied.
+
+Promises: an unknown name is an error that names the nearest known one; a value is checked and parsed before anybody uses it; a
+secret is masked wherever it is shown, and never enters a topic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from .errors import SettingError
+
+IMMUTABLE = "immutable"
+DYNAMIC = "dynamic"
+NEXT_RUN = "next-run"
+
+JOB = "job"
+"""Set for the whole job; may be overridden in the coordinator stream."""
+WORKER = "worker"
+"""Set for one worker by a flag, the environment or the file; never in the stream."""
+
+MASK = "***"
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_UNITS_BYTES = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_SECRET = re.compile(
+    r"password|passwd|secret|token|credential|api[._-]?key|private[._-]?key|jaas|passphrase", re.IGNORECASE
+)
+MAX_MS = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    type: str
+    default: Any
+    kind: str
+    owner: str
+    doc: str
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+
+
+def _rows(*rows: tuple[Any, ...]) -> Mapping[str, Setting]:
+    return MappingProxyType({row[0]: Setting(*row) for row in rows})
+
+
+SETTINGS: Mapping[str, Setting] = _rows(
+    # ------------------------------------------------------------------------------------------------ where state lies
+    ("job.name", "text", "", IMMUTABLE, JOB, "The job's name; with its id it names every topic and directory."),
+    ("job.id", "text", "1", IMMUTABLE, JOB, "Tells jobs of one name apart."),
+    ("grouper", "text", "partition", IMMUTABLE, JOB, "Which partitions make a task: partition, stream-partition, all, or an import path."),
+    ("tasks.count", "count", 0, IMMUTABLE, JOB, "The number of tasks of a job with state; 0 takes the widest input's partitions."),
+    ("intermediate.partitions", "count", 0, IMMUTABLE, JOB, "Width of intermediate streams; 0 takes the widest input's."),
+    ("log.serde", "text", "msgpack", IMMUTABLE, JOB, "How keys and values of tables stand in the task log."),
+    ("topic.prefix", "text", "", IMMUTABLE, JOB, "Stands in front of every topic that the job makes."),
+    # --------------------------------------------------------------------------------------------------- who is alive
+    ("heartbeat.interval", "duration", "1s", NEXT_RUN, JOB, "How often a worker says that it lives."),
+    ("session.timeout", "duration", "6s", NEXT_RUN, JOB, "Silence after which a worker counts as dead."),
+    ("stall.timeout", "duration", "5m", DYNAMIC, JOB, "A main loop that has not turned for so long counts as dead."),
+    ("release.timeout", "duration", "30s", DYNAMIC, JOB, "How long a task may take to let go before its worker is fenced."),
+    ("fence.timeout", "duration", "30s", DYNAMIC, JOB, "After this a fence that has not returned is asked for again."),
+    ("placement", "text", "default", NEXT_RUN, JOB, "Which worker runs which task: default, or an import path."),
+    ("placement.debounce", "duration", "1s", DYNAMIC, JOB, "How long the leader waits for more workers before it places tasks."),
+    ("placement.rejoin-grace", "duration", "10s", DYNAMIC, JOB, "How long tasks with state wait for a worker that went."),
+    ("location.provider", "text", "default", NEXT_RUN, WORKER, "Where this worker is: a stored random id, or an import path."),
+    # ---------------------------------------------------------------------------------------------------- reading
+    ("fetch.watchdog", "duration", "30s", DYNAMIC, JOB, "Without an answered fetch for so long an input counts as degraded."),
+    ("buffer.bytes", "size", "4MiB", NEXT_RUN, JOB, "How much of one partition is read ahead."),
+    ("chunk.max-records", "positive", 2000, DYNAMIC, JOB, "How many records an actor gets at once at most."),
+    ("chooser", "text", "round-robin", NEXT_RUN, JOB, "What is read next: round-robin, time-aligned, starting-alignment, an import path."),
+    ("chooser.batch-size", "positive", 2000, DYNAMIC, JOB, "How many records in a row come from one partition."),
+    ("chooser.max-starve", "duration", "10s", DYNAMIC, JOB, "After this a lower tier gets its turn."),
+    ("chooser.align-wait", "duration", "200ms", DYNAMIC, JOB, "How long time alignment waits for an empty but active partition."),
+    ("streams.<name>.priority", "number", 0, DYNAMIC, JOB, "The tier of an input; higher ones are read first."),
+    ("intermediate.max-lag", "count", 100_000, DYNAMIC, JOB, "Sources pause while a task has more unread records between two stages."),
+    ("intermediate.trim", "flag", True, DYNAMIC, JOB, "Delete records of intermediate streams that nobody needs any more."),
+    # ---------------------------------------------------------------------------------------------------- committing
+    ("guarantee", "text", "exactly_once", NEXT_RUN, JOB, "What a reader of the outputs sees.", ("exactly_once", "at_least_once")),
+    ("commit.interval", "duration", "200ms", DYNAMIC, JOB, "How often what is done is made durable."),
+    ("transaction.timeout", "duration", "1m", NEXT_RUN, JOB, "After this the broker aborts an open transaction."),
+    ("error.retries", "count", 3, DYNAMIC, JOB, "How often a chunk that failed is tried again."),
+    ("failure.policy", "text", "task", DYNAMIC, JOB, "What a task that gives up takes with it.", ("task", "exit")),
+    # ---------------------------------------------------------------------------------------------------- control
+    ("control.aggregate-above", "count", 1024, NEXT_RUN, JOB, "Producers times partitions beyond which control messages are aggregated."),
+    ("watermark.idle-timeout", "duration", "30s", DYNAMIC, JOB, "A source with nothing new for so long is idle."),
+    ("watermark.quorum", "share", 0.5, DYNAMIC, JOB, "Share of producers that must be active for the idle ones to be left out."),
+    # ---------------------------------------------------------------------------------------------------- state
+    ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Where tables lie on disk."),
+    ("state.cleanup-delay", "duration", "1d", DYNAMIC, JOB, "Directories of tasks that live elsewhere are removed after this."),
+    # ---------------------------------------------------------------------------------------------------- spark
+    ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),
+    ("spark.remote", "text", "", NEXT_RUN, JOB, "A Spark Connect server, instead of a master."),
+    ("spark.package", "text", "", NEXT_RUN, JOB, "The job's code, for executors."),
+    ("spark.spool", "text", "", NEXT_RUN, JOB, "A directory that executors reach, for batches beyond the memory bound."),
+    ("spark.batch-memory", "size", "256MiB", DYNAMIC, JOB, "A larger batch goes through the spool."),
+    ("spark.in-flight", "positive", 2, DYNAMIC, JOB, "How many batches of one task run at a time."),
+    # ---------------------------------------------------------------------------------------------------- surroundings
+    ("bootstrap", "text", "", NEXT_RUN, WORKER, "Kafka brokers."),
+    ("processor.id", "text", "", NEXT_RUN, WORKER, "The stable name of this worker."),
+    ("web.host", "text", "127.0.0.1", NEXT_RUN, WORKER, "Address of this worker's pages."),
+    ("web.port", "count", 0, NEXT_RUN, WORKER, "Port of this worker's pages; 0 takes a free one."),
+    ("log.level", "text", "info", DYNAMIC, JOB, "How much is logged.", ("debug", "info", "warning", "error")),
+    ("answers.keep", "duration", "1d", DYNAMIC, JOB, "How long the answer to a request can be read."),
+)  # fmt: skip
+"""All settings by name. `<name>` stands for a stream."""
+
+
+def duration_ms(text: str | int | float) -> int:
+    """Milliseconds from `200ms`, `5s`, `1.5m`, `2h`, `1d`, `1w`, or a bare number of seconds.
+
+    >>> duration_ms("1.5m"), duration_ms(2)
+    (90000, 2000)
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SettingError(f"{text!r} is not a duration", remedy="write it like 200ms, 5s, 1.5m, 2h or 1d")
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None or (unit := match[2] or "s") not in _UNITS_MS:
+        raise SettingError(f"{text!r} is not a duration", remedy="write it like 200ms, 5s, 1.5m, 2h or 1d")
+    value = round(float(match[1]) * _UNITS_MS[unit]) if len(match[1]) < 20 else MAX_MS + 1
+    if value > MAX_MS:
+        raise SettingError(f"{text!r} is too long for a duration", remedy="use something shorter")
+    return value
+
+
+def size_bytes(text: str | int) -> int:
+    """Bytes from `64KiB`, `1 MB`, or a bare number.
+
+    >>> size_bytes("64KiB")
+    65536
+    """
+    match = None if isinstance(text, bool) else _QUANTITY.fullmatch(str(text))
+    if match is None or (unit := match[2].lower()) not in _UNITS_BYTES or len(match[1]) > 20:
+        raise SettingError(f"{text!r} is not a size", remedy="write it like 64KiB, 4MiB or 1GB")
+    return round(float(match[1]) * _UNITS_BYTES[unit])
+
+
+def find(name: str) -> Setting:
+    """The row of this name; `streams.orders.priority` finds the row of `streams.<name>.priority`."""
+    if name in SETTINGS:
+        return SETTINGS[name]
+    parts = name.split(".")
+    if len(parts) >= 3 and (general := f"{parts[0]}.<name>.{parts[-1]}") in SETTINGS and all(parts):
+        return SETTINGS[general]
+    near = nearest(name, SETTINGS)
+    raise SettingError(f"there is no setting '{name}'", remedy=f"did you mean '{near}'?")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that takes the fewest changes to become.
+
+    >>> nearest("comit.intervall", SETTINGS)
+    'commit.interval'
+    """
+    return min(sorted(known), key=lambda other: _distance(name[:100], other))
+
+
+@lru_cache(maxsize=4096)
+def _distance(a: str, b: str) -> int:
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
+    return row[-1]
+
+
+def parse(name: str, value: Any) -> Any:
+    """The value as code uses it: durations in ms, sizes in bytes. Raises `SettingError`, naming setting and value.
+
+    >>> parse("commit.interval", "200ms"), parse("watermark.quorum", "0.25")
+    (200, 0.25)
+    """
+    row = find(name)
+    try:
+        parsed = _parse(row.type, value)
+    except (SettingError, ValueError, TypeError, OverflowError) as error:
+        said = error.what if isinstance(error, SettingError) else f"{value!r:.60} is not a {row.type}"
+        remedy = error.remedy if isinstance(error, SettingError) else f"its default is {row.default!r}"
+        shown = f"'{MASK}' is not a {row.type}" if row.secret else said
+        raise SettingError(f"'{name}': {shown}", remedy=remedy) from None
+    if row.choices and parsed not in row.choices:
+        raise SettingError(f"'{name}' cannot be {parsed!r:.60}", remedy=f"one of {', '.join(row.choices)}")
+    return parsed
+
+
+def _parse(kind: str, value: Any) -> Any:
+    if kind == "duration":
+        return duration_ms(value)
+    if kind == "size":
+        return size_bytes(value)
+    if kind == "flag":
+        if isinstance(value, bool):
+            return value
+        found = {
+            "true": True,
+            "yes": True,
+            "on": True,
+            "1": True,
+            "false": False,
+            "no": False,
+            "off": False,
+            "0": False,
+        }
+        return found.get(str(value).lower()) if str(value).lower() in found else _wrong()
+    if kind == "text":
+        return value if isinstance(value, str) else _wrong()
+    if isinstance(value, bool):
+        return _wrong()
+    if kind == "share":
+        share = float(value)
+        return share if 0.0 <= share <= 1.0 else _wrong()
+    number = int(value) if not isinstance(value, float) else _wrong()
+    least = {"positive": 1, "count": 0}.get(kind)
+    return number if least is None or number >= least else _wrong()
+
+
+def _wrong() -> Any:
+    raise ValueError
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A setting's value, parsed, and where it comes from: `default`, or the name of the source that won."""
+
+    value: Any
+    origin: str
+    raw: Any
+    masked: tuple[str, ...] = ()
+    """Sources that say something else, and lose: an override that a flag masks stands here."""
+
+
+def resolve(sources: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Resolved]:
+    """Every setting's value. `sources` are (origin, values) with the strongest first; unknown names are errors.
+
+    >>> resolve([("flag", {"commit.interval": "1s"}), ("override", {"commit.interval": "2s"})])["commit.interval"].masked
+    ('override',)
+    """
+    names = dict.fromkeys(name for name in SETTINGS if "<" not in name)
+    for _, values in sources:
+        for name in values:
+            find(name)
+            names[name] = None
+    return {name: _resolve(name, sources) for name in names}
+
+
+def _resolve(name: str, sources: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
+    saying = [(origin, values[name]) for origin, values in sources if name in values]
+    if not saying:
+        default = find(name).default
+        return Resolved(parse(name, default), "default", default)
+    origin, raw = saying[0]
+    return Resolved(parse(name, raw), origin, raw, tuple(other for other, _ in saying[1:]))
+
+
+def shown(name: str, value: Any) -> Any:
+    """The value as people may see it: masked if it is, or looks like, a secret.
+
+    >>> shown("sasl.password", "hunter2"), shown("commit.interval", "1s")
+    ('***', '1s')
+    """
+    secret = name in SETTINGS and SETTINGS[name].secret
+    return MASK if value not in ("", None) and (secret or _SECRET.search(name)) else value
+
+
+def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -> str:
+    """Why this override cannot stand in the coordinator stream; empty if it can. `ran`: the job has had a run."""
+    if _SECRET.search(name):
+        return f"'{name}' looks like a secret; client settings never enter a topic. Give it to each worker"
+    try:
+        row = find(name)
+        if not unset:
+            parse(name, value)
+    except SettingError as error:
+        return str(error)
+    if row.owner != JOB:
+        return f"'{name}' belongs to each worker; set it by flag, environment or file"
+    if row.kind == IMMUTABLE and ran:
+        return (
+            f"'{name}' is immutable: it decides where state lies, and the job has run; start it under a new name or id"
+        )
+    return ""

@@ -1,0 +1,313 @@
+"""A house for the machines that steer: one modelled coordinator stream, workers with their two machines, and tasks that obey.
+
+Time passes only by `run(seconds)`. Everything is delivered in order and at once unless a worker is `frozen`, so a story can say exactly
+which word comes before which.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.core import orders as o
+from headgate.core.coordinator import (
+    AskEnd, Delete, End, Entry, Message, Read, SetRequest, Write, key_of,
+)  # fmt: skip
+from headgate.core.jobstate import JobState
+from headgate.core.leader import Leader
+from headgate.core.leader_plan import LeaderConfig, Plan, Timing
+from headgate.core.leader_words import (
+    Beat, Commit, Committed, Counts, Fence, FenceFailed, FenceReturned, Heartbeat, InitLeaderId, LeaderIdLost,
+    LeaderIdReady, Note, Resign, Resolve, Resolved,
+)  # fmt: skip
+from headgate.core.machine import Now, Tick
+from headgate.core.member import Member
+from headgate.core.member_plan import MemberConfig
+from headgate.core.member_words import (
+    CloseProducer, ConfigChanged, Exit, InitProducer, Leave, ProducerLost, ProducerReady, Record, Recorded, Standing, Tell,
+)  # fmt: skip
+
+
+def plan(deployment: str = "d1", **changes: Any) -> Plan:
+    """A job that reads `orders`, shuffles, and has state."""
+    given: dict[str, Any] = {
+        "deployment": deployment,
+        "fingerprint": {"stage:all": deployment, "setting:grouper": "partition"},
+        "inputs": ("orders",),
+        "intermediates": {"by-country": None},
+        "feeds": {"by-country": frozenset({"orders"})},
+    }
+    return Plan(**(given | changes))
+
+
+@dataclass
+class FakeTask:
+    """A task that does at once what it is told, unless it is stuck."""
+
+    task: str
+    grant: int
+    told: list[Any] = field(default_factory=list)
+    state: str = ""
+
+
+class Worker:
+    """One process: a member, a leader, its tasks, and whether it still turns."""
+
+    def __init__(self, house: House, processor: str, process: str, code: Plan, **given: Any) -> None:
+        self.house, self.processor, self.process, self.code = house, processor, process, code
+        settings: dict[str, Any] = {"location": f"at-{processor}", "supervised": True, "deployment": code.deployment}
+        settings |= {"fingerprint": dict(code.fingerprint)} | given
+        self.member = Member(MemberConfig(processor, process, process, **settings))
+        timing = house.timing
+        self.leader = Leader(LeaderConfig(processor, process, f"uuid-{process}", code, timing))
+        self.tasks: dict[str, FakeTask] = {}
+        self.position = 0
+        self.frozen = False
+        self.dead = False
+        self.exit: Exit | None = None
+        self.notes: list[Note] = []
+        self.ready: Standing | None = None
+        self.config: ConfigChanged | None = None
+        self.init: list[str] = []
+        self.hold: set[type[Any]] = set()
+        """Instructions that are not carried out."""
+        self.held: list[Any] = []
+        self.stuck: set[str] = set()
+        """Tasks that do not release."""
+        self.fenced = False
+
+    @property
+    def turns(self) -> bool:
+        return not self.frozen and not self.dead and self.exit is None
+
+    def feed(self, machine: Member | Leader, event: Any) -> None:
+        for instruction in machine.handle(event, self.house.now):
+            self.house.queue.append((self, machine, instruction))
+
+    def report(self, task: str, state: str, why: str = "") -> None:
+        """Something happened in a task."""
+        one = self.tasks[task]
+        one.state = state
+        self.feed(self.member, o.TaskReported(task, one.grant, state, why))
+        self.house.settle()
+
+    def obey(self, tell: Tell) -> None:
+        order = tell.order
+        if isinstance(order, o.Start):
+            assert tell.task not in self.tasks, f"{tell.task} was started twice"
+            self.tasks[tell.task] = FakeTask(tell.task, order.grant)
+            self.house.check_owners()
+            self.tasks[tell.task].told.append(order)
+            state = o.DRAINED if order.run.draining and self.house.drains else o.RUNNING
+            if tell.task in self.house.finished:
+                state = self.house.finished[tell.task]
+            self.feed(self.member, o.TaskReported(tell.task, order.grant, o.RUNNING))
+            if state != o.RUNNING:
+                self.feed(self.member, o.TaskReported(tell.task, order.grant, state))
+            self.tasks[tell.task].state = state
+            return
+        task = self.tasks[tell.task]
+        task.told.append(order)
+        if isinstance(order, o.Abandon):
+            del self.tasks[tell.task]
+        elif isinstance(order, o.Release):
+            if tell.task not in self.stuck:
+                del self.tasks[tell.task]
+                self.feed(self.member, o.TaskReported(tell.task, task.grant, o.RELEASED))
+        elif isinstance(order, o.RunChanged) and order.run.draining and self.house.drains and task.state == o.RUNNING:
+            task.state = o.DRAINED
+            self.feed(self.member, o.TaskReported(tell.task, task.grant, o.DRAINED))
+        elif isinstance(order, o.Seek) and self.house.seeks:
+            self.feed(self.member, o.SeekApplied(tell.task, order.request))
+
+
+class House:
+    """The stream, the broker's fences, the clock, and the workers."""
+
+    def __init__(self, partitions: int = 4, **timing: Any) -> None:
+        self.timing = Timing(**timing)
+        self.now = Now(100.0, 1_000_000)
+        self.log: list[Entry] = []
+        self.workers: list[Worker] = []
+        self.queue: deque[tuple[Worker, Any, Any]] = deque()
+        self.leader_owner: Worker | None = None
+        self.fenced: set[tuple[str, str]] = set()
+        self.initialised: set[tuple[str, str]] = set()
+        self.partitions = {"orders": partitions}
+        self.beats: list[Heartbeat] = []
+        self.broker_up = True
+        self.drains = True
+        self.seeks = True
+        self.finished: dict[str, str] = {}
+        self.fences_work = True
+        self.lost_acks: set[str] = set()
+        """Processors whose next record is written but not acknowledged."""
+
+    def worker(self, processor: str, code: Plan | None = None, **given: Any) -> Worker:
+        """A process starts."""
+        process = given.pop("process", f"{processor}x{len(self.workers)}")
+        one = Worker(self, processor, process, code or plan(), **given)
+        self.workers.append(one)
+        one.feed(one.member, Tick())
+        one.feed(one.leader, Tick())
+        one.feed(one.leader, Counts(self.partitions))
+        self.settle()
+        return one
+
+    # ------------------------------------------------------------------------------------------------------------ the stream
+
+    def append(self, write: Write) -> int:
+        key = write.key if isinstance(write, Delete) else key_of(write)
+        message: Message | None = None if isinstance(write, Delete) else write
+        self.log.append(Entry(len(self.log), key, message, self.now.wall))
+        return len(self.log) - 1
+
+    def wish(self, uuid: str, verb: str, **arguments: Any) -> None:
+        """Somebody writes a request."""
+        run_id, not_after = arguments.pop("run_id", ""), arguments.pop("not_after", None)
+        self.append(SetRequest(uuid, verb, run_id, arguments, not_after, "me"))
+        self.settle()
+
+    @property
+    def state(self) -> JobState:
+        return JobState().fold(self.log)
+
+    def answer(self, uuid: str) -> tuple[str, str]:
+        found = self.state.answer(uuid)
+        return ("", "") if found is None else (found.state, found.why)
+
+    def deliver(self) -> bool:
+        moved = False
+        for one in self.workers:
+            if one.turns and self.broker_up and one.position < len(self.log):
+                read = Read(tuple(self.log[one.position :]), len(self.log))
+                one.position = len(self.log)
+                one.feed(one.member, read)
+                if one.exit is None:
+                    one.feed(one.leader, read)
+                moved = True
+        return moved
+
+    def settle(self) -> None:
+        """Until nothing more happens without time."""
+        for _ in range(2000):
+            waiting = [item for item in self.queue if not item[0].turns]
+            item = next((item for item in self.queue if item[0].turns), None)
+            if item is not None:
+                self.queue.remove(item)
+                self.carry_out(*item)
+            elif not self.deliver():
+                self.queue = deque(item for item in waiting if not item[0].dead)
+                self.check_owners()
+                return
+        raise AssertionError("it does not come to rest")
+
+    def check_owners(self) -> None:
+        """One running owner per task: whoever is fenced does not count, for nothing that it does comes through."""
+        owners: dict[str, list[str]] = {}
+        for one in self.workers:
+            if not one.dead and (one.processor, one.member.incarnation) not in self.fenced:
+                for task in one.tasks:
+                    owners.setdefault(task, []).append(f"{one.processor}/{one.member.incarnation}")
+        assert all(len(found) == 1 for found in owners.values()), owners
+
+    def carry_out(self, one: Worker, machine: Any, instruction: Any) -> None:
+        if type(instruction) in one.hold:
+            one.held.append(instruction)
+            return
+        match instruction:
+            case AskEnd():
+                one.feed(machine, End(len(self.log)))
+            case InitLeaderId():
+                self.leader_owner = one
+                one.feed(machine, LeaderIdReady())
+            case Commit(writes):
+                if self.leader_owner is not one:
+                    one.feed(machine, LeaderIdLost(True, "fenced"))
+                    return
+                last = [self.append(write) for write in writes][-1]
+                one.feed(machine, Committed(last))
+            case Fence(processor, incarnation):
+                if self.fences_work:
+                    assert (processor, incarnation) in self.initialised
+                    self.fenced.add((processor, incarnation))
+                    one.feed(machine, FenceReturned(processor, incarnation))
+                else:
+                    one.feed(machine, FenceFailed(processor, incarnation, "no broker"))
+            case InitProducer(incarnation):
+                assert (one.processor, incarnation) not in self.initialised, "an incarnation initialises its id once"
+                self.initialised.add((one.processor, incarnation))
+                one.init.append(incarnation)
+                one.feed(machine, ProducerReady(incarnation))
+            case Record(messages):
+                last = [self.append(message) for message in messages][-1]
+                one.feed(machine, Recorded(last))
+            case Tell():
+                one.obey(instruction)
+            case Exit():
+                one.exit = instruction
+                one.leader.handle(Resign(), self.now)
+                one.tasks.clear()
+            case Standing():
+                one.ready = instruction
+            case ConfigChanged():
+                one.config = instruction
+            case Note():
+                one.notes.append(instruction)
+            case Resolve(run_id):
+                one.feed(machine, Resolved(run_id, {"orders": (0, 0, 0, 0)}))
+            case CloseProducer():
+                pass
+            case _:
+                assert type(instruction).__name__ == "Resigned"
+
+    # --------------------------------------------------------------------------------------------------------------- time
+
+    def run(self, seconds: float, step: float = 0.5) -> None:
+        """Time passes: everybody who turns beats once a second, and is woken when he wants to be."""
+        end = self.now.mono + seconds
+        while self.now.mono < end - 1e-9:
+            self.now = Now(self.now.mono + step, self.now.wall + int(step * 1000))
+            if abs(self.now.mono - round(self.now.mono)) < 1e-9 and self.broker_up:
+                for one in [w for w in self.workers if w.turns]:
+                    self.beat(Heartbeat(one.processor, one.process, one.member.incarnation, self.now.mono))
+            for one in [w for w in self.workers if w.turns]:
+                for machine in (one.member, one.leader):
+                    due = machine.deadline()
+                    if due is not None and due <= self.now.mono and one.turns:
+                        one.feed(machine, Tick())
+            self.settle()
+
+    def beat(self, beat: Heartbeat) -> None:
+        for one in self.workers:
+            if one.turns:
+                one.feed(one.member, Beat(beat))
+                if one.exit is None:
+                    one.feed(one.leader, Beat(beat))
+        self.settle()
+
+    def kill(self, one: Worker) -> None:
+        """kill -9."""
+        one.dead = True
+        one.tasks.clear()
+
+    def producer_lost(self, one: Worker, why: str = "broken", failed: tuple[tuple[str, str], ...] = ()) -> None:
+        one.feed(one.member, ProducerLost(one.member.incarnation, why, failed))
+        self.settle()
+
+    def leave(self, one: Worker) -> None:
+        """SIGTERM."""
+        one.feed(one.member, Leave("SIGTERM"))
+        self.settle()
+
+    def owners(self) -> dict[str, str]:
+        """Task → who runs it."""
+        return {task: one.processor for one in self.workers if one.turns for task in one.tasks}
+
+    def leads(self) -> list[str]:
+        return [
+            one.processor
+            for one in self.workers
+            if one.turns and one.leader.state in ("leading", "writing", "settling")
+        ]
