@@ -48,7 +48,7 @@ class Violation(Exception):
 class Reference:
     """What is durably true of one task: what its log would give, kept without reading it."""
 
-    __slots__ = ("checkpoint", "closed_run", "grant", "max_ts", "owner", "positions", "rows", "run", "seeks", "table")
+    __slots__ = ("checkpoint", "closed_run", "grant", "max_ts", "owner", "positions", "rows", "run", "seeks", "table", "times")
 
     def __init__(self) -> None:
         self.grant = 0
@@ -60,6 +60,8 @@ class Reference:
         self.max_ts: dict[StreamPartition, int] = {}
         self.closed_run = ""
         self.run = ""
+        self.times: dict[str, set[int]] = {}
+        """By run: what a watermark of a source partition may be, namely a greatest timestamp at some moment, less the lag."""
         self.seeks: dict[str, int] = {}
 
 
@@ -161,6 +163,7 @@ class Invariants:
         reference.grant = actor.grant
         reference.owner = actor
         actor.max_ts = dict(reference.max_ts) if reference.run == actor.run_id else {}
+        actor.times = reference.times.setdefault(actor.run_id, set())
 
     def log_ends_asked(self, actor: Actor) -> None:
         """The end of the log means something only if nobody else can still write there."""
@@ -362,9 +365,11 @@ class Invariants:
         if order.kind == facts.WATERMARK:
             assert order.ts is not None
             if actor.job.stages[order.stream] == "shuffle" and order.ts != MAX_TIME and not self.world.seeks:
-                possible = [newest - LAG_MS for at, newest in actor.max_ts.items() if at.stream == order.stream]
-                if order.ts not in possible:
-                    self.fail(f"{actor.name} hears watermark {order.ts} of {order.stream}; it stands at {possible}")
+                if order.ts not in actor.times:
+                    self.fail(
+                        f"{actor.name} hears watermark {order.ts} of {order.stream}, which was never its greatest "
+                        f"timestamp less {LAG_MS}; now that is {actor.max_ts}"
+                    )
             if order.ts < actor.marks.get(order.stream, order.ts):
                 self.fail(f"{actor.name}: the watermark of {order.stream} goes back to {order.ts}")
             actor.marks[order.stream] = order.ts

@@ -19,7 +19,7 @@ from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition
 from headgate.core.task import Task
 
-from .job import CYCLE, Counted, Row, Sent, passes
+from .job import CYCLE, LAG_MS, Counted, Row, Sent, passes
 from .log import OffsetOutOfRange, Producer
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class Actor:
         self.moves: list[tuple[StreamPartition, int, int]] = []
         """What was processed since the last transaction was sealed."""
         self.max_ts: dict[StreamPartition, int] = {}
+        self.times: set[int] = set()
         self.marks: dict[str, int] = {}
         self.closed: dict[str, str] = {}
 
@@ -460,6 +461,7 @@ class Actor:
         head.position = upto
         if self.job.stages[at.stream] == "shuffle" and newest is not None:
             self.max_ts[at] = max(newest, self.max_ts.get(at, newest))
+            self.times.add(self.max_ts[at] - LAG_MS)
         outputs = len(self.ready) > before or bool(self.changes)
         self.handle(facts.ChunkDone(at, upto, newest, outputs))
         if not self.gone:

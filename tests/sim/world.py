@@ -17,6 +17,7 @@ from headgate.core.jobstate import FINAL
 from headgate.core.leader import Leader
 from headgate.core.leader_plan import LeaderConfig, Plan, Timing
 from headgate.core.member import Member
+from headgate.core.member_plan import MemberConfig
 from headgate.core.names import JobName, StreamPartition, leader_id
 from headgate.core.task import Task
 from headgate.core.task_plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
@@ -265,7 +266,22 @@ class World:
         )
 
     def make_member(self, process: Process) -> Member:
-        raise RuntimeError("wired below, once the member has its shape")
+        slot, job = process.slot, process.job
+        supervised = slot.lives > 1 and not slot.once and self.rng.random() < 0.4
+        return Member(
+            MemberConfig(
+                processor=slot.processor,
+                process=process.name,
+                token=f"{self.rng.randrange(1 << 32):08x}",
+                location=slot.location,
+                deployment=DEPLOYMENT,
+                fingerprint=job.plan.fingerprint,
+                lock_free=not slot.once,
+                supervised=supervised,
+                session_s=SESSION_S,
+                backoff_s=1.0,
+            )
+        )
 
     def make_tasks(self, process: Process) -> Tasks:
         return Tasks(process)
