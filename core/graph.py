@@ -29,7 +29,7 @@ from .errors import DeclarationError
 
 SHUFFLES = frozenset({"repartition", "broadcast", "gather"})
 """Verbs that write an intermediate stream."""
-KEYED = frozenset({"join", "table", "window"})
+KEYED = frozenset({"agg", "join", "table", "window"})
 """Verbs whose state is per key: whatever they read must have equal keys in equal tasks."""
 
 MAX_STEP = 80

@@ -140,7 +140,7 @@ def _streams(graph: Graph) -> None:
 
 def _flows(graph: Graph, stage: Stage) -> None:
     """Something must reach a stage that writes or closes; and what every task has would come out of it once for each task."""
-    if not (stage.shuffles or stage.verb in ("window", "batch", "to")):
+    if not (stage.shuffles or stage.verb in ("agg", "window", "batch", "to")):
         return
     sources = graph.flow(stage.name)
     if not sources:

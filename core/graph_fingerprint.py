@@ -42,6 +42,22 @@ def digest(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(packed).hexdigest()[:16]
 
 
+def parts(graph: Graph, settings: Mapping[str, object]) -> dict[str, str]:
+    """The same in parts that are compared one by one: `input:<stream>`, `stage:<name>`, `setting:<name>` → its value as text.
+
+    >>> parts(Graph((Input("orders", until="newest"),)), {"tasks": 4})
+    {'input:orders': "until='newest'", 'setting:tasks': '4'}
+    """
+    found: dict[str, str] = {}
+    for kind, named in covered(graph, settings).items():
+        for name, value in named.items():
+            if kind == "setting":
+                found[f"{kind}:{name}"] = str(_ordered(value))
+            else:
+                found[f"{kind}:{name}"] = " ".join(f"{part}={one!r}" for part, one in sorted(_flat(value).items()))
+    return found
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two values of `covered`, one line each, empty when the fingerprints are equal.
 

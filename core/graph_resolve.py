@@ -113,13 +113,12 @@ def resolve(
         )
     inputs = {stream: partition_counts[stream] for stream in graph.input}
     had = counts(before) if before is not None else {}
-    partitions = dict(sorted((inputs | _widths(graph, inputs, had)).items()))
+    partitions = dict(sorted((inputs | widths_of(graph, inputs, had)).items()))
     if before is None:
         tasks = group(grouper, partitions, graph.broadcast, name=name)
     else:
         tasks = regroup(grouper, before, partitions, graph.broadcast, stateful=graph.stateful, name=name)
-    for stage in graph.stages:
-        _meets(graph, stage, partitions, tasks)
+    check_together(graph, tasks)
     return ResolvedGraph(graph, MappingProxyType(partitions), tasks, MappingProxyType(_producers(graph, tasks)))
 
 
@@ -131,7 +130,13 @@ def _producers(graph: Graph, tasks: Grouping) -> dict[str, frozenset[str]]:
     return found
 
 
-def _widths(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int]) -> dict[str, int]:
+def widths_of(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
+    """The width of each intermediate stream, where the inputs have so many partitions and the job's streams `had` those before.
+
+    >>> g = Graph((Input("a"), Input("b")), (Stage("x", "repartition", ("a",), writes=("X",)),))
+    >>> widths_of(g, {"a": 2, "b": 9}), widths_of(g, {"a": 4, "b": 9}, {"X": 2})
+    ({'X': 2}, {'X': 2})
+    """
     widths: dict[str, int] = {}
     for stream, stage in sorted(graph.writer.items()):
         fixed = had.get(stream)
@@ -173,6 +178,17 @@ def _meetings(graph: Graph) -> list[frozenset[str]]:
 
 def _met(graph: Graph, stage: Stage) -> frozenset[str]:
     return graph.sources(stage.name) - graph.broadcast if meets_by_key(graph, stage) else frozenset()
+
+
+def check_together(graph: Graph, tasks: Grouping) -> None:
+    """Refuse tasks in which streams that meet under a key do not have equal keys in equal tasks.
+
+    >>> g = Graph((Input("a"), Input("b")), (Stage("j", "join", ("a", "b")),))
+    >>> check_together(g, by_partition({"a": 2, "b": 2}, frozenset()))
+    """
+    partitions = counts(tasks)
+    for stage in graph.stages:
+        _meets(graph, stage, partitions, tasks)
 
 
 def _meets(graph: Graph, stage: Stage, partitions: Mapping[str, int], tasks: Grouping) -> None:

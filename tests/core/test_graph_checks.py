@@ -88,6 +88,11 @@ BAD = {
         (A,),
         (Stage("n", "broadcast", ("a",), writes=("j-1-n",)), Stage("w", "window", ("n",))),
     ),
+    "'w' (agg) reads a merge of streams with different keys: 'k', 'z'": (
+        (A, Input("b", key="z")),
+        (Stage("m", "merge", ("a", "b")), Stage("w", "agg", ("m",), stateful=True)),
+    ),
+    "'w' (agg) reads only what is broadcast ('b')": ((Input("b", broadcast=True),), (Stage("w", "agg", ("b",)),)),
     "'to' (to) reads only tables ('t')": ((B,), (TABLE, to("t"))),
     "the join 'j' has 1 sides": ((A,), (join("a"),)),
     "the join 'j' joins 'a' with itself": ((A,), (Stage("f", "filter", ("a",)), join("a", "f"))),

@@ -8,7 +8,7 @@ import sys
 import msgpack
 
 from headgate.core.graph import Graph, Input, Stage
-from headgate.core.graph_fingerprint import covered, differences, digest, fingerprint
+from headgate.core.graph_fingerprint import covered, differences, digest, fingerprint, parts
 
 GRAPH = Graph(
     (Input("a", until=((0, 5),)), Input("b")),
@@ -69,3 +69,15 @@ def test_every_change_changes_it_and_can_be_read():
 def test_the_sides_of_a_join_are_no_set():
     one, two = (Graph((Input("a"), Input("b")), (Stage("j", "join", sides),)) for sides in (("a", "b"), ("b", "a")))
     assert fingerprint(one, {}) != fingerprint(two, {})
+
+
+def test_the_parts_can_be_compared_one_by_one():
+    assert parts(GRAPH, SETTINGS) == {
+        "input:a": "until=[[0, 5]]",
+        "input:b": "",
+        "stage:m": "reads=['w', 'b'] verb='merge'",
+        "stage:w": "grace='10s' reads=['a'] size='1m' stateful=True verb='window'",
+        "setting:grouper": "partition",
+        "setting:more": "{'x': [3], 'y': [1, 2]}",
+        "setting:tasks": "4",
+    }

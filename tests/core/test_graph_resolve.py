@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError
 from headgate.core.graph import Graph, Input, Stage
-from headgate.core.graph_resolve import ResolvedGraph, resolve
+from headgate.core.graph_resolve import ResolvedGraph, check_together, resolve, widths_of
 from headgate.core.grouping import all_in_one, by_partition, by_stream_partition, owners_of
 
 
@@ -191,3 +191,11 @@ def test_a_width_cannot_be_changed_after_the_first_run():
     assert resolve(Graph((Input("a"),), (by("x", "a", width=2), window("x"))), {"a": 2}, before=first.tasks) == resolve(
         Graph((Input("a"),), (by("x", "a", width=2), window("x"))), {"a": 2}
     )
+
+
+def test_widths_and_meetings_can_be_asked_for_without_resolving():
+    graph = Graph((Input("a"), Input("b")), (by("x", "a"), join("x", "b")))
+    assert widths_of(graph, {"a": 2, "b": 6}) == {"X": 6}
+    check_together(graph, by_partition({"a": 2, "b": 6, "X": 6}, frozenset()))
+    with pytest.raises(DeclarationError, match="'X' has 2 partitions and 'b' has 6"):
+        check_together(graph, by_partition({"a": 2, "b": 6, "X": 2}, frozenset()))

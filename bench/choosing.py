@@ -1,0 +1,77 @@
+"""What does it cost to choose the next chunk, and to place tasks on workers?
+
+    python bench/choosing.py        prints a table; exits 1 above what is promised
+
+Promised: 1,000 tasks on 100 processors in 50 ms; a choice among 50 partitions typically in 20 µs (a chunk has hundreds of records).
+The best of several rounds counts: these are pure functions, and everything above the best is somebody else's work.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from headgate.core.chooser import Choice, Head
+from headgate.core.chooser_stack import ChooserSettings, Stack
+from headgate.core.names import StreamPartition
+from headgate.core.placement import place
+
+PLACE_MS = 50.0
+CHOOSE_US = 20.0
+TURNS = 1000
+
+
+def best(work: Callable[[], object], rounds: int = 9) -> float:
+    found = float("inf")
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        work()
+        found = min(found, time.perf_counter() - begin)
+    return found
+
+
+def choosing(settings: ChooserSettings) -> float:
+    """Microseconds for one choice and the word of what was taken."""
+    heads = [
+        Head(StreamPartition(f"s{n % 5}", n // 5), 100 + n, 1000, n, end=5000, start_end=900, bootstrap=n % 5 == 4)
+        for n in range(50)
+    ]
+    stack = Stack(settings)
+
+    def turns() -> None:
+        for n in range(TURNS):
+            choice = stack.choose(heads, float(n))
+            if isinstance(choice, Choice):
+                stack.taken(choice, choice.max_records)
+
+    return best(turns) / TURNS * 1e6
+
+
+def placing() -> float:
+    """Milliseconds, with a third of the tasks homeless and locations everywhere."""
+    processors = {f"worker-{n}": f"host-{n % 40}" for n in range(100)}
+    tasks = [f"Partition {n}" for n in range(1000)]
+    previous = {task: f"worker-{(n * 7) % 150}" for n, task in enumerate(tasks)}
+    where = {task: f"host-{(n * 13) % 60}" for n, task in enumerate(tasks)}
+    return best(lambda: place(tasks, where, processors, previous)) * 1e3
+
+
+def main() -> int:
+    stacks = {
+        "round robin": ChooserSettings(),
+        "batches": ChooserSettings(batch_size=500),
+        "tiers and batches": ChooserSettings(batch_size=500, priorities={"s1": 2, "s2": 1}),
+        "time aligned": ChooserSettings(rule="time-aligned"),
+        "starting alignment": ChooserSettings(rule="starting-alignment"),
+    }
+    costs = {name: choosing(settings) for name, settings in stacks.items()}
+    for name, cost in costs.items():
+        print(f"choose among 50, {name:<20} {cost:8.1f} µs")
+    placed = placing()
+    print(f"place 1,000 tasks on 100 workers      {placed:8.1f} ms")
+    return int(placed > PLACE_MS or sorted(costs.values())[len(costs) // 2] > CHOOSE_US)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
