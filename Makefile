@@ -88,9 +88,10 @@ $(VENV)/.made-test: $(VENV)/.made setup.cfg
 	@rm -f $(VENV)/.made-java
 	@touch $@
 
+# Packaging is tested without build isolation, hence a setuptools of today; pyright runs on node, the machine's or a wheel.
 $(VENV)/.made-lint: $(VENV)/.made-test
 	@echo "installing ruff, pyright and build"
-	@$(PIP) --editable '.[test,lint]'
+	@$(PIP) --editable '.[test,lint]' 'setuptools>=77' $$(command -v node >/dev/null || echo 'pyright[nodejs]')
 	@touch $@
 
 .PHONY: help demo test rules lint types docs docs-check packaging bench venv clean tree java
