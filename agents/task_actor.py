@@ -91,6 +91,8 @@ class TaskActor:
         self._beside: set[asyncio.Task[None]] = set()
         self._unsealed = False
         self._gone = False
+        self.ended = asyncio.Event()
+        """Set when nothing of this task is left here."""
 
     # ------------------------------------------------------------------------------------------------ events and their answers
 
@@ -494,6 +496,13 @@ class TaskActor:
         await self.mailbox.stop()
         await self._put_down()
         self.host.gone(self.name)
+        self.ended.set()
+
+    async def kill(self) -> None:
+        """The worker ends: drop everything, now."""
+        if not self._gone:
+            self._go()
+        await self.ended.wait()
 
     def _agent_gone(self, why: BaseException | None) -> None:
         if not self._gone:

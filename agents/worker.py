@@ -63,7 +63,7 @@ class Worker:
         self.settings: dict[str, Any] = dict(options.settings)
         self.topics = self.declared.topics
         self.memory = StoreMemory(options.state_memory)
-        self.app: ActorApp = new_app(f"{self.job.slug}.{options.processor}", options.web_host, options.web_port)
+        self.app: ActorApp = new_app(f"{self.job.slug}.{options.processor}")
         self.job_topics = JobTopics(self.client, self.declared)
         self.offsets = Offsets(self.client)
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
@@ -295,7 +295,11 @@ class Worker:
         self.incarnation = incarnation
         self.outbox = outbox
         self.committing = Committing(
-            self, incarnation, outbox, interval_s=self.seconds("commit.interval"), timeout_s=self.seconds("transaction.timeout")
+            self,
+            incarnation,
+            outbox,
+            interval_s=self.seconds("commit.interval"),
+            timeout_s=self.seconds("transaction.timeout"),
         )
         self.spawn(self._own_producer(outbox, self.committing), f"outbox {incarnation}")
 

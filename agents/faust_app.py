@@ -1,0 +1,44 @@
+"""The Faust app of a worker: agents, services, web server and sensors; no consumer, no tables, no topics of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any, cast
+
+import faust
+from faust.app.base import BootStrategy
+
+
+class _NoKafka(BootStrategy):
+    """Everything but Kafka: records come through `intake` and go through `outbox`."""
+
+    enable_kafka = False
+    enable_kafka_consumer = False
+    enable_kafka_producer = False
+    enable_web = False
+
+
+class ActorApp(faust.App):
+    """A Faust app whose channels flow at once: the consumer that would open them does not exist."""
+
+    BootStrategy = cast("Any", _NoKafka)
+
+    async def on_started(self) -> None:
+        """Open the channels."""
+        await super().on_started()
+        self.flow_control.resume()
+
+
+def new_app(name: str) -> ActorApp:
+    """An app that is not finalized into Faust's command line, and keeps nothing on disk."""
+    app = ActorApp(
+        name,
+        broker="kafka://unused",
+        datadir=tempfile.gettempdir(),
+        autodiscover=False,
+        web_enabled=False,
+        table_standby_replicas=0,
+        topic_disable_leader=True,
+    )
+    app.in_worker = True
+    return app

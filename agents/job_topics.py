@@ -1,0 +1,104 @@
+"""The topics of one job: which there must be, with what settings; and how wide and how patient the others are.
+
+Inputs are only looked at. The job's own topics are created, or, where that is not allowed, named with the command that creates them.
+An output that does not exist is created as wide as the widest input, and said; clients would let the broker make it with one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from ..core.errors import EnvironmentFault
+from ..core.model import JobModel
+from .clients import ClientSettings
+from .declared import Declared
+from .outbox import Outbox
+from .topics import COORDINATOR, DEAD_LETTERS, HEARTBEAT, INTERMEDIATE, TASK_LOG, Found, Topics, TopicSpec
+
+log = structlog.get_logger("headgate.topics")
+LARGE = {"max.message.bytes": str(8 << 20)}
+
+
+class JobTopics:
+    """What a worker knows of its topics."""
+
+    def __init__(self, client: ClientSettings, declared: Declared) -> None:
+        self.declared = declared
+        self.names = declared.topics
+        self.topics = Topics(client)
+        self._known: dict[str, Found] = {}
+
+    async def start(self) -> None:
+        """Connect."""
+        await self.topics.start()
+
+    async def stop(self) -> None:
+        """Close."""
+        await self.topics.stop()
+
+    def fixed(self) -> list[TopicSpec]:
+        """The topics that every job has, before anything is known of its tasks."""
+        return [
+            TopicSpec(self.names.coordinator, 1, COORDINATOR),
+            TopicSpec(self.names.heartbeat, 1, HEARTBEAT),
+            TopicSpec(self.names.dead_letters, 1, DEAD_LETTERS),
+        ]
+
+    async def ensure_fixed(self) -> None:
+        """Create or check them; inputs must exist; outputs are made if they do not."""
+        await self._keep(self.fixed())
+        counts = await self.input_counts()
+        outputs = [topic for topic in sorted(self.declared.graph.outputs) if topic not in self._known]
+        found = await self.topics.find(outputs)
+        missing = [TopicSpec(topic, max(counts.values(), default=1)) for topic in outputs if topic not in found]
+        if missing:
+            log.warning("output topics are created", topics=[spec.name for spec in missing])
+        self._known |= found | await self.topics.ensure(missing)
+
+    async def _keep(self, specs: list[TopicSpec]) -> None:
+        self._known |= await self.topics.ensure(specs)
+
+    async def input_counts(self) -> dict[str, int]:
+        """How many partitions each input has, now. An input that does not exist is an error."""
+        names = sorted(self.declared.graph.input)
+        found = await self.topics.find(names)
+        self._known |= found
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise EnvironmentFault(
+                f"the input topic '{missing[0]}' does not exist",
+                remedy=f"create it: {TopicSpec(missing[0], 1).command()}; or correct the name in app.input(…)",
+            )
+        return {name: found[name].partitions for name in names}
+
+    def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
+        """Task log and intermediate streams under a job model."""
+        specs = [TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE})] if tasks else []
+        if model is not None:
+            widths: Mapping[str, int] = model.streams
+            for stream in sorted(self.declared.graph.writer):
+                if stream in widths:
+                    specs.append(TopicSpec(stream, widths[stream], {**INTERMEDIATE, **LARGE}))
+        return specs
+
+    async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
+        """Create or check them."""
+        await self._keep(self.specs_for(model, tasks))
+
+    async def learn(self, outbox: Outbox | None, model: JobModel | None) -> None:
+        """Tell an outbox all targets of this job."""
+        if outbox is None:
+            return
+        wanted = {self.names.dead_letters, self.names.log, *self.declared.graph.outputs, *self.declared.graph.writer}
+        unknown = [name for name in wanted if name not in self._known]
+        if unknown:
+            self._known |= await self.topics.find(unknown)
+        for name in wanted:
+            if name in self._known:
+                outbox.know(name, self._known[name].partitions, self._known[name].limit)
+
+    def width(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return self._known[topic].partitions

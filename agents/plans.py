@@ -1,0 +1,88 @@
+"""From a declaration and its settings to what the machines are configured with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.graph_fingerprint import covered, digest, fingerprint
+from ..core.leader_plan import LeaderConfig, Plan, Timing
+from ..core.member_plan import MemberConfig
+from ..core.settings import IMMUTABLE, SETTINGS, find, parse
+from .declared import Declared
+from .worker_options import WorkerOptions
+
+
+def immutable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide where state lies."""
+    return {
+        name: parse(name, settings.get(name, row.default)) for name, row in SETTINGS.items() if row.kind == IMMUTABLE
+    }
+
+
+def parts(declared: Declared, settings: Mapping[str, Any]) -> dict[str, str]:
+    """What may not differ in a live run: part → digest, so that a difference can be named."""
+    value = covered(declared.graph, immutable(settings))
+    return {f"{kind}:{name}": digest({"": one}) for kind, of in value.items() for name, one in of.items()}
+
+
+def deployment(options: WorkerOptions, settings: Mapping[str, Any]) -> str:
+    """The id that was given, or the fingerprint of graph and immutable settings."""
+    return options.deployment or fingerprint(options.declared.graph, immutable(settings))
+
+
+def seconds(settings: Mapping[str, Any], name: str) -> float:
+    """A duration setting."""
+    return parse(name, settings.get(name, find(name).default)) / 1000
+
+
+def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> LeaderConfig:
+    """What this process would lead with."""
+    graph = options.declared.graph
+    bounded = any(one.until is not None or one.start != "oldest" for one in graph.inputs)
+    plan = Plan(
+        deployment=deployment(options, settings),
+        fingerprint=parts(options.declared, settings),
+        inputs=tuple(sorted(graph.input)),
+        intermediates={
+            stream: 1 if stage.verb != "repartition" else stage.width for stream, stage in graph.writer.items()
+        },
+        feeds={stream: graph.upstreams(stream) for stream in graph.writer},
+        broadcast=graph.broadcast,
+        stateful=graph.stateful,
+        resolve=bounded,
+        settings={name: value for name, value in settings.items() if name in SETTINGS},
+    )
+    timing = Timing(
+        beat_s=seconds(settings, "heartbeat.interval"),
+        session_s=seconds(settings, "session.timeout"),
+        stall_s=seconds(settings, "stall.timeout"),
+        debounce_s=seconds(settings, "placement.debounce"),
+        release_s=seconds(settings, "release.timeout"),
+        grace_s=seconds(settings, "placement.rejoin-grace"),
+        fence_deadline_s=seconds(settings, "fence.timeout"),
+        jitter_s=options.jitter_s,
+        answer_kept_ms=int(seconds(settings, "answers.keep") * 1000),
+    )
+    return LeaderConfig(options.processor, options.process, options.job_uuid, plan, timing)
+
+
+def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> MemberConfig:
+    """What this process is as a member."""
+    return MemberConfig(
+        processor=options.processor,
+        process=options.process,
+        token=options.token,
+        location=options.location,
+        url=options.url,
+        pid=options.pid,
+        version=options.version,
+        deployment=deployment(options, settings),
+        fingerprint=parts(options.declared, settings),
+        run_id=options.run_id,
+        lock_free=options.lock_free,
+        supervised=options.supervised,
+        no_wait=options.no_wait,
+        beat_s=seconds(settings, "heartbeat.interval"),
+        session_s=seconds(settings, "session.timeout"),
+    )
