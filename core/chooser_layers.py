@@ -81,7 +81,12 @@ class Tiers:
         by_tier: dict[int, list[Head]] = {}
         priority = self.priorities.get
         for head in heads:
-            by_tier.setdefault(priority(head.at.stream, 0), []).append(head)
+            tier = priority(head.at[0], 0)
+            held = by_tier.get(tier)
+            if held is None:
+                by_tier[tier] = [head]
+            else:
+                held.append(head)
         if len(by_tier) == 1:
             (tier,) = by_tier
             self._waiting_since.clear()
@@ -105,7 +110,9 @@ class Tiers:
     def _caught_up(order: list[int], by_tier: Mapping[int, list[Head]]) -> tuple[list[int], list[Head]]:
         """The tiers that may flow: down to the first that has not caught up with its start. And what that one still lacks."""
         for n, tier in enumerate(order[:-1]):
-            if held_up := [head for head in by_tier[tier] if head.lagging and not head.paused]:
+            # The plain comparison first: it settles nearly all, and this runs for every chunk.
+            behind = [head for head in by_tier[tier] if head.start_end is not None and head.offset < head.start_end]
+            if behind and (held_up := [head for head in behind if head.lagging and not head.paused]):
                 return order[: n + 1], held_up
         return order, []
 

@@ -32,8 +32,10 @@ class _Turns:
             self._turn += 1
             self._last[choice.at] = self._turn
 
-    def turn(self, head: Head) -> tuple[int, StreamPartition]:
-        return self._last.get(head.at, 0), head.at
+    def _before(self, one: StreamPartition, other: StreamPartition) -> bool:
+        """Whether it is rather the turn of the first."""
+        mine, its = self._last.get(one, 0), self._last.get(other, 0)
+        return mine < its or (mine == its and one < other)
 
     def describe(self) -> Mapping[str, object]:
         order = sorted(self._last, key=self._last.__getitem__)
@@ -83,7 +85,7 @@ class TimeAligned(_Turns):
             if best is None:
                 best = head
             elif head.timestamp < best.timestamp or (
-                head.timestamp == best.timestamp and self.turn(head) < self.turn(best)
+                head.timestamp == best.timestamp and self._before(head.at, best.at)
             ):
                 best, bound = head, best.timestamp
             elif bound is None or head.timestamp < bound:
@@ -141,15 +143,16 @@ class StartingAlignment(_Turns):
         others = False
         at_start = self._at_start
         for head in heads:
-            offset, start = head.offset, at_start.get(head.at)
-            distance = (head.end if head.end is not None else offset + head.ready) - offset
+            at, offset, end = head.at, head.offset, head.end
+            distance = end - offset if end is not None else head.ready
+            start = at_start.get(at)
             if start is None:
                 start = distance if head.start_end is None else max(0, head.start_end - offset)
-                at_start[head.at] = start
+                at_start[at] = start
             if head.ready <= 0 or head.paused or head.ended:
                 continue
             fallen = distance - start
-            if best is None or fallen > most or (fallen == most and self.turn(head) < self.turn(best)):
+            if best is None or fallen > most or (fallen == most and self._before(at, best.at)):
                 others, next_most = best is not None, most
                 best, most = head, fallen
             elif not others or fallen > next_most:
