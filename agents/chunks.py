@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.frames import ArrowFrame, BatchFrame, ControlFrame, FrameError, UserFrame, decode
+from ..core.frames import ArrowFrame, BatchFrame, ControlFrame, FrameError, UserFrame, decode, is_control
 from ..core.names import StreamPartition
 from .rawkafka import Batch
 
@@ -108,6 +108,19 @@ class Chunk:
     def is_data(self) -> bool:
         """Whether it holds records, and not one control, Arrow or unreadable frame."""
         return self.control is None and self.arrow is None and self.bad is None
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether any record has a key."""
+        keys = self.keys
+        return keys.count(None) != len(keys)
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether any record has headers."""
+        if self._columns is not None:
+            return any(self._columns.headers)
+        return any(record.headers for record in self._records)
 
     @property
     def values(self) -> list[Bytes]:
@@ -207,6 +220,13 @@ class Buffer:
         """Records that are buffered; of batches that were compacted an upper bound."""
         return len(self._head) - self._index + sum(b.count for b, _, _ in self._batches if b is not None)
 
+    @property
+    def buffered_to(self) -> int:
+        """The position behind everything that is buffered."""
+        if self._batches:
+            return self._batches[-1][2]
+        return max(self.position, self._wanted)
+
     def head(self) -> Any | None:
         """The next record, or None."""
         return None if self.empty else self._head[self._index]
@@ -234,6 +254,19 @@ class Buffer:
         while self._batches and self._batches[0][0] is None:
             self._wanted = max(self._wanted, self._batches.popleft()[2])
         return self._wanted
+
+    def control(self) -> tuple[int, ControlFrame] | None:
+        """The control message at the head, with its offset; it stays there until it is taken."""
+        if not self.framed or self.empty or self.ended:
+            return None
+        record = self._head[self._index]
+        if record.value is None or not is_control(record.value):
+            return None
+        try:
+            frame = decode(record.value)
+        except FrameError:
+            return None
+        return None if isinstance(frame, UserFrame | BatchFrame | ArrowFrame) else (record.offset, frame)
 
     def take(self, most: int, up_to_ms: int | None = None) -> Chunk | None:
         """The next chunk: at most so many records, none younger than `up_to_ms`; None when there is none."""

@@ -32,12 +32,14 @@ from aiokafka.errors import (
 )
 
 from ..core.errors import EnvironmentFault
+from ..core.frames import ControlFrame
 from ..core.names import StreamPartition
 from .chunks import Buffer, Chunk
 from .clients import ClientSettings
 from .rawkafka import Answer, Taken, observe, quiet_metadata, set_long_poll, taker
 
 RETRY_S = 0.25
+BOUNDS_TIMEOUT_S = 5.0
 BUSY_POLL_MS = 20
 """While a partition of the task waits for room, the others' long poll must not hold its next fetch back."""
 
@@ -239,18 +241,16 @@ class Intake:
             if part is None:
                 continue
             if one.error is not None:
-                self._failed(part, one.error)
+                await self._failed(part, one.error)
                 continue
             part.buffer.put(one.batches, one.start, one.next_position)
             self._hold_full(part)
         return bool(taken)
 
-    def _failed(self, part: _Partition, error: KafkaError) -> None:
-        answer, at = part.answer, part.buffer.at
+    async def _failed(self, part: _Partition, error: KafkaError) -> None:
+        at = part.buffer.at
         if isinstance(error, OffsetOutOfRangeError | NoOffsetForPartitionError):
-            start = answer.log_start if answer is not None and answer.log_start >= 0 else None
-            end = answer.high_watermark if answer is not None and answer.high_watermark >= 0 else None
-            part.lost = LostPosition(at, part.buffer.position, start, end)
+            part.lost = LostPosition(at, part.buffer.position, *await self._bounds(part.tp))
         elif isinstance(error, TopicAuthorizationFailedError):
             part.trouble = f"no permission to read {at.stream}; grant READ on the topic"
         elif isinstance(error, RecordTooLargeError):
@@ -260,6 +260,18 @@ class Intake:
         if self._consumer is not None:
             self._consumer.pause(part.tp)
             part.full = True  # fetched again only after a seek, or by `retry`
+
+    async def _bounds(self, tp: TopicPartition) -> tuple[int | None, int | None]:
+        """Where the log starts and ends; the answer that refused the position does not say it."""
+        consumer = self._consumer
+        if consumer is None:
+            return None, None
+        try:
+            async with asyncio.timeout(BOUNDS_TIMEOUT_S):
+                starts, ends = await asyncio.gather(consumer.beginning_offsets([tp]), consumer.end_offsets([tp]))
+        except (KafkaError, TimeoutError):
+            return None, None
+        return starts[tp], ends[tp]
 
     def _hold_full(self, part: _Partition) -> None:
         if (
@@ -341,6 +353,14 @@ class Intake:
     def positions(self) -> dict[StreamPartition, int]:
         """What would be read next, when every chunk that was taken is complete."""
         return {at: part.buffer.position for at, part in self._parts.items()}
+
+    def buffered_to(self, at: StreamPartition) -> int:
+        """The position behind everything that has been fetched of it."""
+        return self._parts[at].buffer.buffered_to
+
+    def control(self, at: StreamPartition) -> tuple[int, ControlFrame] | None:
+        """The control message that stands at the head of a framed partition, with its offset; `take` takes it."""
+        return self._parts[at].buffer.control()
 
     def take(self, at: StreamPartition, most: int, up_to_ms: int | None = None) -> Chunk | None:
         """The next chunk of this partition, at once; None when nothing (that old) is there."""

@@ -430,16 +430,31 @@ class Outbox:
             target, builder = transaction.ready.pop(0)
             size = builder.size
             builder.batch.close()
-            try:
-                future = await producer.send_batch(builder.batch, target.stream, partition=target.partition)
-            except (KafkaError, AssertionError) as error:
-                raise self._classified(error, target, transaction) from error
+            future = await self._hand_over(producer, target, builder, transaction)
             transaction.sent.append((target, builder.count, future))
             self.pending_bytes -= size
             if self.pending_bytes <= self._max_pending:
                 self._roomy.set()
         if self._id is None and len(transaction.sent) > 64:
             transaction.sent = [s for s in transaction.sent if not self._settled(s, transaction)]
+
+    async def _hand_over(
+        self, producer: AIOKafkaProducer, target: StreamPartition, builder: Builder, transaction: _Transaction
+    ) -> asyncio.Future[Any]:
+        """`send_batch`, which waits without a word for a topic that is gone, and for room behind a partition without a leader."""
+        began = time.monotonic()
+        while True:
+            try:
+                async with asyncio.timeout(GONE_AFTER_S):
+                    return await producer.send_batch(builder.batch, target.stream, partition=target.partition)
+            except TimeoutError:
+                writers = self._writers(target, transaction)
+                if not knows_topic(producer, target.stream):
+                    raise TargetFailed(target, writers, "the topic does not exist") from None
+                if time.monotonic() - began > self._send_deadline_s:
+                    raise TargetFailed(target, writers, f"nothing was taken for {self._send_deadline_s:g} s") from None
+            except (KafkaError, AssertionError) as error:
+                raise self._classified(error, target, transaction) from error
 
     def _settled(self, sent: tuple[StreamPartition, int, asyncio.Future[Any]], transaction: _Transaction) -> bool:
         target, _, future = sent

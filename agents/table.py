@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -34,6 +35,14 @@ Rows = dict[bytes, bytes | None]
 TTL_TABLE = "__ttl."
 """The local index of what expires when, by table; it is not logged, because a restore makes it anew."""
 CACHED_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What an unfinished chunk had changed and read in one table."""
+
+    changed: dict[Any, Any]
+    read: list[Any]
 
 
 class Table(MutableMapping[K, V], Generic[K, V]):
@@ -258,6 +267,22 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._changed.clear()
         self._read.clear()
         self._ready = None
+
+    def suspend(self) -> Aside:
+        """Put aside what the unfinished chunk changed, so that a commit in the middle of it neither sees nor includes it."""
+        live = self._live
+        aside = Aside({key: live.pop(key) for key in self._changed}, self._read)
+        for keys in self._read:
+            for key in keys:
+                live.pop(key, None)
+        self._changed, self._read, self._ready = {}, [], None
+        return aside
+
+    def resume(self, aside: Aside) -> None:
+        """Go on with the chunk: what it changed is seen again; everything else is read anew."""
+        self._live.update(aside.changed)
+        self._changed.update(dict.fromkeys(aside.changed))
+        self._read = [*aside.read, *self._read]
 
     def expire(self, now_ms: int, most: int = 1000) -> int:
         """Delete, logged, what has expired; at most so many, and the number is returned. Between two chunks only."""

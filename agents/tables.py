@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ..core.errors import DeclarationError
 from .serde import Serde
 from .store import Store
-from .table import TTL_TABLE, Rows, Table, indexed
+from .table import TTL_TABLE, Aside, Rows, Table, indexed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -71,6 +71,15 @@ class TaskTables:
         """The chunk failed."""
         for table in self._tables.values():
             table.drop()
+
+    def suspend(self) -> dict[str, Aside]:
+        """Put aside what the unfinished chunk changed, while a commit seals in the middle of it."""
+        return {name: table.suspend() for name, table in self._tables.items()}
+
+    def resume(self, aside: Mapping[str, Aside]) -> None:
+        """Go on with the chunk that was put aside."""
+        for name, part in aside.items():
+            self._tables[name].resume(part)
 
     def expire(self, now_ms: int, most: int = 1000) -> int:
         """Log deletes of what has expired."""

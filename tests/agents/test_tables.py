@@ -177,6 +177,24 @@ def test_rows_of_headgates_own_tables_go_along():
     assert tables.raw_rows("__control") == [(b"k", b"v")]
 
 
+def test_a_commit_in_the_middle_of_a_chunk_neither_sees_nor_includes_it():
+    """A chunk awaits a call; a commit seals meanwhile, and an operator updates the same key at the seal."""
+    tables, table = make()
+    table["a"] = 1
+    tables.complete()
+    table["a"] = 5
+    table["b"] = 6
+    aside = tables.suspend()
+    assert dict(table) == {"a": 1}
+    table["c"] = 3
+    tables.complete()
+    assert tables.seal() == {"counts": {b"a": b"\x001", b"c": b"\x003"}}
+    tables.resume(aside)
+    assert dict(table) == {"a": 5, "b": 6, "c": 3}
+    tables.drop()
+    assert dict(table) == {"a": 1, "c": 3}
+
+
 OPS = st.lists(
     st.one_of(
         st.tuples(st.just("set"), st.sampled_from("abcd"), st.integers(0, 9)),

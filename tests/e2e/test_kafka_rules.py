@@ -14,9 +14,9 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from headgate.agents import rawkafka
 from headgate.agents.clients import ClientSettings
 from headgate.agents.intake import Intake, LostPosition, Source
-from headgate.agents.offsets import OffsetReader, PositionPublisher
 from headgate.agents.outbox import LogWrite, Outbox
 from headgate.agents.outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, TooLarge
+from headgate.agents.positions import OffsetReader, PositionPublisher
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
@@ -376,7 +376,7 @@ async def test_a_deleted_topic_is_noticed_by_reader_and_writer(kafka, topic, mon
         await admin.start()
         await admin.delete_topics([name])
         await admin.close()
-        gone = "does not exist any more"
+        gone = "does not exist"
         await until(lambda: gone in (intake.head(at).degraded or ""), step=lambda: intake.fill(0.1))
         emit(outbox, other, [b"a"], task="innocent")
         emit(outbox, name, [b"a"], task="guilty")
