@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from .process import Daemon
@@ -60,6 +61,9 @@ def clean_up(directory: Path) -> None:
     for pid_file in aside.glob("**/node-*/pid"):
         was = directory / pid_file.parent.relative_to(aside)
         daemon = Daemon(pid_file, f"-Dheadgate.node={was} ")
+        deadline = time.monotonic() + 1.0
+        while not daemon.is_written() and time.monotonic() < deadline:
+            time.sleep(0.002)  # caught between the making of the file and the writing of the number
         daemon.send(signal.SIGKILL)
         daemon.wait_gone(10.0)
     shutil.rmtree(aside, ignore_errors=True)

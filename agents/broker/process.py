@@ -33,7 +33,7 @@ class Daemon:
         process lives and the file does not know it; if the directory is gone, it does not start.
         """
         self.pid_file.unlink(missing_ok=True)
-        script = 'echo $$ > "$1.new" && mv "$1.new" "$1" && shift && exec "$@"'
+        script = 'echo $$ > "$1" && shift && exec "$@"'
         with output.open("ab") as sink:
             child = subprocess.Popen(
                 ["/bin/sh", "-c", script, "sh", str(self.pid_file), *command],
@@ -46,13 +46,20 @@ class Daemon:
                 env=environment,
             )
         _children[child.pid] = child
-        while not self.pid_file.exists() and child.poll() is None:
+        while not self.is_written() and child.poll() is None:
             time.sleep(0.002)
         if started := started_at(child.pid):
             draft = self.pid_file.with_suffix(".start")
             draft.write_text(f"{child.pid}\n{started}\n")
             draft.replace(self.pid_file)
         return child.pid
+
+    def is_written(self) -> bool:
+        """Whether the number stands in the pid file: between its making and its writing lies a moment."""
+        try:
+            return self.pid_file.stat().st_size > 0
+        except OSError:
+            return False
 
     def pid(self) -> int | None:
         """The number of the living process, or None if there is none (a stale pid file included)."""
