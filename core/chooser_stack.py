@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from .chooser import Choice, Chooser, Head, Rule, Wait
 from .chooser_checked import CheckedChooser
 from .chooser_layers import Batching, Bootstrap, Tiers
 from .chooser_rules import RoundRobin, StartingAlignment, TimeAligned
 from .errors import SettingError
+from .settings import find, parse
 
 OWN_STREAMS = 2**31
 """The priority of intermediate streams; inputs stay below it."""
 
+PRIORITY = ("streams.", ".priority")
 RULES = ("round-robin", "time-aligned", "starting-alignment")
 
 
@@ -57,6 +60,33 @@ class ChooserSettings:
                     f"streams.{stream}.priority is {priority}",
                     remedy=f"stay between -{OWN_STREAMS - 1} and {OWN_STREAMS - 1}",
                 )
+
+
+def settings_of(values: Mapping[str, Any], declared: Mapping[str, int] = MappingProxyType({})) -> ChooserSettings:
+    """The chooser's part of a job's settings, as they stand in files and in the coordinator stream; the rest is ignored.
+
+    `declared`: the priorities of the declaration; a setting `streams.<name>.priority` overrides them. A `chooser` that is not one of
+    `RULES` is the import path of a user's own, which the caller loads and gives to `Stack`.
+
+    >>> settings_of({"chooser": "time-aligned", "streams.orders.priority": "2"}, {"orders": 1, "rates": 1}).priorities["orders"]
+    2
+    """
+
+    def value(name: str) -> Any:
+        return parse(name, values.get(name, find(name).default))
+
+    priorities = dict(declared)
+    for name in values:
+        if name.startswith(PRIORITY[0]) and name.endswith(PRIORITY[1]):
+            priorities[name.removeprefix(PRIORITY[0]).removesuffix(PRIORITY[1])] = parse(name, values[name])
+    rule = value("chooser")
+    return ChooserSettings(
+        rule=rule if rule in RULES else RULES[0],
+        batch_size=value("chooser.batch-size"),
+        align_wait=value("chooser.align-wait") / 1000,
+        max_starve=value("chooser.max-starve") / 1000,
+        priorities=MappingProxyType({stream: int(priorities[stream]) for stream in sorted(priorities)}),
+    )
 
 
 class Stack:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.core.chooser import Choice, Head, Wait
 from headgate.core.chooser_checked import ChooserError
-from headgate.core.chooser_stack import RULES, ChooserSettings, Stack
+from headgate.core.chooser_stack import RULES, ChooserSettings, Stack, settings_of
 from headgate.core.errors import SettingError
 from headgate.core.names import StreamPartition
 
@@ -79,6 +79,24 @@ def test_a_new_rule_applies_at_once():
 def test_a_wrong_setting_is_refused_by_its_name(wrong, why):
     with pytest.raises(SettingError, match=why):
         ChooserSettings(**wrong)
+
+
+def test_settings_come_as_they_stand_in_files_and_the_stream():
+    values = {
+        "chooser": "starting-alignment",
+        "chooser.batch-size": "10",
+        "chooser.align-wait": "1s",
+        "chooser.max-starve": "250ms",
+        "streams.a.b.priority": "-3",
+        "commit.interval": "1s",
+    }
+    assert settings_of(values, {"a.b": 7, "c": 1}) == ChooserSettings(
+        "starting-alignment", 10, 1.0, 0.25, {"a.b": -3, "c": 1}
+    )
+    assert settings_of({}).rule == "round-robin"
+    assert settings_of({"chooser": "shop.choosers:Loudest"}).rule == "round-robin"
+    with pytest.raises(SettingError, match="batch-size"):
+        settings_of({"chooser.batch-size": "many"})
 
 
 def test_a_chooser_of_your_own_stands_within_bootstrap_and_tiers():
