@@ -71,17 +71,9 @@ def beside(home: Path, artifact: Path) -> Environment:
     environment = fresh(home)
     inner = environment.says("import sysconfig; print(sysconfig.get_path('purelib'))")
     Path(inner, "outer.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    pip = [
-        environment.python,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-    ]
-    run([*pip, "--no-build-isolation", "--force-reinstall", artifact], cwd=home)
+    pip = [environment.python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    run([*pip, "uninstall", "--yes", "setuptools"], cwd=home)  # an old one of this Python's would hide the outer one
+    run([*pip, "install", "--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall", artifact], cwd=home)
     return environment
 
 
