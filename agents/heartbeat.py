@@ -17,7 +17,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from ..core.leader_beats import decode_beat, encode_beat
+from ..core.leader_liveness import decode_beat, encode_beat
 from ..core.leader_words import Beat, Heartbeat
 from .clients import ClientSettings
 from .connect import closed, retried, started

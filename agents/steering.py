@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from ..core import coordinator as c
+from ..core import coordinator_bytes as cb
 from ..core.names import JobName, leader_id, worker_id
 from .clients import ClientSettings
 from .connect import closed, retried, started
@@ -64,7 +65,7 @@ class CoordinatorReader:
         if position == self.position:
             return None
         self.position = position
-        return c.Read(tuple(c.read(r.offset, r.key, r.value, r.timestamp) for r in records), position)
+        return c.Read(tuple(cb.read(r.offset, r.key, r.value, r.timestamp) for r in records), position)
 
     async def end(self) -> c.End:
         """The read-committed end, asked of the broker now."""
@@ -129,7 +130,7 @@ class LeaderWriter:
         return max(offsets)
 
     def _bytes(self, write: c.Write) -> tuple[bytes, bytes | None]:
-        return c.tombstone(write.key) if isinstance(write, c.Delete) else c.encode(write, self.stamp)
+        return (cb.encode_key(write.key), None) if isinstance(write, c.Delete) else cb.encode(write, self.stamp)
 
     async def stop(self) -> None:
         """Close; an open transaction is left to the broker's timeout or the next candidate."""
@@ -164,7 +165,7 @@ class OwnWriter:
                     lambda: AIOKafkaProducer(**options), "coordinator stream", deadline_s=60.0
                 )
             for message in messages:
-                key, value = c.encode(message, self.stamp)
+                key, value = cb.encode(message, self.stamp)
                 sent: Any = await asyncio.wait_for(
                     self._producer.send_and_wait(self.topic, key=key, value=value, partition=0), 30.0
                 )

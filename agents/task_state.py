@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ..core import task_events as t
-from ..core.checkpoint import CONTROL_TABLE, Checkpoint
-from ..core.checkpoint import decode as decode_checkpoint
-from ..core.checkpoint import encode as encode_checkpoint
+from ..core.checkpoint import (
+    CONTROL_TABLE,
+    Checkpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+    pack_rows,
+    unpack_rows,
+)
 from ..core.names import StreamPartition
 from . import steps as s
 from .actor_operator import timers_table
@@ -107,9 +112,9 @@ class TaskState:
     def _checkpoint(self, data: bytes | None) -> Checkpoint | None:
         return decode_checkpoint(data) if data is not None else None
 
-    def _rows(self) -> dict[bytes, bytes]:
+    def _rows(self) -> t.Rows:
         assert self.tables is not None
-        return dict(self.tables.raw_rows(CONTROL_TABLE))
+        return dict(unpack_rows(self.tables.raw_rows(CONTROL_TABLE)))
 
     def _declare(self, store: Store) -> None:
         tables = self.tables = TaskTables(store, clock=self.clock)
@@ -162,7 +167,7 @@ class TaskState:
     def seal(self, order: t.Contribute, now_ms: int) -> list[LogWrite]:
         """Changes and checkpoint for the transaction that closes."""
         assert self.tables is not None
-        self.tables.raw(CONTROL_TABLE, order.rows)
+        self.tables.raw(CONTROL_TABLE, pack_rows(order.rows))
         checkpoint = encode_checkpoint(order.checkpoint)
         self._checkpoints.append(checkpoint)
         return [log_write(self.task, self.log, self.tables.seal(), checkpoint, now_ms=now_ms)]

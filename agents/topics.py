@@ -206,7 +206,7 @@ class Topics:
 
     async def _create(self, specs: list[TopicSpec]) -> None:
         admin = self._open()
-        new = [NewTopic(s.name, s.partitions, s.replication, topic_configs=dict(s.config)) for s in specs]
+        new = [_new_topic(spec) for spec in specs]
         response = await retried(lambda: admin.create_topics(new), "creating topics")
         by_name = {spec.name: spec for spec in specs}
         for name, code, *detail in response.topic_errors:
@@ -254,6 +254,13 @@ class Topics:
                 except KafkaError as error:
                     out[at] = _not_trimmed(at, error)
             return out
+
+
+def _new_topic(spec: TopicSpec) -> NewTopic:
+    """The client refuses the protocol's -1 ("the brokers' default") in its constructor, and passes it on."""
+    new = NewTopic(spec.name, spec.partitions, 1, topic_configs=dict(spec.config))
+    new.replication_factor = spec.replication
+    return new
 
 
 def _not_trimmed(at: StreamPartition, error: KafkaError) -> HeadgateError:
