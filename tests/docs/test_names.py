@@ -144,6 +144,16 @@ def test_every_make_target_is_explained_to_contributors() -> None:
     assert sorted(targets() - told - {"help"}) == []
 
 
+def test_the_commands_of_the_readme_are_what_the_checks_run() -> None:
+    """The two commands that a newcomer types are tried with every change, as typed."""
+    (page,) = [page for page in pages() if page.name == "README.md"]
+    typed = {line.removeprefix("$ ") for block in page.blocks if not block.runs for line in block.text.splitlines()}
+    typed = {line for line in typed if line.startswith("make ")}
+    run = set(re.findall(r"^check \S+ (make [a-z-]+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M))
+    assert typed == {"make demo", "make test"}
+    assert typed <= run
+
+
 VERBS = {(): {"--help"}, ("kafka",): {"--help"}, ("kafka", "up"): {"--help", "--port"}, ("run",): {"--workers"}}
 
 
