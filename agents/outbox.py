@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -28,63 +28,22 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
 from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
 from .clients import ClientSettings
-from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, TooLarge, classify
-from .partitioner import Partitioner
+from .outbox_buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, TaskBuffer, Transaction
+from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from .rawkafka import (
     Builder,
-    Headers,
     cause_of_death,
     correct_producer,
     discard,
     is_dead,
     knows_topic,
     quiet_metadata,
-    record_size,
 )
+
+__all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
 
 RETRY_S = 0.25
 GONE_AFTER_S = 10.0
-"""A topic that metadata has not named for this long, while a batch for it waits, is gone."""
-DEFAULT_LIMIT = 1_048_588
-"""A broker's own default of max.message.bytes."""
-
-Bytes = bytes | None
-Stamps = Sequence[int] | int
-
-
-@dataclass(frozen=True, slots=True)
-class LogWrite:
-    """Records that `seal` adds for one task: its task log, or whatever else goes with the commit."""
-
-    task: str
-    at: StreamPartition
-    keys: Sequence[Bytes]
-    values: Sequence[Bytes]
-    timestamps: Stamps
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What a commit wrote. `positions`: behind the last record of each target."""
-
-    positions: dict[StreamPartition, int]
-    tasks: frozenset[str]
-    records: int
-    size: int
-    seconds: float
-
-
-@dataclass(slots=True)
-class _Transaction:
-    """What joined since the last division."""
-
-    builders: dict[StreamPartition, Builder] = field(default_factory=dict)
-    ready: list[tuple[StreamPartition, Builder]] = field(default_factory=list)
-    sent: list[tuple[StreamPartition, int, asyncio.Future[Any]]] = field(default_factory=list)
-    writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
-    records: int = 0
-    size: int = 0
-    begun: bool = False
 
 
 @dataclass(slots=True)
@@ -93,64 +52,7 @@ class _Request:
     answer: asyncio.Future[Receipt]
 
 
-class TaskBuffer:
-    """What one task has emitted in the chunk that it works on."""
-
-    __slots__ = ("_emitted", "_outbox", "size", "task")
-
-    def __init__(self, outbox: Outbox, task: str) -> None:
-        self._outbox = outbox
-        self._emitted: list[
-            tuple[StreamPartition, Sequence[Bytes] | None, Sequence[Bytes], Stamps, Sequence[Headers] | None]
-        ] = []
-        self.task = task
-        self.size = 0
-
-    def emit(
-        self,
-        topic: str,
-        partition: int | None,
-        keys: Sequence[Bytes] | None,
-        values: Sequence[Bytes],
-        timestamps: Stamps,
-        headers: Sequence[Headers] | None = None,
-    ) -> None:
-        """Columns for one topic. Without a partition each record goes where Java's default partitioner would send its key."""
-        if not values:
-            return
-        outbox = self._outbox
-        self.size += outbox._check(topic, keys, values, headers)
-        if partition is not None:
-            self._emitted.append((StreamPartition(topic, partition), keys, values, timestamps, headers))
-            return
-        chooser = outbox._partitioner(topic)
-        if keys is None:
-            self._emitted.append((StreamPartition(topic, chooser.next()), None, values, timestamps, headers))
-            return
-        for number, indexes in enumerate(chooser.split(keys)):
-            if indexes:
-                self._emitted.append(
-                    (
-                        StreamPartition(topic, number),
-                        [keys[i] for i in indexes],
-                        [values[i] for i in indexes],
-                        timestamps if isinstance(timestamps, int) else [timestamps[i] for i in indexes],
-                        None if headers is None else [headers[i] for i in indexes],
-                    )
-                )
-
-    def complete(self) -> None:
-        """The chunk is done: everything emitted joins the open transaction."""
-        emitted, self._emitted, self.size = self._emitted, [], 0
-        for target, keys, values, stamps, headers in emitted:
-            self._outbox._join(self.task, target, keys, values, stamps, headers)
-
-    def drop(self) -> None:
-        """The chunk failed: nothing was emitted."""
-        self._emitted, self.size = [], 0
-
-
-class Outbox:
+class Outbox(Joining):
     """One producer, and the transactions of a worker's tasks. `run()` is the coroutine that owns it."""
 
     def __init__(
@@ -166,30 +68,27 @@ class Outbox:
         request_timeout_ms: int = 120_000,
         commit_deadline_s: float = 60.0,
     ) -> None:
+        self._wake = asyncio.Event()
+        super().__init__(
+            transactional=transactional_id is not None,
+            compression=compression,
+            batch_bytes=batch_bytes,
+            max_pending_bytes=max_pending_bytes,
+            wake=self._wake.set,
+        )
         self._client = client
         self._id = transactional_id
         self._name = name
-        self._compression = compression
-        self._batch_bytes = batch_bytes
-        self._max_pending = max_pending_bytes
         self._timeouts = {"request_timeout_ms": request_timeout_ms}
         if transactional_id is not None:
             self._timeouts["transaction_timeout_ms"] = transaction_timeout_ms
         self._send_deadline_s = request_timeout_ms / 1000
         self._commit_deadline_s = commit_deadline_s
-        self._limits: dict[str, int] = {}
-        self._widths: dict[str, int] = {}
-        self._partitioners: dict[str, Partitioner] = {}
         self._producer: AIOKafkaProducer | None = None
-        self._open = _Transaction()
         self._requests: list[_Request] = []
-        self._wake = asyncio.Event()
-        self._roomy = asyncio.Event()
-        self._roomy.set()
         self._stopping = False
         self._in_transaction = False
         self.failed: OutboxError | None = None
-        self.pending_bytes = 0
 
     # ------------------------------------------------------------------------------------------------- before and after
 
@@ -250,16 +149,6 @@ class Outbox:
             )
         )
 
-    def know(self, topic: str, partitions: int, limit: int = DEFAULT_LIMIT) -> None:
-        """A target: how many partitions the job model says it has, and its max.message.bytes."""
-        self._widths[topic] = partitions
-        self._limits[topic] = limit
-        self._partitioners[topic] = Partitioner(partitions)
-
-    def buffer(self, task: str) -> TaskBuffer:
-        """The buffer of one task."""
-        return TaskBuffer(self, task)
-
     async def stop(self) -> None:
         """End `run()`. What was not committed is aborted, if that can be done at once; else whoever fences this id does it."""
         self._stopping = True
@@ -276,70 +165,6 @@ class Outbox:
         await discard(producer)
 
     # ----------------------------------------------------------------------------------------------------- joining
-
-    def _check(
-        self, topic: str, keys: Sequence[Bytes] | None, values: Sequence[Bytes], headers: Sequence[Headers] | None
-    ) -> int:
-        """Refuse what the topic cannot take; the bytes of the values."""
-        limit = self._limits.get(topic, DEFAULT_LIMIT)
-        lengths = [0 if v is None else len(v) for v in values]
-        total, largest = sum(lengths), max(lengths)
-        if keys is not None:
-            sizes = [0 if k is None else len(k) for k in keys]
-            total += sum(sizes)
-            largest += max(sizes)
-        if headers is None and largest + 128 <= limit:
-            return total
-        for index, value in enumerate(values):
-            size = record_size(
-                keys[index] if keys is not None else None, value, headers[index] if headers is not None else ()
-            )
-            if size > limit:
-                raise TooLarge(topic, index, size, limit)
-        return total
-
-    def _partitioner(self, topic: str) -> Partitioner:
-        chooser = self._partitioners.get(topic)
-        if chooser is None:
-            raise EnvironmentFault(
-                f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
-            )
-        return chooser
-
-    def _join(
-        self,
-        task: str,
-        target: StreamPartition,
-        keys: Sequence[Bytes] | None,
-        values: Sequence[Bytes],
-        stamps: Stamps,
-        headers: Sequence[Headers] | None,
-    ) -> None:
-        open_ = self._open
-        writers = open_.writers.get(target)
-        if writers is None:
-            writers = open_.writers[target] = set()
-        writers.add(task)
-        builder = open_.builders.get(target)
-        at, end = 0, len(values)
-        while at < end:
-            if builder is None:
-                limit = min(self._batch_bytes, self._limits.get(target.stream, DEFAULT_LIMIT) - 64)
-                builder = open_.builders[target] = Builder(limit, self._compression, transactional=self._id is not None)
-            before = builder.size
-            at = builder.add(keys, values, stamps, headers, at)
-            grown = builder.size - before
-            open_.size += grown
-            self.pending_bytes += grown
-            if at < end:
-                open_.ready.append((target, open_.builders.pop(target)))
-                builder = None
-                self._wake.set()
-        open_.records += end
-        if self._id is None:
-            self._wake.set()
-        if self.pending_bytes > self._max_pending:
-            self._roomy.clear()
 
     async def room(self) -> None:
         """Wait while too much is unsent. Raises when the producer is dead."""
@@ -396,7 +221,7 @@ class Outbox:
         for request in requests:
             for write in request.seal():
                 self._join(write.task, write.at, write.keys, write.values, write.timestamps, None)
-        self._open = _Transaction()
+        self._open = Transaction()
         await self._send(transaction, everything=True)
         positions = await self._confirm(transaction)
         if self._id is not None and transaction.begun:
@@ -410,7 +235,7 @@ class Outbox:
         if self._requests or self._open.ready:
             self._wake.set()
 
-    async def _send(self, transaction: _Transaction, *, everything: bool) -> None:
+    async def _send(self, transaction: Transaction, *, everything: bool) -> None:
         """Hand over what is ready; every `send_batch` has returned when this does."""
         producer = self._producer
         if producer is None:
@@ -439,7 +264,7 @@ class Outbox:
             transaction.sent = [s for s in transaction.sent if not self._settled(s, transaction)]
 
     async def _hand_over(
-        self, producer: AIOKafkaProducer, target: StreamPartition, builder: Builder, transaction: _Transaction
+        self, producer: AIOKafkaProducer, target: StreamPartition, builder: Builder, transaction: Transaction
     ) -> asyncio.Future[Any]:
         """`send_batch`, which waits without a word for a topic that is gone, and for room behind a partition without a leader."""
         began = time.monotonic()
@@ -456,13 +281,13 @@ class Outbox:
             except (KafkaError, AssertionError) as error:
                 raise self._classified(error, target, transaction) from error
 
-    def _settled(self, sent: tuple[StreamPartition, int, asyncio.Future[Any]], transaction: _Transaction) -> bool:
+    def _settled(self, sent: tuple[StreamPartition, int, asyncio.Future[Any]], transaction: Transaction) -> bool:
         target, _, future = sent
         if future.done() and (error := future.exception()) is not None:
             raise self._classified(error, target, transaction)
         return future.done()
 
-    async def _confirm(self, transaction: _Transaction) -> dict[StreamPartition, int]:
+    async def _confirm(self, transaction: Transaction) -> dict[StreamPartition, int]:
         """Every future has succeeded, or this raises what failed and where."""
         started = time.monotonic()
         missing: dict[str, float] = {}
@@ -482,7 +307,7 @@ class Outbox:
                 positions[target] = written.offset + count
         return positions
 
-    def _look_for_gone(self, transaction: _Transaction, missing: dict[str, float], waited_s: float) -> None:
+    def _look_for_gone(self, transaction: Transaction, missing: dict[str, float], waited_s: float) -> None:
         producer = self._producer
         if producer is None:
             raise ProducerBroken("the outbox was stopped")
@@ -514,10 +339,10 @@ class Outbox:
         except (KafkaError, AssertionError) as error:
             raise OutcomeUnknown(repr(error)) from error
 
-    def _writers(self, target: StreamPartition, transaction: _Transaction) -> frozenset[str]:
+    def _writers(self, target: StreamPartition, transaction: Transaction) -> frozenset[str]:
         return frozenset(transaction.writers.get(target, ()))
 
-    def _classified(self, error: BaseException, target: StreamPartition, transaction: _Transaction) -> OutboxError:
+    def _classified(self, error: BaseException, target: StreamPartition, transaction: Transaction) -> OutboxError:
         if isinstance(error, AssertionError) or (
             isinstance(error, KafkaError) and self._producer and is_dead(self._producer)
         ):

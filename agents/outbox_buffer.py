@@ -1,0 +1,217 @@
+"""What tasks emit, joined into record batches: which transaction a chunk belongs to, and what no topic would take.
+
+The part of the outbox that never waits. Promises:
+
+- What a task emits stays in its own buffer until `complete()`; then all of it joins the open transaction at once.
+- Nothing larger than its topic takes gets in: it is refused when it is emitted, with the index of the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.errors import EnvironmentFault
+from ..core.names import StreamPartition
+from .outbox_errors import TooLarge
+from .partitioner import Partitioner
+from .rawkafka import Builder, Headers, record_size
+
+"""A topic that metadata has not named for this long, while a batch for it waits, is gone."""
+DEFAULT_LIMIT = 1_048_588
+"""A broker's own default of max.message.bytes."""
+
+Bytes = bytes | None
+Stamps = Sequence[int] | int
+
+
+@dataclass(frozen=True, slots=True)
+class LogWrite:
+    """Records that `seal` adds for one task: its task log, or whatever else goes with the commit."""
+
+    task: str
+    at: StreamPartition
+    keys: Sequence[Bytes]
+    values: Sequence[Bytes]
+    timestamps: Stamps
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a commit wrote. `positions`: behind the last record of each target."""
+
+    positions: dict[StreamPartition, int]
+    tasks: frozenset[str]
+    records: int
+    size: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What joined since the last division."""
+
+    builders: dict[StreamPartition, Builder] = field(default_factory=dict)
+    ready: list[tuple[StreamPartition, Builder]] = field(default_factory=list)
+    sent: list[tuple[StreamPartition, int, asyncio.Future[Any]]] = field(default_factory=list)
+    writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
+    records: int = 0
+    size: int = 0
+    begun: bool = False
+
+
+class TaskBuffer:
+    """What one task has emitted in the chunk that it works on."""
+
+    __slots__ = ("_emitted", "_outbox", "size", "task")
+
+    def __init__(self, outbox: Joining, task: str) -> None:
+        self._outbox = outbox
+        self._emitted: list[
+            tuple[StreamPartition, Sequence[Bytes] | None, Sequence[Bytes], Stamps, Sequence[Headers] | None]
+        ] = []
+        self.task = task
+        self.size = 0
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: Sequence[Bytes] | None,
+        values: Sequence[Bytes],
+        timestamps: Stamps,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Columns for one topic. Without a partition each record goes where Java's default partitioner would send its key."""
+        if not values:
+            return
+        outbox = self._outbox
+        self.size += outbox._check(topic, keys, values, headers)
+        if partition is not None:
+            self._emitted.append((StreamPartition(topic, partition), keys, values, timestamps, headers))
+            return
+        chooser = outbox._partitioner(topic)
+        if keys is None:
+            self._emitted.append((StreamPartition(topic, chooser.next()), None, values, timestamps, headers))
+            return
+        for number, indexes in enumerate(chooser.split(keys)):
+            if indexes:
+                self._emitted.append(
+                    (
+                        StreamPartition(topic, number),
+                        [keys[i] for i in indexes],
+                        [values[i] for i in indexes],
+                        timestamps if isinstance(timestamps, int) else [timestamps[i] for i in indexes],
+                        None if headers is None else [headers[i] for i in indexes],
+                    )
+                )
+
+    def complete(self) -> None:
+        """The chunk is done: everything emitted joins the open transaction."""
+        emitted, self._emitted, self.size = self._emitted, [], 0
+        for target, keys, values, stamps, headers in emitted:
+            self._outbox._join(self.task, target, keys, values, stamps, headers)
+
+    def drop(self) -> None:
+        """The chunk failed: nothing was emitted."""
+        self._emitted, self.size = [], 0
+
+
+class Joining:
+    """The open transaction, and everything that joins it."""
+
+    def __init__(
+        self,
+        *,
+        transactional: bool,
+        compression: str | None,
+        batch_bytes: int,
+        max_pending_bytes: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self._transactional = transactional
+        self._compression = compression
+        self._batch_bytes = batch_bytes
+        self._max_pending = max_pending_bytes
+        self._wake_owner = wake
+        self._limits: dict[str, int] = {}
+        self._partitioners: dict[str, Partitioner] = {}
+        self._open = Transaction()
+        self._roomy = asyncio.Event()
+        self._roomy.set()
+        self.pending_bytes = 0
+
+    def know(self, topic: str, partitions: int, limit: int = DEFAULT_LIMIT) -> None:
+        """A target: how many partitions the job model says it has, and its max.message.bytes."""
+        self._limits[topic] = limit
+        self._partitioners[topic] = Partitioner(partitions)
+
+    def buffer(self, task: str) -> TaskBuffer:
+        """The buffer of one task."""
+        return TaskBuffer(self, task)
+
+    def _check(
+        self, topic: str, keys: Sequence[Bytes] | None, values: Sequence[Bytes], headers: Sequence[Headers] | None
+    ) -> int:
+        """Refuse what the topic cannot take; the bytes of the values."""
+        limit = self._limits.get(topic, DEFAULT_LIMIT)
+        lengths = [0 if v is None else len(v) for v in values]
+        total, largest = sum(lengths), max(lengths)
+        if keys is not None:
+            sizes = [0 if k is None else len(k) for k in keys]
+            total += sum(sizes)
+            largest += max(sizes)
+        if headers is None and largest + 128 <= limit:
+            return total
+        for index, value in enumerate(values):
+            size = record_size(
+                keys[index] if keys is not None else None, value, headers[index] if headers is not None else ()
+            )
+            if size > limit:
+                raise TooLarge(topic, index, size, limit)
+        return total
+
+    def _partitioner(self, topic: str) -> Partitioner:
+        chooser = self._partitioners.get(topic)
+        if chooser is None:
+            raise EnvironmentFault(
+                f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
+            )
+        return chooser
+
+    def _join(
+        self,
+        task: str,
+        target: StreamPartition,
+        keys: Sequence[Bytes] | None,
+        values: Sequence[Bytes],
+        stamps: Stamps,
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        open_ = self._open
+        writers = open_.writers.get(target)
+        if writers is None:
+            writers = open_.writers[target] = set()
+        writers.add(task)
+        builder = open_.builders.get(target)
+        at, end = 0, len(values)
+        while at < end:
+            if builder is None:
+                limit = min(self._batch_bytes, self._limits.get(target.stream, DEFAULT_LIMIT) - 64)
+                builder = open_.builders[target] = Builder(limit, self._compression, transactional=self._transactional)
+            before = builder.size
+            at = builder.add(keys, values, stamps, headers, at)
+            grown = builder.size - before
+            open_.size += grown
+            self.pending_bytes += grown
+            if at < end:
+                open_.ready.append((target, open_.builders.pop(target)))
+                builder = None
+                self._wake_owner()
+        open_.records += end
+        if not self._transactional:
+            self._wake_owner()
+        if self.pending_bytes > self._max_pending:
+            self._roomy.clear()
