@@ -14,6 +14,7 @@ import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def _module(name: str) -> Any | None:
     return importlib.import_module(name)
 
 
+@cache
 def verbs() -> list[Verb]:
     """Every command and group below `headgate`, in the order of the tree; the root comes first, with an empty path."""
     module = _module("headgate.agents.cli")
@@ -66,18 +68,21 @@ def verbs() -> list[Verb]:
     return list(walk(root, (), None))
 
 
+@cache
 def settings() -> list[Any]:
     """The table of settings: each has at least `name` and a text that explains it."""
     table = getattr(_module("headgate.core.settings"), "SETTINGS", ())
     return list(table.values()) if isinstance(table, Mapping) else list(table)
 
 
+@cache
 def metrics() -> list[Any]:
     """The table of metrics: each has at least `name` and a text that explains it."""
     table = getattr(_module("headgate.agents.metrics"), "METRICS", ())
     return list(table.values()) if isinstance(table, Mapping) else list(table)
 
 
+@cache
 def read_variables() -> dict[str, str]:
     """HEADGATE_ variables that code of the rooms reads by name, besides those of settings and options: where each is read."""
     root = Path(__file__).resolve().parents[2]
@@ -98,6 +103,7 @@ def explained(thing: Any) -> str:
     return ""
 
 
+@cache
 def machines() -> list[type[Machine[Any, Any]]]:
     """Every machine of core that has a table."""
     import headgate.core
