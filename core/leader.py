@@ -25,7 +25,7 @@ Two processes may believe that they lead; only one can write, since the other's 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .coordinator import CLOSED, JOINED, LEFT, AskEnd, End, Read, SetLeader, SetProcessor
 from .jobstate import JobState
@@ -66,7 +66,7 @@ _ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, Resolved, Tick)
 
 
 def _table() -> tuple[Rule, ...]:
-    specific = [
+    specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
         ("new", Tick, "catching_up", "the first thing to know is how far to read"),
         ("catching_up", End, ("catching_up", "following", "standing"), "read to here before judging anything"),
         ("catching_up", Read, ("catching_up", "following", "standing"), "the end is reached"),

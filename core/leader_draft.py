@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from .coordinator import CLOSED, JOINED, Delete, Entry, Key, Message, SetProcessor, SetRun, Write, key_of
 from .jobstate import JobState
-from .leader_plan import LeaderConfig
+from .leader_plan import LeaderConfig, overridden
 from .leader_words import LeaderInstruction, Note, Resolved
 from .machine import Now
 
@@ -87,7 +87,7 @@ class Draft:
         self.state = state
         self.config = config
         self.plan = config.plan
-        self.timing = config.timing
+        self.timing = overridden(config.timing, state.configs)
         self.memory = memory
         self.waits = memory.waits
         self.now = now

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .coordinator import DRAINING, JOINED, RUNNING, SetChangelog, SetGrant, SetProcessor
 from .leader_draft import Draft
 from .leader_members import fence
@@ -32,7 +34,7 @@ def grants(draft: Draft) -> None:
     workers = draft.workers()
     granting = run is not None and run.state in (RUNNING, DRAINING) and not run.closing
     current = model is not None and run is not None and model.is_of(run.run_id, run.deployment)
-    wanted = model.wanted if model is not None and current else {}
+    wanted: Mapping[str, str] = model.wanted if model is not None and current else {}
     for task in sorted({grant.task for grant in draft.state.grants()} | set(wanted)):
         owner = workers.get(wanted.get(task, "")) if granting else None
         held = draft.state.held(task)

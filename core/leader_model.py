@@ -85,7 +85,7 @@ def _growth_waits(draft: Draft, tasks: Grouping) -> None:
 
 def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:
     workers = {p: life.location for p, life in draft.workers().items()}
-    known = before.wanted if before is not None else {}
+    known: Mapping[str, str] = before.wanted if before is not None else {}
     if run.state == DRAINING and same and before is not None:
         homeless = [task for task in tasks if known.get(task) not in workers]
         if homeless and workers:

@@ -6,12 +6,14 @@ Promises: values, nothing else. Two workers of one deployment have equal plans.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from .coordinator import SetConfig
 from .grouping import Grouper, by_partition
 from .placement import Placer, place
+from .settings import parse
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -60,6 +62,29 @@ class Timing:
     jitter_s: float = 0.0
     """What this process waits longer than others before it takes over from a silent leader."""
     answer_kept_ms: int = 86_400_000
+
+
+_DYNAMIC = {
+    "stall.timeout": "stall_s",
+    "release.timeout": "release_s",
+    "fence.timeout": "fence_deadline_s",
+    "placement.debounce": "debounce_s",
+    "placement.rejoin-grace": "grace_s",
+}
+
+
+def overridden(timing: Timing, overrides: Mapping[str, SetConfig]) -> Timing:
+    """The same waits, as operators have changed them while the job runs.
+
+    >>> overridden(Timing(), {"release.timeout": SetConfig("release.timeout", "1m")}).release_s
+    60.0
+    """
+    changed: dict[str, Any] = {
+        field: parse(name, overrides[name].value) / 1000 for name, field in _DYNAMIC.items() if name in overrides
+    }
+    if "answers.keep" in overrides:
+        changed["answer_kept_ms"] = parse("answers.keep", overrides["answers.keep"].value)
+    return replace(timing, **changed) if changed else timing
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def _asked(run: SetRun | None, wish: SetRequest, lives: list[SetProcessor]) -> S
     if run is not None and run.state == STOPPED:
         fitting = [life for life in lives if life.run_id in ("", run.run_id)]
         return Starter(fitting[-1], run.run_id, True) if fitting and wish.run_id in ("", run.run_id) else None
-    past = set() if run is None else {run.run_id, *run.past_runs}
+    past: set[str] = set() if run is None else {run.run_id, *run.past_runs}
     if wish.run_id in past:
         return None
     for life in reversed(lives):

@@ -26,11 +26,12 @@ from typing import Any, ClassVar
 
 from .coordinator import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor
 from .jobstate import JobState, order
-from .leader_draft import differences, fits
+from .leader_draft import fits
 from .leader_liveness import Liveness
 from .leader_words import Beat, Fence, FenceFailed, FenceReturned, Note
 from .machine import Machine, Now, Rule, Tick, rules
 from .member_plan import MemberConfig
+from .member_run import may_begin, refusal
 from .member_tasks import Tasks
 from .member_words import (
     CloseProducer,
@@ -224,7 +225,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
 
     def _enter(self, now: Now) -> list[MemberInstruction]:
         """Everything is read: may this process begin a life, and what must be fenced before?"""
-        if why := self._refusal():
+        if why := refusal(self.job.run, self.config) or self._newer():
             return self._exit(1, why)
         config, doubtful = self.config, False
         for life in self._before():
@@ -243,22 +244,6 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return self._initialise()
         self.state = "fencing"
         return [Fence(config.processor, incarnation) for incarnation in sorted(self._fences, key=order)]
-
-    def _refusal(self) -> str:
-        """Why this process must not take part in the run that stands; empty if it may, or may wait."""
-        run, wanted = self.job.run, self.config.run_id
-        if run is None or run.state in CLOSED:
-            other = run is not None and run.state == "stopped" and wanted not in ("", run.run_id, *run.past_runs)
-            return (
-                f"run {run.run_id} is stopped; start or drain it before another begins"
-                if other and run is not None
-                else ""
-            )
-        if wanted not in ("", run.run_id, *run.past_runs):
-            return f"run {run.run_id} is live; '{wanted}' may begin when it is closed"
-        if lines := differences(run.fingerprint, self.config.fingerprint):
-            return f"this code differs from what run {run.run_id} runs: {'; '.join(lines)}"
-        return ""
 
     def _initialise(self) -> list[MemberInstruction]:
         self._counter = max(self._counter + 1, self.job.next_counter(self.config.processor))
@@ -299,14 +284,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def _superseded(self, now: Now) -> list[MemberInstruction] | None:
         """What to do if this life does not count any more; None if it does."""
         job, config = self.job, self.config
-        newer = [
-            life
-            for life in job.recorded(config.processor).values()
-            if life.process != config.process and order(life.incarnation) > order(self.incarnation)
-        ]
-        if newer:
+        if why := self._newer():
             end: list[MemberInstruction] = [*self.tasks.lost((), now.mono), CloseProducer(self.incarnation)]
-            return end + self._exit(1, f"another process has become '{config.processor}': {newer[-1].incarnation}")
+            return end + self._exit(1, why)
         if not job.fenced(config.processor, self.incarnation):
             return None
         if self.state == "leaving":
@@ -316,6 +296,14 @@ class Member(Machine[MemberEvent, MemberInstruction]):
                 *self._exit(self._code, self._going),
             ]
         return self._life_over(now, "fenced")
+
+    def _newer(self) -> str:
+        """Who has become this processor after us; empty if nobody has."""
+        own = self.incarnation
+        for life in self.job.recorded(self.config.processor).values() if own else ():
+            if life.process != self.config.process and order(life.incarnation) > order(own):
+                return f"another process has become '{self.config.processor}': {life.url or life.incarnation}"
+        return ""
 
     def _follow_run(self) -> None:
         """Leave when the run closes while it is in it, when it was dismissed, or when another code runs."""
@@ -330,21 +318,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         elif run is not None and run.state not in CLOSED:
             if counts and fits(run, self._record_of(JOINED)):
                 self._in_run = run.run_id
-            elif why := self._refusal():
+            elif why := refusal(run, self.config):
                 self._leave(why, 1)
-        elif run is not None and self.config.no_wait and not self._may_begin():
+        elif run is not None and self.config.no_wait and not may_begin(run, self.config):
             self._leave(f"run {run.run_id} is {run.state}", 4)
-
-    def _may_begin(self) -> bool:
-        """Whether the leader will begin a run for this worker, as far as this worker can see."""
-        run, config = self.job.run, self.config
-        if run is None:
-            return True
-        if run.state == "stopped":
-            return config.run_id == run.run_id
-        if config.run_id:
-            return config.run_id not in (run.run_id, *run.past_runs)
-        return config.deployment not in run.past_deployments
 
     def _leave(self, why: str, code: int) -> None:
         self.state, self._going, self._code = "leaving", why, code
