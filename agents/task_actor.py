@@ -429,24 +429,34 @@ class TaskActor:
         if self._gone:
             return []
         self._sealed: list[LogWrite] = []
-        if self.pipeline is not None and self._unsealed:
-            aside = self.state.suspend()
-            try:
-                self.pipeline.seal()
-                self.state.complete()
-            except Exception as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
-                self.host.poisoned(self.name, str(error))
-                return []
-            finally:
-                self.state.resume(aside)
+        if not self._give_held():
+            return []
         self.feed(t.CommitBegins(txn))
         return self._sealed
+
+    def _give_held(self) -> bool:
+        """Give on what operators hold back to give once a commit; False if user code failed on it, and with it the transaction."""
+        if self.pipeline is None or not self._unsealed:
+            return True
+        aside = self.state.suspend()
+        try:
+            self.pipeline.seal()
+            self.state.complete()
+        except Exception as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
+            self.log.error("user code failed", why=str(error))
+            self.host.poisoned(self.name, str(error))
+            return False
+        finally:
+            self.state.resume(aside)
+        return True
 
     def _contribute(self, order: t.Contribute) -> None:
         self._sealed = self.state.seal(order, self.host.now().wall)
         self._unsealed = False
 
     def _send_control(self, order: t.SendControl) -> None:
+        """A marker stands behind all data that it speaks for, also behind what was held back until the commit."""
+        self._give_held()
         value = encode_frame(order.frame)
         header = [(HEADER, header_value(order.frame))]
         for partition in order.partitions:
