@@ -111,7 +111,7 @@ def _table() -> tuple[Rule, ...]:
         (RELEASING, Tick, "", "nothing to wait for"),
         (RELEASING, CommitBegins, "", "the last one"),
         (RELEASING, CommitDone, "", "now it may close"),
-        (RELEASING, StoreClosed, (RELEASED, FAILED), "reported last"),
+        (RELEASING, StoreClosed, ("", RELEASED, FAILED), "reported last, when it was told to close"),
         *((RELEASING, fact, "", "the last answers") for fact in (*STORE, Resolved, *INTAKE, *ACTOR)),
     ]
     for state in (RESTORING, *WORKING, *RESTING):

@@ -180,8 +180,8 @@ class Rig:
     def again(self, run: RunView | None = None, **changes: Any) -> Rig:
         """The task dies now, and starts again from what was durable."""
         other = Rig(
-            self.task.plan, offset=self.offset, log=self.log, machine=type(self.task),
-            **{"auto_commit": self.auto_commit, "auto_steps": self.auto_steps, **changes},
+            self.task.plan, log=self.log, machine=type(self.task),
+            **{"offset": self.offset, "auto_commit": self.auto_commit, "auto_steps": self.auto_steps, **changes},
         )  # fmt: skip
         other.now = self.now + 1
         return other.start(run or self.task.run, grant=self.task.grant + 1)
