@@ -171,7 +171,7 @@ class Chunk:
 class Buffer:
     """What has been fetched of one partition and not been handed out."""
 
-    __slots__ = ("_batches", "_head", "_index", "_wanted", "at", "framed", "position", "size", "until")
+    __slots__ = ("_batches", "_head", "_head_size", "_index", "_wanted", "at", "framed", "position", "size", "until")
 
     def __init__(self, at: StreamPartition, position: int, *, framed: bool = False, until: int | None = None) -> None:
         self.at = at
@@ -185,6 +185,7 @@ class Buffer:
         self.size = 0
         self._batches: deque[tuple[Batch | None, int, int]] = deque()
         self._head: list[Any] = []
+        self._head_size = 0
         self._index = 0
         self._wanted = position
 
@@ -233,16 +234,22 @@ class Buffer:
 
     def _settle(self) -> None:
         """Make the next record the head; step over batches without readable records."""
+        if self._index >= len(self._head) and self._head_size:
+            self.size -= self._head_size
+            self._head_size = 0
         while self._index >= len(self._head) and self._batches:
             batch, start, following = self._batches.popleft()
             if batch is None:
                 self._head, self._index = [], 0
             else:
-                self.size = max(0, self.size - batch.size)
                 records = batch.records()
                 if records and records[0].offset < start:
                     records = [r for r in records if r.offset >= start]
                 self._head, self._index = records, 0
+                if records:
+                    self._head_size = batch.size
+                else:
+                    self.size -= batch.size
             self._wanted = following
             if not self._head:
                 self.position = max(self.position, following)

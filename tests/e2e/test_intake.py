@@ -1,0 +1,155 @@
+"""Intake on a real broker: chunks, bounds, frames, every codec, with and without aiokafka's private side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from headgate.agents.chunks import Chunk
+from headgate.agents.clients import ClientSettings
+from headgate.agents.intake import Intake, Source
+from headgate.core.frames import BatchFrame, EndOfStream, UserFrame, encode
+from headgate.core.names import StreamPartition
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+async def write(kafka, topic, values, partition=0, **options):
+    """Records through a plain producer."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, **options)
+    await producer.start()
+    futures = [
+        await producer.send(
+            topic, v, key=b"k%d" % i, partition=partition, timestamp_ms=1000 + i, headers=[("h", b"%d" % i)]
+        )
+        for i, v in enumerate(values)
+    ]
+    await asyncio.gather(*futures)
+    await producer.stop()
+
+
+@contextlib.asynccontextmanager
+async def intake_on(kafka, *sources, **options):
+    """A started intake."""
+    intake = Intake(ClientSettings(kafka.bootstrap), sources, name="test", **{"max_wait_ms": 50, **options})
+    await intake.start(deadline_s=20)
+    try:
+        yield intake
+    finally:
+        await intake.stop()
+
+
+async def chunks_of(intake, at, most=100, seconds=10.0) -> list[Chunk]:
+    """All chunks until the partition is at its end or its bound."""
+    out = []
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        await intake.fill(0.1)
+        while (chunk := intake.take(at, most)) is not None:
+            out.append(chunk)
+        if intake.head(at).at_end or intake.head(at).end_reached:
+            return out
+    raise AssertionError(f"no end: {intake.head(at)}")
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+async def test_every_column_comes_back(kafka, topic, codec, raw):
+    """Values, keys, timestamps, headers and offsets, whatever the codec, by either path; reading begins in the middle of a batch."""
+    name = topic()
+    at = StreamPartition(name, 0)
+    await write(kafka, name, [b"v%d" % i for i in range(250)], compression_type=codec, linger_ms=50)
+    async with intake_on(kafka, Source(at, 7), raw=raw) as intake:
+        chunks = await chunks_of(intake, at)
+    assert max(map(len, chunks)) <= 100
+    assert [v for c in chunks for v in c.values] == [b"v%d" % i for i in range(7, 250)]
+    assert [k for c in chunks for k in c.keys] == [b"k%d" % i for i in range(7, 250)]
+    assert [t for c in chunks for t in c.timestamps] == [1000 + i for i in range(7, 250)]
+    assert [o for c in chunks for o in c.offsets] == list(range(7, 250))
+    assert [h for c in chunks for h in c.headers] == [[("h", b"%d" % i)] for i in range(7, 250)]
+    assert chunks[-1].next_position == 250
+    assert chunks[0].has_keys
+    assert chunks[0].has_headers
+
+
+async def test_a_full_buffer_is_not_polled_and_hinders_no_other(kafka, topic):
+    """One partition is not taken from: its buffer stays bounded, and the other one flows."""
+    name = topic(partitions=2)
+    slow, quick = StreamPartition(name, 0), StreamPartition(name, 1)
+    for partition in (0, 1):
+        await write(kafka, name, [b"x" * 1000] * 3000, partition=partition, linger_ms=20, max_batch_size=100_000)
+    async with intake_on(kafka, Source(slow, 0), Source(quick, 0), buffer_bytes=300_000, fetch_bytes=100_000) as intake:
+        assert sum(map(len, await chunks_of(intake, quick))) == 3000
+        assert 300_000 <= intake.head(slow).size <= 600_000
+        assert sum(map(len, await chunks_of(intake, slow))) == 3000
+
+
+async def test_bounds_in_offset_and_time(kafka, topic):
+    """`until` hides what stands at or behind it; a chunk up to a time ends before what is younger."""
+    name = topic()
+    at = StreamPartition(name, 0)
+    await write(kafka, name, [b"%d" % i for i in range(10)])
+    async with intake_on(kafka, Source(at, 0, until=6)) as intake:
+        while intake.head(at).count == 0:
+            await intake.fill(0.1)
+        assert intake.head(at).timestamp == 1000
+        assert intake.take(at, 10, up_to_ms=999) is None
+        assert intake.take(at, 10, up_to_ms=1002).values == [b"0", b"1", b"2"]
+        assert intake.take(at, 2).values == [b"3", b"4"]
+        assert intake.buffered_to(at) == 10
+        rest = await chunks_of(intake, at)
+        assert [c.values for c in rest] == [[b"5"]]
+        assert intake.head(at).end_reached
+        intake.bound(at, None)
+        assert intake.take(at, 10).values == [b"6", b"7", b"8", b"9"]
+
+
+async def test_pause_seek_and_resume(kafka, topic):
+    """What is buffered stays through a pause, and is dropped by a seek."""
+    name = topic()
+    at = StreamPartition(name, 0)
+    await write(kafka, name, [b"%d" % i for i in range(10)])
+    async with intake_on(kafka, Source(at, 0)) as intake:
+        intake.pause(at)
+        assert intake.head(at).paused
+        await intake.fill(0.2)
+        intake.resume(at)
+        assert sum(map(len, await chunks_of(intake, at))) == 10
+        intake.seek(at, 8)
+        assert [c.values for c in await chunks_of(intake, at)] == [[b"8", b"9"]]
+
+
+async def test_control_frames_cut_chunks_and_batch_frames_are_taken_whole(kafka, topic):
+    """An intermediate stream: records, a batch frame, an end of stream, another record, and rubbish."""
+    name = topic()
+    at = StreamPartition(name, 0)
+    end = EndOfStream("sales/1", "r1", "Partition 0", 1, 0)
+    batch = BatchFrame([b"a", None, b"c"], [1, 2, 3], [b"1", b"2", None])
+    frames = [UserFrame(b"u0"), batch, end, UserFrame(b"u1")]
+    await write(kafka, name, [*map(encode, frames), b"\x63rubbish", encode(UserFrame(b"u2"))])
+    async with intake_on(kafka, Source(at, 0, framed=True)) as intake:
+        while intake.head(at).count < 6:
+            await intake.fill(0.1)
+        first = intake.take(at, 100)
+        assert first.values == [b"u0", b"1", b"2", None]
+        assert first.keys == [b"k0", b"a", None, b"c"]
+        assert first.offsets == [0, 1, 1, 1]
+        assert first.next_position == 2
+        assert intake.control(at) == (2, end)
+        control = intake.take(at, 100)
+        assert (control.control, len(control), control.next_position) == (end, 0, 3)
+        assert intake.control(at) is None
+        assert intake.take(at, 100).values == [b"u1"]
+        bad = intake.take(at, 100)
+        assert bad.bad.reason == "unknown type 99"
+        assert bad.values == [b"\x63rubbish"]
+        assert intake.take(at, 100).values == [b"u2"]
+        intake.seek(at, 0)
+        while intake.head(at).count < 6:
+            await intake.fill(0.1)
+        assert intake.take(at, 1).values == [b"u0"]
+        assert len(intake.take(at, 1)) == 3

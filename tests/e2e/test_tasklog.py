@@ -1,0 +1,127 @@
+"""A task's log on a real broker: what commits write is what a restore makes a store of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from headgate.agents import serde
+from headgate.agents.clients import ClientSettings
+from headgate.agents.outbox import Outbox
+from headgate.agents.outbox_errors import OutboxError
+from headgate.agents.positions import OffsetReader
+from headgate.agents.store import MemoryStore
+from headgate.agents.store_rocks import StoreMemory, open_rocks
+from headgate.agents.tables import TaskTables
+from headgate.agents.tasklog import log_write, restore
+from headgate.core.errors import EnvironmentFault
+from headgate.core.names import StreamPartition
+
+pytestmark = pytest.mark.kafka
+
+
+@contextlib.asynccontextmanager
+async def outbox_on(kafka, name, topic):
+    """An outbox with its owner running."""
+    outbox = Outbox(ClientSettings(kafka.bootstrap), name)
+    outbox.know(topic, 1)
+    await outbox.start()
+
+    async def owner():
+        with contextlib.suppress(OutboxError):
+            await outbox.run()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(owner())
+        try:
+            yield outbox
+        finally:
+            await outbox.stop()
+
+
+async def ends_of(kafka, at):
+    """The end of the log, asked of the broker."""
+    reader = OffsetReader(ClientSettings(kafka.bootstrap))
+    await reader.start()
+    try:
+        return (await reader.ends([at]))[at]
+    finally:
+        await reader.stop()
+
+
+async def fill(outbox, at, tables, table, commits=4, keys=500):
+    """Commits that set, change and delete keys, each applied to the store as a worker would."""
+    for n in range(commits):
+        table.update({f"k{i:04}": {"n": n, "i": i} for i in range(keys)})
+        table.delete_many([f"k{n:04}"])
+        tables.complete()
+        checkpoint = b"checkpoint %d" % n
+
+        def seal(checkpoint=checkpoint):
+            return [log_write("t", at, tables.seal(), checkpoint, now_ms=1)]
+
+        receipt = await outbox.commit(seal)
+        tables.applied(receipt.positions[at], checkpoint=checkpoint)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("raw", [True, False])
+async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, tmp_path, raw):
+    """Four commits of 501 entries and a checkpoint; the difference is replayed, and at the end nothing is."""
+    name = topic("log", config={"cleanup.policy": "compact"})
+    at = StreamPartition(name, 0)
+    client = ClientSettings(kafka.bootstrap)
+    tables = TaskTables(MemoryStore("u"))
+    table = tables.declare("counts", serde.text(), serde.json())
+    async with outbox_on(kafka, name, name) as outbox:
+        await fill(outbox, at, tables, table)
+    end = await ends_of(kafka, at)
+    said = []
+    store = open_rocks(tmp_path / "task", StoreMemory(16 << 20), "u")
+    done = await restore(client, at, store, start=0, end=end, progress=said.append, raw=raw)
+    assert done.records == 4 * 501
+    assert done.checkpoint == b"checkpoint 3"
+    assert done.position == end == store.meta.position
+    assert dict(store.range("counts")) == dict(tables.store.range("counts"))
+    assert said[-1].position == end
+    store.close()
+
+    again = open_rocks(tmp_path / "task", StoreMemory(16 << 20), "u")
+    nothing = await restore(client, at, again, start=again.meta.position, end=end, raw=raw)
+    assert (nothing.records, nothing.checkpoint) == (0, b"checkpoint 3")
+    again.close()
+
+    behind = MemoryStore("u")
+    part = await restore(client, at, behind, start=tables.store.meta.position, end=end, raw=raw)
+    assert part.records == 0  # what was applied stands before the commit's marker
+
+
+@pytest.mark.asyncio
+async def test_an_open_transaction_blocks_a_restore_up_to_its_deadline(kafka, topic):
+    """The predecessor is not fenced and its transaction is open: said while waiting, and an error after the deadline."""
+    name = topic("log")
+    at = StreamPartition(name, 0)
+    tables = TaskTables(MemoryStore("u"))
+    table = tables.declare("counts", serde.text(), serde.json())
+    said = []
+    async with outbox_on(kafka, name, name) as outbox:
+        await fill(outbox, at, tables, table, commits=1, keys=5)
+        buffer = outbox.buffer("t")
+        buffer.emit(name, 0, [b"k"], [b"v"], 1)
+        buffer.complete()
+        await outbox._send(outbox._open, everything=True)
+        await outbox._confirm(outbox._open)
+        end = await ends_of(kafka, at)
+        with pytest.raises(EnvironmentFault, match="an open transaction blocks it"):
+            await restore(
+                ClientSettings(kafka.bootstrap),
+                at,
+                MemoryStore("u"),
+                start=0,
+                end=end,
+                progress=said.append,
+                deadline_s=1.0,
+            )
+    assert any(one.blocked for one in said)
