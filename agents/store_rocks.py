@@ -69,6 +69,7 @@ class StoreMemory:
         options.set_block_based_table_factory(table)
         options.set_write_buffer_manager(self.buffers)
         options.set_write_buffer_size(min(64 << 20, max(1 << 20, self.limit // 8)))
+        options.set_arena_block_size(64 << 10)  # a table that is hardly written to must not hold a megabyte
         options.set_compression_type(DBCompressionType.lz4())
         options.set_max_open_files(256)
         options.set_keep_log_file_num(2)

@@ -1,0 +1,137 @@
+"""Stores: one interface, two of them, and what makes a RocksDB unusable."""
+
+from __future__ import annotations
+
+import gc
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rocksdict import Options, Rdict
+
+from headgate.agents.store import MemoryStore, StoreBroken, StoreHeld
+from headgate.agents.store_rocks import StoreMemory, open_rocks, wipe
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def store(request, tmp_path):
+    """Each of the two."""
+    made = MemoryStore("u") if request.param == "memory" else open_rocks(tmp_path / "t", StoreMemory(8 << 20), "u")
+    yield made
+    made.close()
+
+
+def test_reading_and_writing(store):
+    """One write is one step over several tables, with the metadata."""
+    assert store.get("a", b"x") is None
+    assert store.get_many("a", [b"x"]) == [None]
+    assert list(store.range("a")) == []
+    store.write({"a": {b"x": b"1", b"y": b"2", b"z": b"3"}, "b": {b"x": b"other"}}, position=7, checkpoint=b"c")
+    store.write({"a": {b"y": None}}, followed_until_ms=9)
+    assert store.get("a", b"x") == b"1"
+    assert store.get_many("a", [b"z", b"y", b"x"]) == [b"3", None, b"1"]
+    assert store.get_many("a", []) == []
+    assert store.get("b", b"x") == b"other"
+    assert (store.meta.position, store.meta.followed_until_ms, store.meta.checkpoint) == (7, 9, b"c")
+    assert store.tables() == ["a", "b"]
+    store.clear("a")
+    assert store.get("a", b"x") is None
+    assert store.size() >= 0
+
+
+def test_ranges_in_both_directions(store):
+    """From a key up to but not including another, also as new keys come in one by one."""
+    for key in (b"d", b"a", b"c", b"b"):
+        store.write({"t": {key: key}})
+        list(store.range("t"))
+    keys = lambda **bounds: [key for key, _ in store.range("t", **bounds)]  # noqa: E731
+    assert keys() == [b"a", b"b", b"c", b"d"]
+    assert keys(start=b"b", end=b"d") == [b"b", b"c"]
+    assert keys(start=b"b", end=b"d", reverse=True) == [b"c", b"b"]
+    assert keys(end=b"c", reverse=True) == [b"b", b"a"]
+    assert keys(start=b"c", reverse=True) == [b"d", b"c"]
+    store.write({"t": {b"b": None, b"zz": None}})
+    assert keys() == [b"a", b"c", b"d"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.dictionaries(st.binary(max_size=2), st.one_of(st.none(), st.binary(max_size=2)), max_size=20), max_size=8
+    )
+)
+def test_memory_is_a_dict(writes):
+    """Whatever is written in whatever order."""
+    store, model = MemoryStore(), {}
+    for rows in writes:
+        store.write({"t": rows})
+        for key, value in rows.items():
+            model.pop(key, None) if value is None else model.__setitem__(key, value)
+        assert list(store.range("t")) == sorted(model.items())
+
+
+def test_closing_gives_the_directory_back_at_once(tmp_path):
+    """Also when several tables were open: RocksDB keeps its lock while any handle lives."""
+    memory = StoreMemory(8 << 20)
+    for n in range(5):
+        store = open_rocks(tmp_path / "t", memory, "u")
+        assert store.meta.position == (n - 1 if n else None)
+        store.write({f"t{n}": {b"k": b"v"}}, position=n)
+        with pytest.raises(StoreHeld):
+            open_rocks(tmp_path / "t", memory, "u")
+        with pytest.raises(StoreHeld):
+            wipe(tmp_path / "t")
+        store.close()
+        store.close()
+    assert store.path == tmp_path / "t"
+
+
+def test_foreign_newer_damaged_and_unmarked_stores_are_noticed(tmp_path):
+    """Each with its reason; wiping makes room for a fresh one."""
+    memory = StoreMemory(8 << 20)
+    path = tmp_path / "t"
+
+    def reason(job="u"):
+        with pytest.raises(StoreBroken) as broken:
+            open_rocks(path, memory, job)
+        return broken.value.reason
+
+    open_rocks(path, memory, "u").close()
+    assert "belongs to the job u" in reason("another")
+
+    for data, said in (
+        (msgpack.packb({"format": 99}), "newer than"),
+        (b"\xc1", "cannot be read"),
+        (msgpack.packb([1]), "cannot be read"),
+        (None, "no metadata"),
+    ):
+        database = Rdict(str(path / "db"), Options(raw_mode=True))
+        if data is None:
+            database.delete(b"meta")
+        else:
+            database[b"meta"] = data
+        database.close()
+        del database
+        gc.collect()
+        assert said in reason()
+
+    (path / "db" / "CURRENT").write_text("rubbish")
+    assert "RocksDB cannot open it" in reason()
+    wipe(path)
+    fresh = open_rocks(path, memory, "u")
+    assert fresh.meta.position is None
+    fresh.close()
+
+
+def test_one_bound_for_all_databases_of_a_worker(tmp_path):
+    """Ten databases are written to; what they hold in memory stays within the one setting."""
+    memory = StoreMemory(16 << 20)
+    stores = [open_rocks(tmp_path / f"t{n}", memory, "u") for n in range(10)]
+    for n in range(40):
+        for store in stores:
+            store.write({"t": {b"%d-%d" % (n, i): b"x" * 500 for i in range(200)}})
+    assert memory.used() <= 1.5 * memory.limit
+    for store in stores:
+        assert len(list(store.range("t"))) == 8000
+        store.close()
