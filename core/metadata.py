@@ -97,7 +97,7 @@ class StreamStore:
         self._known(namespace)
         if namespace not in REMOVABLE:
             raise DataError(f"'{namespace}/{key}' stands for ever", remedy="only replace it")
-        for parts in self._state.messages[namespace]:
+        for parts in list(self._state.messages[namespace]):
             if _spelled(parts) == key:
                 self._write(Delete((namespace, parts)))
 

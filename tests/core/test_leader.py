@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .house import House, plan
-
 from headgate.core import orders as o
+
+from .house import House, plan
 
 
 def test_the_first_worker_leads_at_once_and_runs_everything():

@@ -1,0 +1,70 @@
+"""The life of a request."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core.coordinator import SetAnswer, SetRequest
+from headgate.core.requests import expired, may_follow, problem, seek_target
+
+STATES = ["accepted", "running", "done", "refused", "failed"]
+
+
+@pytest.mark.parametrize("before", [None, *STATES])
+@pytest.mark.parametrize("after", STATES)
+def test_which_answer_may_follow_which(before: str | None, after: str):
+    """Nothing follows a final one, nothing goes back, and nothing is said twice."""
+    old = None if before is None else SetAnswer("u", before)
+    allowed = before is None or (
+        before in ("accepted", "running") and after != before and (before, after) != ("running", "accepted")
+    )
+    assert may_follow(old, SetAnswer("u", after)) == allowed
+
+
+def test_progress_is_news():
+    assert may_follow(SetAnswer("u", "running"), SetAnswer("u", "running", "", {"done": 3}))
+
+
+def test_what_expires():
+    """Only a wish with a time, that nobody has taken up, after that time."""
+    wish = SetRequest("u", "drain", not_after=100)
+    assert expired(wish, None, 101)
+    assert not expired(wish, None, 100)
+    assert not expired(wish, SetAnswer("u", "accepted"), 101)
+    assert not expired(SetRequest("u", "drain"), None, 10**15)
+
+
+@pytest.mark.parametrize(
+    ("to", "target"),
+    [
+        ("oldest", "oldest"), ("newest", "newest"), (5, 5), (0, 0), (-1, None), (True, None), ("middle", None),
+        (["time", 9], ("time", 9)), (("time", 9), ("time", 9)), (["time"], None), (["time", "9"], None),
+        (["time", True], None), (["place", 9], None), (None, None), (1.5, None),
+    ],
+)  # fmt: skip
+def test_where_a_seek_may_go(to: object, target: object):
+    assert seek_target(to) == target
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "why"),
+    [
+        ("drain", {}, ""),
+        ("stop", {"worker": "p1", "for_good": True}, ""),
+        ("move", {"task": "t", "to": "p1"}, ""),
+        ("seek", {"stream": "s", "to": "oldest", "partition": 3}, ""),
+        ("seek", {"stream": "s", "to": 4}, ""),
+        ("dance", {}, "unknown request 'dance'"),
+        ("move", {"task": "t"}, "needs 'to'"),
+        ("move", {"task": "t", "to": 3}, "name of a processor"),
+        ("move", {"task": 1, "to": "p"}, "'task' of move must be a name"),
+        ("drain", {"hard": True}, "knows no 'hard'"),
+        ("seek", {"stream": "s", "to": "middle"}, "'to' of seek"),
+        ("seek", {"stream": "s", "to": 1, "partition": -1}, "'partition' of seek"),
+        ("seek", {"stream": "s", "to": 1, "partition": True}, "'partition' of seek"),
+        ("seek", {"stream": "s", "to": 1, "partition": "x"}, "'partition' of seek"),
+    ],
+)
+def test_the_words_of_a_request(verb: str, arguments: dict, why: str):
+    found = problem(SetRequest("u", verb, arguments=arguments))
+    assert (why in found) if why else found == ""

@@ -1,0 +1,147 @@
+"""The table of settings, and what is made of values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core import settings as s
+from headgate.core.errors import SettingError
+from headgate.core.settings import (
+    SETTINGS,
+    duration_ms,
+    find,
+    nearest,
+    override_problem,
+    parse,
+    resolve,
+    shown,
+    size_bytes,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_every_row_is_whole_and_its_default_can_be_parsed(name: str):
+    row = SETTINGS[name]
+    assert row.kind in (s.IMMUTABLE, s.DYNAMIC, s.NEXT_RUN)
+    assert row.owner in (s.JOB, s.WORKER)
+    assert row.doc.endswith(".")
+    parse(name.replace("<name>", "orders"), row.default)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("200ms", 200), ("5s", 5000), ("1.5m", 90_000), ("2h", 7_200_000), ("1d", 86_400_000), ("1w", 604_800_000), (2, 2000), ("0", 0), (0.5, 500)],
+)  # fmt: skip
+def test_durations(text: object, ms: int):
+    assert duration_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "-1s", "5 parsecs", "1e9s", True, None, [], "99999999999999999999d", "9999999999w"]
+)
+def test_what_is_no_duration(text: object):
+    with pytest.raises(SettingError, match="duration"):
+        duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64KiB", 65536), ("1 MB", 1_000_000), (10, 10), ("10b", 10), ("1.5gib", 1610612736)]
+)
+def test_sizes(text: object, size: int):
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "KiB", "-1", "1 cup", True, "9" * 30])
+def test_what_is_no_size(text: object):
+    with pytest.raises(SettingError, match="size"):
+        size_bytes(text)
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest_known_one():
+    with pytest.raises(SettingError, match=r"did you mean 'session\.timeout'"):
+        find("session.timout")
+    with pytest.raises(SettingError, match="no setting"):
+        find("streams..priority")
+    assert find("streams.orders.priority").type == "number"
+    assert find("streams.eu.orders.priority").name == "streams.<name>.priority"
+    assert nearest("", ["b", "a"]) == "a"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "parsed"),
+    [
+        ("commit.interval", "1s", 1000), ("buffer.bytes", "1KiB", 1024), ("intermediate.trim", "off", False),
+        ("intermediate.trim", True, True), ("chunk.max-records", "5", 5), ("web.port", 0, 0), ("streams.a.priority", -3, -3),
+        ("watermark.quorum", "0.25", 0.25), ("guarantee", "at_least_once", "at_least_once"), ("placement", "my:fn", "my:fn"),
+    ],
+)  # fmt: skip
+def test_values_are_parsed(name: str, value: object, parsed: object):
+    assert parse(name, value) == parsed
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("commit.interval", "soon"), ("buffer.bytes", "much"), ("intermediate.trim", "perhaps"), ("chunk.max-records", 0),
+        ("chunk.max-records", "x"), ("chunk.max-records", 1.5), ("chunk.max-records", True), ("web.port", -1),
+        ("watermark.quorum", 2), ("watermark.quorum", "x"), ("guarantee", "exactly"), ("placement", 5), ("error.retries", None),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_an_error_that_names_the_setting(name: str, value: object):
+    with pytest.raises(SettingError, match=name):
+        parse(name, value)
+
+
+def test_the_strongest_source_wins_and_says_what_it_masks():
+    """`headgate config get --origin`."""
+    found = resolve(
+        [
+            ("flag", {"commit.interval": "1s"}),
+            ("override", {"commit.interval": "2s", "streams.a.priority": 3}),
+            ("file", {"commit.interval": "3s"}),
+        ]
+    )
+    assert found["commit.interval"] == s.Resolved(1000, "flag", "1s", ("override", "file"))
+    assert found["streams.a.priority"].origin == "override"
+    assert found["session.timeout"] == s.Resolved(6000, "default", "6s")
+    assert "streams.<name>.priority" not in found
+    with pytest.raises(SettingError):
+        resolve([("flag", {"comit.interval": "1s"})])
+
+
+def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch):
+    assert shown("ssl.keystore.password", "x") == s.MASK
+    assert shown("ssl.keystore.password", "") == ""
+    assert shown("sasl.jaas.config", "x") == s.MASK
+    assert shown("commit.interval", "1s") == "1s"
+    secret = s.Setting("pin", "count", 0, s.DYNAMIC, s.JOB, "A pin.", (), True)
+    monkeypatch.setattr(s, "SETTINGS", {"pin": secret})
+    assert shown("pin", 1234) == s.MASK
+    with pytest.raises(SettingError) as caught:
+        parse("pin", "hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "ran", "why"),
+    [
+        ("commit.interval", "1s", True, ""), ("commit.interval", "soon", True, "not a duration"), ("grouper", "all", True, "immutable"),
+        ("grouper", "all", False, ""), ("state.dir", "/x", True, "each worker"), ("comit.interval", "1s", True, "did you mean"),
+        ("sasl.password", "x", True, "secret"),
+    ],
+)  # fmt: skip
+def test_which_overrides_the_stream_takes(name: str, value: object, ran: bool, why: str):
+    found = override_problem(name, value, ran=ran)
+    assert (why in found) if why else found == ""
+
+
+def test_unset_needs_no_value():
+    assert override_problem("commit.interval", None, ran=True, unset=True) == ""
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.text(max_size=12))
+def test_any_text_finds_a_nearest_name(name: str):
+    assert nearest(name, SETTINGS) in SETTINGS
