@@ -330,8 +330,11 @@ class Faults:
             self._start(job)
         elif run.state == words.RUNNING and not run.closing and "drain" not in waiting and "stop" not in waiting:
             self._wished(job, "drain", "drain")
-        elif run.state in (words.DRAINED, words.ENDED) and not waiting:
-            job.concluded = True
+        elif run.state in (words.DRAINED, words.ENDED):
+            if not waiting:
+                job.concluded = True
+            elif waiting == ["seek"] * len(waiting):
+                self._start(job)  # a seek of a closed run waits for the next one
 
 
 KINDS: dict[str, Callable[[Faults], None]] = {

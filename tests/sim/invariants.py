@@ -410,20 +410,14 @@ class Invariants:
             entry = words.Entry(record.offset, record.key, message, record.append_ms)
             truth.state.apply(entry)
             truth.entries.append(entry)
-            if type(message) is words.SetFence:
-                self._fence(job, message)
 
-    def _fence(self, job: Job, fence: words.SetFence) -> None:
-        """It is written after the fence has returned."""
-        for slot in job.slots:
-            if slot.processor != fence.processor:
-                continue
-            for txid, producer in self.world.kafka.producers.items():
-                owner = producer.owner
-                if owner is None or owner[0].job is not job or owner[0].slot is not slot:
-                    continue
-                if incarnation_order(owner[1]) <= incarnation_order(fence.incarnation):
-                    self.fail(f"the stream says that {fence.processor} ({fence.incarnation}) is fenced; {txid} is not")
+    def _fence(self, job: Job, truth: Truth, fence: words.SetFence) -> None:
+        """It is written after the fence has returned: for it, and for every recorded incarnation below it."""
+        for incarnation in truth.state.recorded(fence.processor):
+            if incarnation_order(incarnation) <= incarnation_order(fence.incarnation):
+                producer = self.world.kafka.producers.get(worker_id(job.job_name, fence.processor, incarnation))
+                if producer is None or producer.owner is not None:
+                    self.fail(f"the stream says that {fence.processor} ({incarnation}) is fenced; it is not")
 
     def _grant(self, job: Job, truth: Truth, grant: words.SetGrant) -> None:
         before = truth.state.grant(grant.task)
@@ -488,6 +482,7 @@ class Invariants:
 
 CHECKS: dict[type, Any] = {
     words.SetGrant: Invariants._grant,
+    words.SetFence: Invariants._fence,
     words.SetLeader: Invariants._leader,
     words.SetAnswer: Invariants._answer,
     words.SetRun: Invariants._run,
