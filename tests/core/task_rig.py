@@ -64,10 +64,38 @@ def source_plan(*, outputs: bool = True, settings: TaskSettings | None = None, *
     return TaskPlan(JOB, ME, inputs, out, settings or TaskSettings(watermark_interval_s=0.2))
 
 
-def reader_plan(partitions: tuple[int, ...] = (0,), *, settings: TaskSettings | None = None, width: int = 2) -> TaskPlan:
+def reader_plan(
+    partitions: tuple[int, ...] = (0,), *, settings: TaskSettings | None = None, width: int = 2
+) -> TaskPlan:
     """Only an intermediate stream; nothing is written."""
     inputs = (InputPlan(BY, partitions, width, INTERMEDIATE),)
     return TaskPlan(JOB, ME, inputs, (), settings or TaskSettings(watermark_interval_s=0.2))
+
+
+def two_inputs(**changes: object) -> TaskPlan:
+    """A source and an intermediate stream."""
+    return TaskPlan(
+        JOB,
+        ME,
+        (
+            InputPlan(**{"stream": ORDERS, "partitions": (0,), "width": 1, **changes}),  # type: ignore[arg-type]
+            InputPlan(BY, (0,), 2, INTERMEDIATE),
+        ),
+        (OutputPlan(BY, 2, frozenset({ORDERS})),),
+        TaskSettings(watermark_interval_s=0.2, intermediate_max_lag=100),
+    )
+
+
+def bootstrap_plan() -> TaskPlan:
+    return TaskPlan(
+        JOB,
+        ME,
+        (InputPlan("rates", (0,), 1, bootstrap=True), InputPlan(ORDERS, (0,), 1)),
+        (OutputPlan(BY, 2, frozenset({ORDERS})),),
+    )
+
+
+RATES0 = SP("rates", 0)
 
 
 class Rig:

@@ -1,4 +1,4 @@
-"""The life of a task: every (state, event) pair, and the stories in which something goes wrong between two steps."""
+"""The life of a task: every (state, event) pair, random lives, and what happens to chunks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core import orders as o
-from headgate.core.control import aggregator
 from headgate.core.frames import MAX_TIME, NO_TIME
 from headgate.core.machine import IllegalEvent, Tick, diagram, replay
-from headgate.core.names import StreamPartition as SP
 from headgate.core.task import Task
 from headgate.core.task_events import (
     ApplyFailed,
@@ -29,7 +27,6 @@ from headgate.core.task_events import (
     Discard,
     DropChunk,
     FetchStopped,
-    Gate,
     Lag,
     LogEnds,
     Lost,
@@ -38,7 +35,6 @@ from headgate.core.task_events import (
     Note,
     PositionMoved,
     RequestCommit,
-    Resolve,
     Resolved,
     Restored,
     RestoreProgress,
@@ -51,11 +47,10 @@ from headgate.core.task_events import (
     StoreOpened,
     StoreWiped,
     TaskEvent,
-    WipeStore,
     WorkDue,
     WorkFailed,
 )
-from headgate.core.task_plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from headgate.core.task_plan import FOREIGN, InputPlan, OutputPlan, TaskPlan, TaskSettings
 from headgate.core.task_states import STATES
 
 from .task_rig import (
@@ -67,17 +62,15 @@ from .task_rig import (
     ORDERS,
     ORDERS0,
     Rig,
+    bootstrap_plan,
     drain,
-    eos,
     producers,
     reader_plan,
-    rows_of,
     run_view,
     source_plan,
+    two_inputs,
     wm,
 )
-
-# ------------------------------------------------------------------------------------------------------------- every pair
 
 SAMPLES: dict[type, object] = {
     o.Start: o.Start(ME, 1, run_view(), 0),
@@ -114,20 +107,6 @@ SAMPLES: dict[type, object] = {
     CommitLost: CommitLost("fenced"),
     ApplyFailed: ApplyFailed("disk full"),
 }
-
-
-def two_inputs(**changes: object) -> TaskPlan:
-    """A source and an intermediate stream."""
-    return TaskPlan(
-        JOB,
-        ME,
-        (
-            InputPlan(**{"stream": ORDERS, "partitions": (0,), "width": 1, **changes}),  # type: ignore[arg-type]
-            InputPlan(BY, (0,), 2, INTERMEDIATE),
-        ),
-        (OutputPlan(BY, 2, frozenset({ORDERS})),),
-        TaskSettings(watermark_interval_s=0.2, intermediate_max_lag=100),
-    )
 
 
 def reach(state: str) -> Rig:
@@ -191,182 +170,6 @@ def test_the_table_draws_itself():
     assert "releasing --> released: StoreClosed" in drawn
 
 
-# --------------------------------------------------------------------------------------------------- restoring, beginning
-
-
-def test_a_first_start_resolves_and_makes_durable_before_anything_is_read():
-    rig = Rig(source_plan(start="newest", until="newest"), offset=40, auto_commit=False).start()
-    assert rig.of(Resolve)[0].positions == {ORDERS0: "newest"}
-    assert rig.of(Resolve)[0].until == {ORDERS0: "newest"}
-    assert rig.of(SeekConsumer) == []
-    assert rig.of(RequestCommit) == [RequestCommit("where to start and to end", urgent=True)]
-    rig.begin_commit()
-    assert rig.of(SeekConsumer, last=False) == []
-    rig.end_commit()
-    assert rig.of(SeekConsumer, last=False) == [SeekConsumer({ORDERS0: 40})]
-    assert rig.log[-1][0].until == {ORDERS0: 140}
-    assert rig.told() == ["running"]
-
-
-def test_a_restart_in_the_same_run_asks_nothing_again():
-    rig = Rig(source_plan(until="newest"), offset=40).start()
-    rig.chunk(ORDERS0, 60)
-    again = rig.again(offset=9999)
-    assert again.of(Resolve, last=False) == []
-    assert again.task.inputs.until == {ORDERS0: 140}
-    assert again.of(SeekConsumer, last=False) == [SeekConsumer({ORDERS0: 60})]
-
-
-def test_the_next_run_keeps_positions_and_resolves_its_own_bounds():
-    rig = Rig(source_plan(until="newest"), offset=40).start()
-    rig.chunk(ORDERS0, 140)
-    assert rig.task.state == "ended"
-    again = rig.again(run_view(run_id="r2"), offset=100)
-    assert again.of(Resolve, last=False)[0].until == {ORDERS0: "newest"}
-    assert again.task.state == "running"
-    assert again.task.position(ORDERS0) == 140
-    assert [frame for frame, _, _ in again.said()] == ["wm"]
-    assert (":heard", ORDERS) not in rows_of(again)
-
-
-def test_offsets_that_were_declared_are_not_asked():
-    rig = Rig(source_plan(start=7, until=30)).start()
-    assert rig.of(Resolve, last=False) == []
-    assert rig.task.position(ORDERS0) == 7
-    assert rig.log[0][0].until == {ORDERS0: 30}
-
-
-def test_a_store_that_cannot_be_trusted_is_wiped_first():
-    rig = Rig(source_plan())
-    rig.handle(o.Start(ME, 1, run_view(), 3))
-    rig.handle(LogEnds(0, 50, 1000))
-    out = rig.handle(StoreOpened(20, "other", 0))
-    assert [type(one) for one in out] == [WipeStore]
-    assert "other" in out[0].why
-    assert [str(one) for one in rig.handle(StoreWiped())] == ["Restore(log_partition=3, start=0, end=50)"]
-    assert rig.handle(StoreOpened()) == []
-
-
-def test_a_store_at_the_end_is_used_and_only_the_difference_is_replayed():
-    rig = Rig(source_plan())
-    rig.handle(o.Start(ME, 1, run_view(), 3))
-    rig.handle(StoreOpened(20, "u1", 99_900))
-    assert [str(one) for one in rig.handle(LogEnds(0, 50, 1000))] == ["Restore(log_partition=3, start=20, end=50)"]
-
-
-def test_a_damaged_store_is_wiped():
-    rig = Rig(source_plan())
-    rig.handle(o.Start(ME, 1, run_view(), 3))
-    assert rig.handle(StoreBroken("CURRENT is missing")) == [WipeStore("CURRENT is missing")]
-
-
-def test_somebody_elses_open_transaction_is_waited_for_and_then_named():
-    rig = Rig(source_plan(settings=TaskSettings(restore_deadline_s=10.0)))
-    rig.handle(o.Start(ME, 1, run_view(), 0))
-    rig.handle(RestoreProgress(5, blocked=True))
-    rig.now += 5
-    rig.handle(RestoreProgress(5, blocked=True))
-    assert rig.task.deadline() == pytest.approx(110.0)
-    assert rig.handle(Tick()) == []
-    rig.handle(RestoreProgress(6))
-    assert rig.task.deadline() is None
-    assert rig.handle(Tick()) == []
-    rig.handle(RestoreProgress(6, blocked=True))
-    rig.now += 10
-    out = rig.handle(Tick())
-    assert [type(one) for one in out][0] is Discard
-    assert rig.told() == ["failed"]
-    assert rig.task.why.startswith("open transaction")
-
-
-def test_the_log_of_another_life_of_the_job_is_refused():
-    rig = Rig(source_plan()).start()
-    again = rig.again(run_view(job_uuid="u2"))
-    assert again.told() == ["failed"]
-    assert "u1" in again.task.why
-
-
-def test_the_run_may_change_while_restoring():
-    rig = Rig(source_plan(), auto_commit=False)
-    rig.feed(o.Start(ME, 1, run_view(), 0))
-    rig.feed(o.RunChanged(run_view(paused_job=True)))
-    rig.commit()
-    assert rig.task.state == "paused"
-
-
-def test_released_while_restoring_writes_nothing():
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.begin_commit()
-    rig.feed(o.Release("stop"))
-    assert rig.told() == ["released"]
-    rig.end_commit()
-    assert rig.told() == ["released"]
-
-
-# ------------------------------------------------------------------------------------------------------------- bootstrap
-
-
-def bootstrap_plan() -> TaskPlan:
-    return TaskPlan(
-        JOB, ME, (InputPlan("rates", (0,), 1, bootstrap=True), InputPlan(ORDERS, (0,), 1)), (OutputPlan(BY, 2, frozenset({ORDERS})),)
-    )
-
-
-RATES0 = SP("rates", 0)
-
-
-def test_nothing_flows_before_the_bootstrap_inputs_have_been_read():
-    rig = Rig(bootstrap_plan()).start()
-    assert rig.task.state == "bootstrapping"
-    assert rig.task.inputs.bootstrap == {RATES0: 10}
-    assert not rig.task.may_take(ORDERS0)
-    with pytest.raises(IllegalEvent):
-        rig.handle(ChunkTaken(ORDERS0, 5))
-    rig.chunk(RATES0, 9)
-    assert rig.task.state == "bootstrapping"
-    rig.feed(PositionMoved(RATES0, 10))
-    assert rig.task.state == "running"
-    assert rig.task.may_take(ORDERS0)
-
-
-def test_an_empty_bootstrap_input_counts_as_read():
-    rig = Rig(bootstrap_plan(), offset=0)
-    rig.handle(o.Start(ME, 1, run_view(), 0))
-    rig.handle(StoreOpened())
-    rig.handle(LogEnds(0, 0, 1))
-    rig.handle(Restored(0))
-    rig.handle(Resolved(0, {RATES0: 3, ORDERS0: 0}, ends={RATES0: 3}))
-    rig.commit()
-    assert rig.task.state == "running"
-
-
-def test_drain_during_bootstrap_does_not_hang_and_processes_nothing_on_a_table_that_is_not_there():
-    """The original waits for ever here: its marker has no offset, so its bootstrap never ends."""
-    rig = Rig(bootstrap_plan()).start()
-    rig.buffered = {RATES0: 8, ORDERS0: 20}
-    rig.feed(o.RunChanged(run_view(draining="d")))
-    assert rig.told() == ["running", "drained"]
-    assert rig.log[-1][0].positions == {RATES0: 0, ORDERS0: 0}
-
-
-def test_an_unbounded_table_does_not_keep_a_bounded_job_from_ending():
-    plan = bootstrap_plan()
-    rig = Rig(TaskPlan(JOB, ME, (plan.inputs[0], InputPlan(ORDERS, (0,), 1, until=5)), plan.outputs)).start()
-    rig.chunk(RATES0, 10)
-    rig.chunk(ORDERS0, 5)
-    assert rig.told() == ["running", "ended"]
-
-
-def test_a_task_with_nothing_but_tables_waits_for_these():
-    rig = Rig(TaskPlan(JOB, ME, (InputPlan("rates", (0,), 1, bootstrap=True, until=4),))).start()
-    assert rig.task.state == "running"
-    rig.chunk(RATES0, 4)
-    assert rig.told() == ["running", "ended"]
-
-
-# ------------------------------------------------------------------------------------------------- chunks and their failure
-
-
 def test_a_chunk_under_work_has_no_part_in_a_commit():
     rig = Rig(source_plan(), auto_commit=False).start()
     rig.commit()
@@ -403,7 +206,9 @@ def test_a_chunk_that_was_not_given_or_ends_elsewhere_is_a_mistake():
 
 
 def test_user_code_is_tried_again_with_backoff_and_then_the_task_fails_alone():
-    rig = Rig(source_plan(settings=TaskSettings(error_retries=2, error_backoff_s=1.0, watermark_interval_s=0.2))).start()
+    rig = Rig(
+        source_plan(settings=TaskSettings(error_retries=2, error_backoff_s=1.0, watermark_interval_s=0.2))
+    ).start()
     rig.chunk(ORDERS0, 5, 100)
     rig.feed(ChunkTaken(ORDERS0, 9))
     assert rig.feed(WorkFailed("boom")) == [Note("retry", "attempt 1 in 1 s: boom")]
@@ -466,205 +271,6 @@ def test_user_code_may_ask_for_a_commit_and_for_the_end():
     rig.auto_commit = True
     rig.chunk(ORDERS0, 6, stop=True)
     assert rig.told() == ["running", "ended"]
-
-
-# -------------------------------------------------------------------------------------------------------------- watermarks
-
-
-def test_a_source_says_its_greatest_time_less_the_lag_at_most_once_an_interval():
-    rig = Rig(source_plan(lag_ms=5)).start()
-    rig.wait(1)
-    rig.chunk(ORDERS0, 5, 100)
-    rig.chunk(ORDERS0, 6, 90)
-    rig.chunk(ORDERS0, 7, 120)
-    rig.wait(0.05)
-    assert rig.letters() == [("watermark", ORDERS, 95)]
-    rig.wait(0.2)
-    assert rig.letters() == [("watermark", ORDERS, 95), ("watermark", ORDERS, 115)]
-    assert rig.said() == [("wm", NO_TIME, (0, 1)), ("wm", 95, (0, 1)), ("wm", 115, (0, 1))]
-
-
-def test_it_wakes_itself_when_there_is_time_to_tell():
-    rig = Rig(source_plan()).start()
-    rig.wait(1)
-    rig.chunk(ORDERS0, 5, 100)
-    assert rig.task.deadline() is None
-    rig.chunk(ORDERS0, 6, 101)
-    assert rig.task.deadline() == pytest.approx(101.2)
-
-
-def idle_rig() -> Rig:
-    plan = source_plan(settings=TaskSettings(watermark_interval_s=0.2, idle_timeout_s=10.0))
-    rig = Rig(plan).start()
-    rig.wait(1)
-    rig.chunk(ORDERS0, 5, 100)
-    return rig
-
-
-def test_idleness_is_said_after_answered_fetches_over_the_whole_timeout():
-    rig = idle_rig()
-    rig.feed(AtEnd(ORDERS0, 5))
-    rig.wait(6)
-    rig.feed(AtEnd(ORDERS0, 5))
-    rig.wait(6)
-    assert "idle" not in [word for word, _, _ in rig.said()]
-    rig.feed(AtEnd(ORDERS0, 5))
-    assert rig.said()[-1] == ("idle", 100, (0, 1))
-    rig.wait(1)
-    rig.chunk(ORDERS0, 6, 100)
-    rig.wait(1)
-    assert rig.said()[-1] == ("wm", 100, (0, 1))
-
-
-def test_silence_is_not_idleness():
-    """The broker is gone: no fetch is answered. However long that takes, the partition is not idle."""
-    rig = idle_rig()
-    rig.feed(AtEnd(ORDERS0, 5))
-    rig.feed(NotAnswered(ORDERS0))
-    rig.wait(999)
-    rig.feed(AtEnd(ORDERS0, 5))
-    assert "idle" not in [word for word, _, _ in rig.said()]
-
-
-def test_what_is_behind_an_open_transaction_is_not_idle():
-    rig = idle_rig()
-    rig.feed(AtEnd(ORDERS0, 5))
-    rig.wait(11)
-    rig.feed(AtEnd(ORDERS0, 5))
-    rig.wait(1)
-    assert rig.said()[-1][0] == "idle"
-    rig.feed(NotAtEnd(ORDERS0, blocked=True))
-    rig.wait(1)
-    assert rig.said()[-1][0] == "wm"
-    assert rig.feed(NotAtEnd(ORDERS0)) == []
-    assert rig.feed(AtEnd(ORDERS0, 4)) == []
-    rig.feed(AtEnd(ORDERS0, 9))
-    assert rig.task.position(ORDERS0) == 9
-    rig.feed(ChunkTaken(ORDERS0, 12))
-    assert rig.feed(AtEnd(ORDERS0, 12)) == []
-
-
-def test_streams_of_other_kinds_have_no_idleness_of_their_own():
-    rig = Rig(reader_plan()).start()
-    assert rig.feed(AtEnd(BY0, 0)) == []
-    assert rig.feed(NotAtEnd(BY0)) == []
-    assert rig.chunk(BY0, 3, 100) != []
-
-
-def test_a_downstream_task_tells_the_least_of_its_producers():
-    rig = Rig(reader_plan()).start(run_view("a", "b"))
-    rig.wait(1)
-    rig.hear(BY0, wm("a", 10))
-    rig.wait(1)
-    assert rig.letters() == []
-    rig.hear(BY0, wm("b", 7))
-    rig.wait(1)
-    assert rig.letters() == [("watermark", BY, 7)]
-
-
-# ------------------------------------------------------------------------------------------------------- end of stream
-
-
-def test_a_bounded_source_ends_and_says_so_once():
-    rig = Rig(source_plan(until=5)).start()
-    rig.chunk(ORDERS0, 5, 100)
-    assert rig.letters() == [("end", ORDERS, None), ("end", None, None)]
-    assert rig.said()[-1] == ("end", 1, (0, 1))
-    assert rig.told() == ["running", "ended"]
-    assert not rig.task.may_take(ORDERS0)
-    assert rig.again().told() == ["ended"]
-
-
-def test_an_end_that_is_where_it_starts_ends_at_once():
-    rig = Rig(source_plan(start=5, until=5)).start()
-    assert rig.told() == ["ended", "running"] or rig.told() == ["running", "ended"]
-    assert rig.task.state == "ended"
-
-
-def test_ended_is_reported_only_when_it_is_durable():
-    rig = Rig(source_plan(until=5), auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.chunk(ORDERS0, 5, 100)
-    rig.begin_commit()
-    assert rig.told() == ["running"]
-    assert rig.task.state == "ending"
-    rig.end_commit()
-    assert rig.told() == ["running", "ended"]
-
-
-def test_a_task_that_owns_nothing_of_what_flows_into_an_output_ends_it_at_once():
-    plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0,), 1),), (OutputPlan(BY, 2, frozenset({"elsewhere"})),))
-    rig = Rig(plan).start()
-    assert rig.said() == [("end", 1, (0, 1))]
-
-
-def test_a_restart_in_the_middle_of_an_aggregation_completes():
-    """The original keeps what it has heard in memory, and its offsets on disk: after a restart it waits for ever."""
-    rig = Rig(reader_plan()).start(run_view("a", "b"))
-    rig.hear(BY0, eos("a"))
-    again = rig.again()
-    assert again.task.position(BY0) == 1
-    again.hear(BY0, eos("b"))
-    assert again.told() == ["running", "ended"]
-
-
-def test_control_cuts_a_step_and_the_step_is_told_again_after_a_crash():
-    """A flush of three steps dies after the second: the letter comes again, and the ended task is reported once."""
-    rig = Rig(source_plan(until=5), auto_steps=False).start()
-    rig.chunk(ORDERS0, 5, 100)
-    letter = rig.of(RunStep)[-1].letter
-    rig.feed(StepDone(letter, more=True))
-    assert rig.of(RunStep)[-1].kind == "end"
-    rig.feed(StepDone(letter, more=True))
-    assert rig.said()[-1][0] == "wm"
-    again = rig.again(auto_steps=True)
-    assert again.letters() == [("end", ORDERS, None), ("end", None, None)]
-    assert again.said()[-1] == ("end", 1, (0, 1))
-    assert sorted(again.told()) == ["ended", "running"]
-
-
-def test_the_next_step_waits_for_the_commit_of_the_last_one():
-    rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.chunk(ORDERS0, 5, 100)
-    letter = rig.of(RunStep)[-1].letter
-    rig.begin_commit()
-    rig.feed(StepDone(letter, more=True))
-    rig.did = []
-    rig.end_commit()
-    assert rig.of(RunStep) == []
-    rig.begin_commit()
-    assert not rig.task.may_take(ORDERS0)
-    rig.end_commit()
-    assert [one.letter for one in rig.of(RunStep)] == [letter]
-
-
-def test_a_failing_step_is_run_again():
-    rig = Rig(source_plan(until=5), auto_steps=False).start()
-    rig.chunk(ORDERS0, 5, 100)
-    rig.feed(WorkFailed("boom"))
-    assert RunAgain(1) in rig.wait(1.1)
-    rig.feed(StepDone(rig.task.letters.number))
-    rig.feed(StepDone(rig.task.letters.number))
-    assert rig.told()[-1] == "ended"
-
-
-def test_work_that_is_due_runs_between_chunks_and_never_beside_one():
-    rig = Rig(source_plan(), auto_steps=False).start()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    rig.feed(WorkDue("timer", "t1"))
-    assert rig.of(RunStep) == []
-    rig.feed(ChunkDone(ORDERS0, 5))
-    assert [(one.kind, one.key) for one in rig.of(RunStep)] == [("timer", "t1")]
-    assert not rig.task.may_take(ORDERS0)
-    assert rig.feed(StepDone(99)) == []
-    rig.feed(StepDone(1))
-    assert rig.task.may_take(ORDERS0)
-
-
-# ------------------------------------------------------------------------------------------------------------------ drain
 
 
 def test_a_drain_processes_what_is_buffered_and_reads_nothing_new():
@@ -774,7 +380,9 @@ def test_a_chunk_in_hand_is_part_of_the_drain():
 
 
 def test_neither_drain_nor_its_time_crosses_into_another_job():
-    plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0,), 1),), (OutputPlan("shared", 1, frozenset({ORDERS}), crosses=True),))
+    plan = TaskPlan(
+        JOB, ME, (InputPlan(ORDERS, (0,), 1),), (OutputPlan("shared", 1, frozenset({ORDERS}), crosses=True),)
+    )
     rig = Rig(plan).start()
     rig.wait(1)
     rig.chunk(ORDERS0, 5, 100)
@@ -788,229 +396,6 @@ def test_another_jobs_stream_is_read_no_further_when_this_job_drains():
     rig = Rig(plan).start()
     rig.feed(o.RunChanged(run_view(draining="d1")))
     assert rig.told() == ["running", "drained"]
-
-
-# ------------------------------------------------------------------------------------------------------ epochs and routes
-
-
-def test_a_frame_of_a_newer_epoch_waits_for_the_job_state():
-    rig = Rig(reader_plan()).start(run_view("a"))
-    rig.hear(BY0, eos("b", epoch=2))
-    assert rig.task.position(BY0) == 0
-    assert rig.of(Gate, last=False)[-1].closed == {BY0: "epoch"}
-    assert not rig.task.may_take(BY0)
-    rig.feed(o.RunChanged(run_view("a", "b", epoch=2)))
-    assert rig.task.position(BY0) == 1
-    assert rig.task.may_take(BY0)
-    rig.hear(BY0, eos("a", epoch=1))
-    assert rig.told() == ["running", "ended"]
-
-
-def test_control_is_said_again_when_the_epoch_changes_by_ended_tasks_too():
-    rig = Rig(source_plan(until=5)).start()
-    rig.chunk(ORDERS0, 5, 100)
-    before = len(rig.said())
-    rig.feed(o.RunChanged(run_view(ME, "b", epoch=2)))
-    assert rig.said()[before:] == [("end", 2, (0, 1))]
-    assert rig.told() == ["running", "ended"]
-
-
-def test_what_was_said_in_this_epoch_is_not_said_again_by_the_next_owner():
-    rig = Rig(source_plan()).start()
-    rig.wait(1)
-    rig.chunk(ORDERS0, 5, 100)
-    assert rig.again().said() == []
-
-
-AGG = aggregator(BY, 2)
-
-
-def aggregated(partitions: tuple[int, ...]) -> TaskPlan:
-    return reader_plan(partitions, settings=TaskSettings(watermark_interval_s=0.2, aggregate_above=1))
-
-
-def test_above_the_limit_a_producer_speaks_to_one_partition_after_it_introduced_itself_to_all():
-    rig = Rig(source_plan(until=5, settings=TaskSettings(aggregate_above=1, watermark_interval_s=0.2))).start()
-    assert rig.said() == [("wm", NO_TIME, (1 - AGG,)), ("wm", NO_TIME, (AGG,))]
-    rig.chunk(ORDERS0, 5, 100)
-    assert rig.said()[-1] == ("end", 1, (AGG,))
-
-
-def test_the_owner_of_the_aggregating_partition_tells_the_others_for_all():
-    rig = Rig(aggregated((AGG,))).start(run_view("a", "b"))
-    rig.wait(1)
-    rig.hear(SP(BY, AGG), wm("a", 10))
-    rig.hear(SP(BY, AGG), wm("b", 8))
-    rig.wait(1)
-    assert rig.said() == [("wm", 8, (1 - AGG,))]
-    rig.hear(SP(BY, AGG), eos("a"))
-    rig.hear(SP(BY, AGG), eos("b"))
-    assert rig.said()[-1] == ("end", 1, (1 - AGG,))
-    assert rig.told() == ["running", "ended"]
-
-
-def test_the_aggregating_owner_does_not_wait_for_its_sibling_partitions():
-    """The original deadlocks: a task that owns the aggregating partition and another waits for what only it can say."""
-    rig = Rig(aggregated((0, 1))).start(run_view("a"))
-    rig.hear(SP(BY, AGG), drain("a"))
-    assert rig.said() == [("wm", MAX_TIME, (1 - AGG,)), ("drain", "d1", (1 - AGG,))]
-    assert rig.told() == ["running"]
-    rig.hear(SP(BY, 1 - AGG), drain(None))
-    assert rig.told() == ["running", "drained"]
-
-
-def test_a_relay_is_said_again_in_a_new_epoch_when_the_new_set_is_complete():
-    rig = Rig(aggregated((AGG,))).start(run_view("a"))
-    rig.wait(1)
-    rig.hear(SP(BY, AGG), wm("a", 10))
-    rig.wait(1)
-    rig.feed(o.RunChanged(run_view("a", "b", epoch=2)))
-    rig.wait(1)
-    assert rig.said() == [("wm", 10, (1 - AGG,))]
-    rig.hear(SP(BY, AGG), wm("b", 20, epoch=2, tasks=2))
-    rig.wait(1)
-    assert rig.said() == [("wm", 10, (1 - AGG,)), ("wm", 10, (1 - AGG,))]
-
-
-# ------------------------------------------------------------------------------------------------------------ pause, lag
-
-
-def test_pause_stops_intake_from_outside_only():
-    rig = Rig(two_inputs()).start()
-    rig.feed(o.RunChanged(run_view(paused_job=True)))
-    assert rig.task.state == "paused"
-    assert not rig.task.may_take(ORDERS0)
-    assert rig.task.may_take(BY0)
-    rig.feed(o.RunChanged(run_view(paused_streams=frozenset({BY}))))
-    assert rig.task.state == "running"
-    assert rig.task.may_take(ORDERS0)
-    assert not rig.task.may_take(BY0)
-
-
-def test_sources_wait_while_too_much_stands_between_the_stages():
-    rig = Rig(two_inputs()).start()
-    assert rig.feed(Lag(100)) == []
-    rig.feed(Lag(101))
-    assert rig.of(Gate)[-1].closed == {ORDERS0: "lag"}
-    assert rig.task.may_take(BY0)
-    rig.feed(Lag(50))
-    assert rig.of(Gate)[-1].closed == {}
-
-
-# ---------------------------------------------------------------------------------------------------- seeks, lost positions
-
-
-def test_a_seek_is_applied_once_and_answered_when_it_is_durable():
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    seek = o.Seek("s1", ORDERS, 0, 3)
-    out = rig.feed(seek)
-    assert SeekConsumer({ORDERS0: 3}) in out
-    assert rig.seeks() == []
-    rig.feed(seek)
-    assert rig.seeks() == []
-    rig.commit()
-    assert rig.seeks() == [o.SeekApplied(ME, "s1")]
-    again = rig.again(auto_commit=True)
-    assert again.task.position(ORDERS0) == 3
-    again.chunk(ORDERS0, 9)
-    again.feed(seek)
-    assert again.task.position(ORDERS0) == 9
-    assert again.seeks() == [o.SeekApplied(ME, "s1")]
-
-
-def test_a_seek_by_time_asks_the_broker_and_waits_for_the_chunk():
-    rig = Rig(source_plan(), offset=70).start()
-    rig.feed(ChunkTaken(ORDERS0, 75))
-    rig.feed(o.Seek("s1", ORDERS, 0, ("time", 5)))
-    assert rig.task.position(ORDERS0) == 70
-    assert rig.seeks() == []
-    rig.feed(ChunkDone(ORDERS0, 75))
-    assert rig.task.position(ORDERS0) == 70
-    assert rig.seeks() == [o.SeekApplied(ME, "s1")]
-    assert rig.task.may_take(ORDERS0)
-
-
-def test_a_seek_that_comes_while_restoring_is_applied_when_it_opens():
-    rig = Rig(source_plan(), auto_commit=False)
-    rig.feed(o.Start(ME, 1, run_view(), 0))
-    rig.feed(o.Seek("s1", ORDERS, 0, 3))
-    rig.commit()
-    assert rig.task.position(ORDERS0) == 3
-
-
-@pytest.mark.parametrize(
-    ("seek", "why"),
-    [
-        (o.Seek("s", "nothing", 0, 1), "does not read"),
-        (o.Seek("s", BY, 0, 1), "intermediate"),
-    ],
-)
-def test_impossible_seeks_are_refused_with_the_reason(seek, why):
-    rig = Rig(two_inputs()).start()
-    rig.feed(seek)
-    assert why in rig.seeks()[0].refused
-
-
-def test_no_seek_in_a_drain_or_behind_an_end():
-    rig = Rig(two_inputs(until=5)).start()
-    rig.chunk(ORDERS0, 5)
-    rig.feed(o.Seek("s1", ORDERS, 0, 1))
-    assert "ended" in rig.seeks()[0].refused
-    rig.feed(o.RunChanged(run_view(draining="d")))
-    rig.feed(o.Seek("s2", ORDERS, 0, 1))
-    assert "drains" in rig.seeks()[1].refused
-    rig.hear(BY0, drain(ME))
-    rig.feed(o.Seek("s3", ORDERS, 0, 1))
-    assert "drained" in rig.seeks()[2].refused
-
-
-def test_a_drain_overtakes_a_seek_that_has_not_been_applied():
-    rig = Rig(source_plan()).start()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    rig.feed(o.Seek("s1", ORDERS, 0, 1))
-    rig.feed(o.RunChanged(run_view(draining="d")))
-    rig.feed(ChunkDone(ORDERS0, 5))
-    assert "drains" in rig.seeks()[0].refused
-    rig = Rig(source_plan()).start()
-    rig.handle(o.Seek("s1", ORDERS, 0, "oldest"))
-    rig.handle(o.RunChanged(run_view(draining="d")))
-    rig.handle(Resolved(1, {ORDERS0: 1}))
-    assert "drains" in rig.seeks()[0].refused
-    assert rig.handle(Resolved(1, {ORDERS0: 1})) == []
-
-
-def test_lost_records_stop_the_task_and_say_how_many_they_are():
-    rig = Rig(source_plan()).start()
-    rig.feed(Lost(ORDERS0, 0, 30))
-    assert rig.told() == ["running", "failed"]
-    assert "30 records of orders:0 are gone" in rig.task.why
-    assert "seek" in rig.task.why
-
-
-def test_lost_records_while_a_chunk_is_under_work_drop_it_first():
-    plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0, 1), 2),))
-    rig = Rig(plan).start()
-    rig.feed(ChunkTaken(SP(ORDERS, 1), 5))
-    assert [type(one) for one in rig.feed(Lost(ORDERS0, 0, 30))] == [Note, DropChunk]
-    rig.feed(ChunkDropped(SP(ORDERS, 1)))
-    assert rig.told() == ["running", "failed"]
-
-
-def test_lost_records_may_be_passed_over():
-    rig = Rig(source_plan(on_lost="oldest")).start()
-    rig.feed(Lost(ORDERS0, 0, 30))
-    assert rig.task.position(ORDERS0) == 30
-    assert rig.feed(Lost(ORDERS0, 0, 30)) == []
-    rig = Rig(source_plan(on_lost="newest"), offset=0).start()
-    rig.offset = 90
-    rig.feed(Lost(ORDERS0, 0, 30))
-    assert rig.task.position(ORDERS0) == 90
-    assert rig.task.may_take(ORDERS0)
-
-
-# ------------------------------------------------------------------------------------------- leaving, and being thrown out
 
 
 def test_release_finishes_commits_closes_and_then_reports():
@@ -1136,9 +521,6 @@ def test_a_full_disk_while_restoring():
     assert rig.told() == ["failed"]
 
 
-# ------------------------------------------------------------------------------------------------------------- properties
-
-
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_in_any_order_of_events_and_with_any_deaths_it_reports_what_is_durable_once(data):
@@ -1183,7 +565,11 @@ def test_in_any_order_of_events_and_with_any_deaths_it_reports_what_is_durable_o
             assert not rig.task.may_take(ORDERS0)
         heard = [rows.get((":heard", ORDERS)) for _, rows in rig.log if rows.get((":heard", ORDERS))]
         assert heard == sorted(heard, key=lambda row: (row[1], row[2]))
-        assert all(a[0].positions[at] <= b[0].positions[at] for a, b in zip(rig.log, rig.log[1:], strict=False) for at in a[0].positions)
+        assert all(
+            a[0].positions[at] <= b[0].positions[at]
+            for a, b in zip(rig.log, rig.log[1:], strict=False)
+            for at in a[0].positions
+        )
     recorded = rig.task.steps()
     if len(recorded) < 200:
         replay(lambda: Task(rig.task.plan), recorded)

@@ -1,0 +1,202 @@
+"""Positions, gates, idleness and time of what a task reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import orders as o
+from headgate.core.frames import NO_TIME
+from headgate.core.machine import IllegalEvent
+from headgate.core.task_events import (
+    AtEnd,
+    ChunkTaken,
+    Gate,
+    Lag,
+    LogEnds,
+    NotAnswered,
+    NotAtEnd,
+    PositionMoved,
+    Resolved,
+    Restored,
+    StoreOpened,
+)
+from headgate.core.task_plan import InputPlan, TaskPlan, TaskSettings
+
+from .task_rig import (
+    BY,
+    BY0,
+    JOB,
+    ME,
+    ORDERS,
+    ORDERS0,
+    RATES0,
+    Rig,
+    bootstrap_plan,
+    reader_plan,
+    run_view,
+    source_plan,
+    two_inputs,
+    wm,
+)
+
+
+def test_nothing_flows_before_the_bootstrap_inputs_have_been_read():
+    rig = Rig(bootstrap_plan()).start()
+    assert rig.task.state == "bootstrapping"
+    assert rig.task.inputs.bootstrap == {RATES0: 10}
+    assert not rig.task.may_take(ORDERS0)
+    with pytest.raises(IllegalEvent):
+        rig.handle(ChunkTaken(ORDERS0, 5))
+    rig.chunk(RATES0, 9)
+    assert rig.task.state == "bootstrapping"
+    rig.feed(PositionMoved(RATES0, 10))
+    assert rig.task.state == "running"
+    assert rig.task.may_take(ORDERS0)
+
+
+def test_an_empty_bootstrap_input_counts_as_read():
+    rig = Rig(bootstrap_plan(), offset=0)
+    rig.handle(o.Start(ME, 1, run_view(), 0))
+    rig.handle(StoreOpened())
+    rig.handle(LogEnds(0, 0, 1))
+    rig.handle(Restored(0))
+    rig.handle(Resolved(0, {RATES0: 3, ORDERS0: 0}, ends={RATES0: 3}))
+    rig.commit()
+    assert rig.task.state == "running"
+
+
+def test_drain_during_bootstrap_does_not_hang_and_processes_nothing_on_a_table_that_is_not_there():
+    """The original waits for ever here: its marker has no offset, so its bootstrap never ends."""
+    rig = Rig(bootstrap_plan()).start()
+    rig.buffered = {RATES0: 8, ORDERS0: 20}
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].positions == {RATES0: 0, ORDERS0: 0}
+
+
+def test_an_unbounded_table_does_not_keep_a_bounded_job_from_ending():
+    plan = bootstrap_plan()
+    rig = Rig(TaskPlan(JOB, ME, (plan.inputs[0], InputPlan(ORDERS, (0,), 1, until=5)), plan.outputs)).start()
+    rig.chunk(RATES0, 10)
+    rig.chunk(ORDERS0, 5)
+    assert rig.told() == ["running", "ended"]
+
+
+def test_a_task_with_nothing_but_tables_waits_for_these():
+    rig = Rig(TaskPlan(JOB, ME, (InputPlan("rates", (0,), 1, bootstrap=True, until=4),))).start()
+    assert rig.task.state == "running"
+    rig.chunk(RATES0, 4)
+    assert rig.told() == ["running", "ended"]
+
+
+def test_a_source_says_its_greatest_time_less_the_lag_at_most_once_an_interval():
+    rig = Rig(source_plan(lag_ms=5)).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.chunk(ORDERS0, 6, 90)
+    rig.chunk(ORDERS0, 7, 120)
+    rig.wait(0.05)
+    assert rig.letters() == [("watermark", ORDERS, 95)]
+    rig.wait(0.2)
+    assert rig.letters() == [("watermark", ORDERS, 95), ("watermark", ORDERS, 115)]
+    assert rig.said() == [("wm", NO_TIME, (0, 1)), ("wm", 95, (0, 1)), ("wm", 115, (0, 1))]
+
+
+def test_it_wakes_itself_when_there_is_time_to_tell():
+    rig = Rig(source_plan()).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    assert rig.task.deadline() is None
+    rig.chunk(ORDERS0, 6, 101)
+    assert rig.task.deadline() == pytest.approx(101.2)
+
+
+def idle_rig() -> Rig:
+    plan = source_plan(settings=TaskSettings(watermark_interval_s=0.2, idle_timeout_s=10.0))
+    rig = Rig(plan).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    return rig
+
+
+def test_idleness_is_said_after_answered_fetches_over_the_whole_timeout():
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(6)
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(6)
+    assert "idle" not in [word for word, _, _ in rig.said()]
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+    rig.wait(1)
+    rig.chunk(ORDERS0, 6, 100)
+    rig.wait(1)
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+
+
+def test_silence_is_not_idleness():
+    """The broker is gone: no fetch is answered. However long that takes, the partition is not idle."""
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.feed(NotAnswered(ORDERS0))
+    rig.wait(999)
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def test_what_is_behind_an_open_transaction_is_not_idle():
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(1)
+    assert rig.said()[-1][0] == "idle"
+    rig.feed(NotAtEnd(ORDERS0, blocked=True))
+    rig.wait(1)
+    assert rig.said()[-1][0] == "wm"
+    assert rig.feed(NotAtEnd(ORDERS0)) == []
+    assert rig.feed(AtEnd(ORDERS0, 4)) == []
+    rig.feed(AtEnd(ORDERS0, 9))
+    assert rig.task.position(ORDERS0) == 9
+    rig.feed(ChunkTaken(ORDERS0, 12))
+    assert rig.feed(AtEnd(ORDERS0, 12)) == []
+
+
+def test_streams_of_other_kinds_have_no_idleness_of_their_own():
+    rig = Rig(reader_plan()).start()
+    assert rig.feed(AtEnd(BY0, 0)) == []
+    assert rig.feed(NotAtEnd(BY0)) == []
+    assert rig.chunk(BY0, 3, 100) != []
+
+
+def test_a_downstream_task_tells_the_least_of_its_producers():
+    rig = Rig(reader_plan()).start(run_view("a", "b"))
+    rig.wait(1)
+    rig.hear(BY0, wm("a", 10))
+    rig.wait(1)
+    assert rig.letters() == []
+    rig.hear(BY0, wm("b", 7))
+    rig.wait(1)
+    assert rig.letters() == [("watermark", BY, 7)]
+
+
+def test_pause_stops_intake_from_outside_only():
+    rig = Rig(two_inputs()).start()
+    rig.feed(o.RunChanged(run_view(paused_job=True)))
+    assert rig.task.state == "paused"
+    assert not rig.task.may_take(ORDERS0)
+    assert rig.task.may_take(BY0)
+    rig.feed(o.RunChanged(run_view(paused_streams=frozenset({BY}))))
+    assert rig.task.state == "running"
+    assert rig.task.may_take(ORDERS0)
+    assert not rig.task.may_take(BY0)
+
+
+def test_sources_wait_while_too_much_stands_between_the_stages():
+    rig = Rig(two_inputs()).start()
+    assert rig.feed(Lag(100)) == []
+    rig.feed(Lag(101))
+    assert rig.of(Gate)[-1].closed == {ORDERS0: "lag"}
+    assert rig.task.may_take(BY0)
+    rig.feed(Lag(50))
+    assert rig.of(Gate)[-1].closed == {}

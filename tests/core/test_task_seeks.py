@@ -1,0 +1,143 @@
+"""Seeks are applied once and answered when durable; lost positions follow the declared policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import orders as o
+from headgate.core.names import StreamPartition as SP
+from headgate.core.task_events import (
+    ChunkDone,
+    ChunkDropped,
+    ChunkTaken,
+    DropChunk,
+    Lost,
+    Note,
+    Resolved,
+    SeekConsumer,
+)
+from headgate.core.task_plan import InputPlan, TaskPlan
+
+from .task_rig import (
+    BY,
+    BY0,
+    JOB,
+    ME,
+    ORDERS,
+    ORDERS0,
+    Rig,
+    drain,
+    run_view,
+    source_plan,
+    two_inputs,
+)
+
+
+def test_a_seek_is_applied_once_and_answered_when_it_is_durable():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    seek = o.Seek("s1", ORDERS, 0, 3)
+    out = rig.feed(seek)
+    assert SeekConsumer({ORDERS0: 3}) in out
+    assert rig.seeks() == []
+    rig.feed(seek)
+    assert rig.seeks() == []
+    rig.commit()
+    assert rig.seeks() == [o.SeekApplied(ME, "s1")]
+    again = rig.again(auto_commit=True)
+    assert again.task.position(ORDERS0) == 3
+    again.chunk(ORDERS0, 9)
+    again.feed(seek)
+    assert again.task.position(ORDERS0) == 9
+    assert again.seeks() == [o.SeekApplied(ME, "s1")]
+
+
+def test_a_seek_by_time_asks_the_broker_and_waits_for_the_chunk():
+    rig = Rig(source_plan(), offset=70).start()
+    rig.feed(ChunkTaken(ORDERS0, 75))
+    rig.feed(o.Seek("s1", ORDERS, 0, ("time", 5)))
+    assert rig.task.position(ORDERS0) == 70
+    assert rig.seeks() == []
+    rig.feed(ChunkDone(ORDERS0, 75))
+    assert rig.task.position(ORDERS0) == 70
+    assert rig.seeks() == [o.SeekApplied(ME, "s1")]
+    assert rig.task.may_take(ORDERS0)
+
+
+def test_a_seek_that_comes_while_restoring_is_applied_when_it_opens():
+    rig = Rig(source_plan(), auto_commit=False)
+    rig.feed(o.Start(ME, 1, run_view(), 0))
+    rig.feed(o.Seek("s1", ORDERS, 0, 3))
+    rig.commit()
+    assert rig.task.position(ORDERS0) == 3
+
+
+@pytest.mark.parametrize(
+    ("seek", "why"),
+    [
+        (o.Seek("s", "nothing", 0, 1), "does not read"),
+        (o.Seek("s", BY, 0, 1), "intermediate"),
+    ],
+)
+def test_impossible_seeks_are_refused_with_the_reason(seek, why):
+    rig = Rig(two_inputs()).start()
+    rig.feed(seek)
+    assert why in rig.seeks()[0].refused
+
+
+def test_no_seek_in_a_drain_or_behind_an_end():
+    rig = Rig(two_inputs(until=5)).start()
+    rig.chunk(ORDERS0, 5)
+    rig.feed(o.Seek("s1", ORDERS, 0, 1))
+    assert "ended" in rig.seeks()[0].refused
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    rig.feed(o.Seek("s2", ORDERS, 0, 1))
+    assert "drains" in rig.seeks()[1].refused
+    rig.hear(BY0, drain(ME))
+    rig.feed(o.Seek("s3", ORDERS, 0, 1))
+    assert "drained" in rig.seeks()[2].refused
+
+
+def test_a_drain_overtakes_a_seek_that_has_not_been_applied():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(o.Seek("s1", ORDERS, 0, 1))
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    rig.feed(ChunkDone(ORDERS0, 5))
+    assert "drains" in rig.seeks()[0].refused
+    rig = Rig(source_plan()).start()
+    rig.handle(o.Seek("s1", ORDERS, 0, "oldest"))
+    rig.handle(o.RunChanged(run_view(draining="d")))
+    rig.handle(Resolved(1, {ORDERS0: 1}))
+    assert "drains" in rig.seeks()[0].refused
+    assert rig.handle(Resolved(1, {ORDERS0: 1})) == []
+
+
+def test_lost_records_stop_the_task_and_say_how_many_they_are():
+    rig = Rig(source_plan()).start()
+    rig.feed(Lost(ORDERS0, 0, 30))
+    assert rig.told() == ["running", "failed"]
+    assert "30 records of orders:0 are gone" in rig.task.why
+    assert "seek" in rig.task.why
+
+
+def test_lost_records_while_a_chunk_is_under_work_drop_it_first():
+    plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0, 1), 2),))
+    rig = Rig(plan).start()
+    rig.feed(ChunkTaken(SP(ORDERS, 1), 5))
+    assert [type(one) for one in rig.feed(Lost(ORDERS0, 0, 30))] == [Note, DropChunk]
+    rig.feed(ChunkDropped(SP(ORDERS, 1)))
+    assert rig.told() == ["running", "failed"]
+
+
+def test_lost_records_may_be_passed_over():
+    rig = Rig(source_plan(on_lost="oldest")).start()
+    rig.feed(Lost(ORDERS0, 0, 30))
+    assert rig.task.position(ORDERS0) == 30
+    assert rig.feed(Lost(ORDERS0, 0, 30)) == []
+    rig = Rig(source_plan(on_lost="newest"), offset=0).start()
+    rig.offset = 90
+    rig.feed(Lost(ORDERS0, 0, 30))
+    assert rig.task.position(ORDERS0) == 90
+    assert rig.task.may_take(ORDERS0)

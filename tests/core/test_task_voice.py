@@ -1,0 +1,105 @@
+"""What a task says to its outputs, and for others: routes, epochs, repetitions."""
+
+from __future__ import annotations
+
+from headgate.core import orders as o
+from headgate.core.control import aggregator
+from headgate.core.frames import MAX_TIME, NO_TIME
+from headgate.core.names import StreamPartition as SP
+from headgate.core.task_events import (
+    Gate,
+)
+from headgate.core.task_plan import TaskPlan, TaskSettings
+
+from .task_rig import (
+    BY,
+    BY0,
+    ME,
+    ORDERS0,
+    Rig,
+    drain,
+    eos,
+    reader_plan,
+    run_view,
+    source_plan,
+    wm,
+)
+
+
+def test_a_frame_of_a_newer_epoch_waits_for_the_job_state():
+    rig = Rig(reader_plan()).start(run_view("a"))
+    rig.hear(BY0, eos("b", epoch=2))
+    assert rig.task.position(BY0) == 0
+    assert rig.of(Gate, last=False)[-1].closed == {BY0: "epoch"}
+    assert not rig.task.may_take(BY0)
+    rig.feed(o.RunChanged(run_view("a", "b", epoch=2)))
+    assert rig.task.position(BY0) == 1
+    assert rig.task.may_take(BY0)
+    rig.hear(BY0, eos("a", epoch=1))
+    assert rig.told() == ["running", "ended"]
+
+
+def test_control_is_said_again_when_the_epoch_changes_by_ended_tasks_too():
+    rig = Rig(source_plan(until=5)).start()
+    rig.chunk(ORDERS0, 5, 100)
+    before = len(rig.said())
+    rig.feed(o.RunChanged(run_view(ME, "b", epoch=2)))
+    assert rig.said()[before:] == [("end", 2, (0, 1))]
+    assert rig.told() == ["running", "ended"]
+
+
+def test_what_was_said_in_this_epoch_is_not_said_again_by_the_next_owner():
+    rig = Rig(source_plan()).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    assert rig.again().said() == []
+
+
+AGG = aggregator(BY, 2)
+
+
+def aggregated(partitions: tuple[int, ...]) -> TaskPlan:
+    return reader_plan(partitions, settings=TaskSettings(watermark_interval_s=0.2, aggregate_above=1))
+
+
+def test_above_the_limit_a_producer_speaks_to_one_partition_after_it_introduced_itself_to_all():
+    rig = Rig(source_plan(until=5, settings=TaskSettings(aggregate_above=1, watermark_interval_s=0.2))).start()
+    assert rig.said() == [("wm", NO_TIME, (1 - AGG,)), ("wm", NO_TIME, (AGG,))]
+    rig.chunk(ORDERS0, 5, 100)
+    assert rig.said()[-1] == ("end", 1, (AGG,))
+
+
+def test_the_owner_of_the_aggregating_partition_tells_the_others_for_all():
+    rig = Rig(aggregated((AGG,))).start(run_view("a", "b"))
+    rig.wait(1)
+    rig.hear(SP(BY, AGG), wm("a", 10))
+    rig.hear(SP(BY, AGG), wm("b", 8))
+    rig.wait(1)
+    assert rig.said() == [("wm", 8, (1 - AGG,))]
+    rig.hear(SP(BY, AGG), eos("a"))
+    rig.hear(SP(BY, AGG), eos("b"))
+    assert rig.said()[-1] == ("end", 1, (1 - AGG,))
+    assert rig.told() == ["running", "ended"]
+
+
+def test_the_aggregating_owner_does_not_wait_for_its_sibling_partitions():
+    """The original deadlocks: a task that owns the aggregating partition and another waits for what only it can say."""
+    rig = Rig(aggregated((0, 1))).start(run_view("a"))
+    rig.hear(SP(BY, AGG), drain("a"))
+    assert rig.said() == [("wm", MAX_TIME, (1 - AGG,)), ("drain", "d1", (1 - AGG,))]
+    assert rig.told() == ["running"]
+    rig.hear(SP(BY, 1 - AGG), drain(None))
+    assert rig.told() == ["running", "drained"]
+
+
+def test_a_relay_is_said_again_in_a_new_epoch_when_the_new_set_is_complete():
+    rig = Rig(aggregated((AGG,))).start(run_view("a"))
+    rig.wait(1)
+    rig.hear(SP(BY, AGG), wm("a", 10))
+    rig.wait(1)
+    rig.feed(o.RunChanged(run_view("a", "b", epoch=2)))
+    rig.wait(1)
+    assert rig.said() == [("wm", 10, (1 - AGG,))]
+    rig.hear(SP(BY, AGG), wm("b", 20, epoch=2, tasks=2))
+    rig.wait(1)
+    assert rig.said() == [("wm", 10, (1 - AGG,)), ("wm", 10, (1 - AGG,))]
