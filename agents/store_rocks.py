@@ -55,6 +55,10 @@ class StoreMemory:
         """Bytes in use now."""
         return self.cache.get_usage()
 
+    def overdrawn(self) -> bool:
+        """Writes come faster than RocksDB's own threads write them out: whoever writes now must wait for its own."""
+        return self.buffers.get_usage() > self.limit // 2 + self.limit // 8
+
     def options(self) -> Options:
         """Options of a database or column family that lives within this memory."""
         table = BlockBasedOptions()
@@ -176,6 +180,9 @@ class RocksStore:
                 remedy="free disk space, or give state.dir another disk",
             ) from error
         self._meta = meta
+        if self._memory.overdrawn():
+            for view, _ in self._families.values():
+                view.flush()
 
     def tables(self) -> list[str]:
         """The tables that have ever been written to."""
