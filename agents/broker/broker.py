@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import ssl
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -21,7 +22,8 @@ from pathlib import Path
 from types import TracebackType
 
 from ...core.errors import EnvironmentFault
-from . import acls, secrets, storage
+from . import acls, quickstart, secrets, storage
+from .guard import Lease
 from .jars import bill, classpath
 from .java import Java, find_java
 from .ports import choose_ports
@@ -52,6 +54,7 @@ class Broker:
     data: Path
     identity: Identity
     say: Say = _silent
+    java_options: tuple[str, ...] = ()
 
     @classmethod
     def start(
@@ -78,8 +81,7 @@ class Broker:
                 remedy="use it, stop it with `headgate kafka down`, or choose another directory with --data",
             )
         storage.check_room(data)
-        java = find_java()
-        jars = classpath(java, say)
+        java, jars = broker._java()
         there_before = data.exists()
         with storage.held(data):
             try:
@@ -166,8 +168,7 @@ class Broker:
 
     def restart(self, node: int | None = None, *, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Start again what does not live (after `kill`), or stop and start what does; the ports stay."""
-        java = find_java()
-        jars = classpath(java, self.say)
+        java, jars = self._java()
         chosen = self._chosen(node)
         with storage.held(self.data):
             self._end(chosen)
@@ -205,6 +206,13 @@ class Broker:
             self.daemon(node).ask_to_end()
         for node in nodes:
             self.daemon(node).end()
+
+    def _java(self) -> tuple[Java, str]:
+        """The Java and the class path to start with; fetches and prepares what is not there yet."""
+        java = find_java()
+        jars = classpath(java, self.say)
+        self.java_options = tuple(quickstart.options(java, jars, self.say, lambda options: _train(java, jars, options)))
+        return java, jars
 
     # Starting --------------------------------------------------------------------------------------------------------------
 
@@ -256,6 +264,7 @@ class Broker:
         heap = "512m" if self.identity.nodes == 1 else "320m"
         command = [
             java.path,
+            *self.java_options,
             f"-Xmx{heap}",
             "-Xms96m",
             "-XX:+UseSerialGC",
@@ -318,6 +327,21 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _train(java: Java, jars: str, options: list[str]) -> None:
+    """A broker that is started with `options`, serves, and is thrown away; guarded, should we die in between."""
+    scratch = Path(tempfile.mkdtemp(prefix="headgate-train-"))
+    lease = Lease(scratch)
+    with Lease.guard(scratch) as guard:
+        try:
+            broker = Broker(scratch / "kafka", Identity.new(1, secure=False), java_options=tuple(options))
+            broker.data.mkdir()
+            broker._launch(java, jars, None, READY_TIMEOUT_S)
+            broker._end_all()
+        finally:
+            lease.release()
+            guard.wait()
 
 
 def telling(lines: list[str], keep: int = 20) -> list[str]:

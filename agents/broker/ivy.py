@@ -80,9 +80,9 @@ def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout
             f"the disk of {into} is full", remedy="free some space, or point HEADGATE_CACHE to another disk"
         )
     maven = Path.home() / ".m2" / "settings.xml"
-    where = f"from {own if own.exists() else maven if repositories(maven) else 'no settings: the public one'}"
+    where = own if own.exists() else maven if repositories(maven) else "Maven's public one"
     raise EnvironmentFault(
-        f"cannot fetch {len(missing) or len(wanted)} of Kafka's jars (repositories {where}). Ivy says:\n{said}\n",
+        f"cannot fetch {len(missing) or len(wanted)} of Kafka's jars (repositories: {where}). Ivy says:\n{said}\n",
         remedy="check the network (needed once; afterwards the jars are in the cache), or configure a mirror in ~/.m2/settings.xml "
         "or ~/.ivy2/ivysettings.xml",
     )

@@ -66,7 +66,7 @@ def test_up_status_down_reset(home: Path) -> None:
     assert running_broker() is None
 
     up = headgate("kafka", "up")
-    assert (up.returncode, up.stderr) == (0, "")
+    assert up.returncode == 0, up.stderr
     status = json.loads(headgate("kafka", "status", "-o", "json").stdout)
     assert status["running"] is True
     assert status["data"] == str(home / "kafka")
