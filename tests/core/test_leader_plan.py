@@ -1,0 +1,27 @@
+"""What a leader is told once, and what operators change while it leads."""
+
+from __future__ import annotations
+
+from headgate.core.coordinator import SetConfig
+from headgate.core.leader_plan import LeaderConfig, Plan, Timing, overridden
+
+
+def test_dynamic_settings_change_the_waits_at_once():
+    """Those that are dynamic; the others are read when a process starts."""
+    timing = Timing()
+    assert overridden(timing, {}) is timing
+    changed = overridden(
+        timing,
+        {
+            "stall.timeout": SetConfig("stall.timeout", "1m"),
+            "answers.keep": SetConfig("answers.keep", "2s"),
+            "placement.rejoin-grace": SetConfig("placement.rejoin-grace", 0),
+            "session.timeout": SetConfig("session.timeout", "1m"),
+        },
+    )
+    assert (changed.stall_s, changed.answer_kept_ms, changed.grace_s, changed.session_s) == (60.0, 2000, 0.0, 6.0)
+
+
+def test_plans_of_one_deployment_are_equal():
+    assert Plan("d1", inputs=("orders",)) == Plan("d1", inputs=("orders",))
+    assert LeaderConfig("p1", "x", "u").timing == Timing()
