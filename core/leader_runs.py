@@ -73,6 +73,10 @@ def starter(state: JobState, silent: Callable[[SetProcessor], str], wall: int) -
             found = _asked(run, wish, lives)
             if found is not None:
                 return found
+    if run is not None and run.state == STOPPED:
+        # Who was there when it was stopped is on his way out, or was not meant: only a process that came after it resumes it.
+        closed = state.at["set-run", ()][0]
+        lives = [life for life in lives if state.at["set-processor", (life.processor, life.incarnation)][0] > closed]
     return next((one for life in reversed(lives) if (one := _by_itself(run, life)) is not None), None)
 
 

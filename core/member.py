@@ -70,7 +70,7 @@ def _table() -> tuple[Rule, ...]:
         ("fencing", FenceReturned, ("fencing", "initialising"), "the predecessor can write nothing any more"),
         ("fencing", FenceFailed, "resting", "it is tried again after a pause"),
         ("resting", Tick, ("resting", "fencing", "initialising", "exited", "waiting"), "the pause is over"),
-        ("initialising", ProducerReady, "joined", "the id is ours"),
+        ("initialising", ProducerReady, ("joined", *anew), "the id is ours"),
         ("initialising", ProducerLost, "resting", "the next try has another id: this one may be initialised"),
         ("joined", ProducerLost, anew, "the incarnation is over"),
         ("leaving", ProducerLost, ("leaving", "exited"), "what it held is fenced by the leader"),

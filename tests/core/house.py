@@ -12,20 +12,51 @@ from typing import Any
 
 from headgate.core import orders as o
 from headgate.core.coordinator import (
-    AskEnd, Delete, End, Entry, Message, Read, SetRequest, Write, key_of,
+    AskEnd,
+    Delete,
+    End,
+    Entry,
+    Message,
+    Read,
+    SetRequest,
+    Write,
+    key_of,
 )  # fmt: skip
 from headgate.core.jobstate import JobState
 from headgate.core.leader import Leader
 from headgate.core.leader_plan import LeaderConfig, Plan, Timing
 from headgate.core.leader_words import (
-    Beat, Commit, Committed, Counts, Fence, FenceFailed, FenceReturned, Heartbeat, InitLeaderId, LeaderIdLost,
-    LeaderIdReady, Note, Resign, Resolve, Resolved,
+    Beat,
+    Commit,
+    Committed,
+    Counts,
+    Fence,
+    FenceFailed,
+    FenceReturned,
+    Heartbeat,
+    InitLeaderId,
+    LeaderIdLost,
+    LeaderIdReady,
+    Note,
+    Resign,
+    Resolve,
+    Resolved,
 )  # fmt: skip
 from headgate.core.machine import Now, Tick
 from headgate.core.member import Member
 from headgate.core.member_plan import MemberConfig
 from headgate.core.member_words import (
-    CloseProducer, ConfigChanged, Exit, InitProducer, Leave, ProducerLost, ProducerReady, Record, Recorded, Standing, Tell,
+    CloseProducer,
+    ConfigChanged,
+    Exit,
+    InitProducer,
+    Leave,
+    ProducerLost,
+    ProducerReady,
+    Record,
+    Recorded,
+    Standing,
+    Tell,
 )  # fmt: skip
 
 

@@ -9,7 +9,11 @@ from .house import House, plan
 
 def seeks_told(house: House) -> list[tuple[str, o.Seek]]:
     return [
-        (task.task, order) for one in house.workers for task in one.tasks.values() for order in task.told if isinstance(order, o.Seek)
+        (task.task, order)
+        for one in house.workers
+        for task in one.tasks.values()
+        for order in task.told
+        if isinstance(order, o.Seek)
     ]
 
 

@@ -1,0 +1,153 @@
+"""Grouping, placement, debounce, grace and growth."""
+
+from __future__ import annotations
+
+from headgate.core.leader_model import tasks_of, widths
+from headgate.core.leader_plan import Plan
+from headgate.core.leader_words import Counts
+from headgate.core.model import JobModel
+from headgate.core.names import StreamPartition
+from headgate.core.placement import place
+
+from .house import House, plan
+
+
+def test_widths_come_from_the_broker_and_stay_for_intermediate_streams():
+    code = Plan(inputs=("orders",), intermediates={"a": None, "b": 3})
+    assert widths(code, {}, None) is None
+    assert widths(code, {"orders": 4}, None) == {"orders": 4, "a": 4, "b": 3}
+    before = JobModel(tasks={"Partition 0": (StreamPartition("a", 0), StreamPartition("a", 1))})
+    assert widths(code, {"orders": 4}, before) == {"orders": 4, "a": 2, "b": 3}
+    assert tasks_of(code, {}, None) is None
+    assert widths(Plan(inputs=("r",), broadcast=frozenset({"r"}), intermediates={"a": None}), {"r": 9}, None) == {
+        "r": 9,
+        "a": 1,
+    }
+
+
+def test_without_partition_counts_there_is_no_model():
+    house = House()
+    house.partitions = {}
+    one = house.worker("p1")
+    assert house.state.model is None
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.settle()
+    assert len(one.tasks) == 2
+
+
+def test_workers_that_come_together_are_placed_together():
+    """The debounce: one new model for both."""
+    house = House()
+    house.worker("p1")
+    house.worker("p2")
+    house.run(0.5)
+    house.worker("p3")
+    house.run(3)
+    assert house.state.model.version == 2
+    assert sorted(map(len, house.state.model.placement().values())) == [1, 1, 2]
+
+
+def test_without_state_tasks_of_those_who_go_are_granted_at_once():
+    house = House()
+    one = house.worker("p1", plan(stateful=False))
+    two = house.worker("p2", plan(stateful=False))
+    house.run(3)
+    house.leave(two)
+    assert len(one.tasks) == 4
+
+
+def test_growth_without_state_makes_new_tasks_at_once():
+    house = House(partitions=2)
+    one = house.worker("p1", plan(stateful=False, intermediates={}, feeds={"x": frozenset({"orders"})}))
+    epoch = house.state.model.producers["x"].epoch
+    one.feed(one.leader, Counts({"orders": 3}))
+    house.settle()
+    assert len(one.tasks) == 3
+    assert house.state.model.producers["x"].epoch == epoch + 1
+
+
+def test_growth_with_state_waits_for_the_next_run_and_joins_the_tasks_that_are_there():
+    house = House(partitions=2)
+    one = house.worker("p1")
+    house.partitions = {"orders": 4}
+    one.feed(one.leader, Counts({"orders": 4}))
+    house.settle()
+    assert len(one.tasks) == 2
+    assert any("next run" in note.text for note in one.notes)
+    house.wish("u1", "drain")
+    again = house.worker("p1")
+    house.wish("u2", "start")
+    house.run(2)
+    assert house.state.model.tasks["Partition 1"][-1] == StreamPartition("orders", 3)
+    assert len(again.tasks) == 2
+
+
+def test_what_cannot_be_is_said_and_nothing_is_made_of_it():
+    """An input that shrank."""
+    house = House(partitions=4)
+    one = house.worker("p1", plan(stateful=False))
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.settle()
+    assert len(one.tasks) == 4
+    assert any("cannot shrink" in note.text for note in one.notes)
+
+
+def test_a_placement_that_breaks_its_contract_is_said_and_not_used():
+    house = House()
+    one = house.worker("p1", plan(placer=lambda tasks, locality, processors, previous: {"nobody": tasks}))
+    assert house.state.model is None
+    assert any("cannot be placed" in note.text for note in one.notes)
+
+
+def test_a_drain_places_only_what_has_lost_its_owner_and_at_once():
+    """Neither grace nor balance holds it up."""
+    house = House()
+    house.drains = False
+    one, two = house.worker("p1"), house.worker("p2")
+    house.run(3)
+    house.wish("u1", "drain")
+    house.leave(two)
+    assert len(one.tasks) == 4
+    house.worker("p3")
+    house.run(5)
+    assert len(one.tasks) == 4
+
+
+def test_nobody_waits_for_a_worker_that_goes_for_good():
+    house = House()
+    one = house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    house.wish("u1", "stop", worker="p2", for_good=True)
+    assert house.answer("u1") == ("done", "")
+    assert two.exit.code == 0
+    house.run(1)
+    assert len(one.tasks) == 4
+
+
+def test_all_workers_gone_keeps_the_model():
+    house = House()
+    one = house.worker("p1")
+    version = house.state.model.version
+    house.leave(one)
+    house.run(20)
+    again = house.worker("p1", process="later")
+    house.run(1)
+    assert house.state.model.version == version
+    assert len(again.tasks) == 4
+
+
+def test_locality_reaches_the_placement():
+    """Where a task last ran, and where workers are, by the names that they registered."""
+    asked = []
+
+    def spy(tasks, locality, processors, previous):
+        asked.append((dict(locality), dict(processors)))
+        return place(tasks, locality, processors, previous)
+
+    house = House(partitions=2)
+    house.worker("p1", plan(placer=spy), location="rack-1")
+    house.worker("p2", plan(placer=spy), location="rack-2")
+    house.run(3)
+    assert asked[-1][0] == {"Partition 0": "rack-1", "Partition 1": "rack-1"}
+    assert asked[-1][1] == {"p1": "rack-1", "p2": "rack-2"}

@@ -1,0 +1,213 @@
+"""When a run begins, goes on, and closes."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import coordinator as c
+from headgate.core import orders as o
+from headgate.core.leader_runs import refusal
+from headgate.core.leader_words import Resolve
+
+from .house import House, plan
+
+RUN = c.SetRun(
+    "r1",
+    "d1",
+    "drained",
+    "u",
+    fingerprint={"setting:g": "a", "stage:s": "1"},
+    past_runs=("r0",),
+    past_deployments=("d1",),
+)
+
+
+def life(**parts: str) -> c.SetProcessor:
+    return c.SetProcessor(
+        "p1", "000001-a", "x", "here", "joined", "d2", fingerprint={k.replace("_", ":"): v for k, v in parts.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "drain", "parts", "refused"),
+    [
+        ("drained", None, {"setting_g": "a", "stage_s": "2"}, False),
+        ("ended", None, {"setting_g": "b", "stage_s": "1"}, True),
+        ("stopped", None, {"setting_g": "a", "stage_s": "1", "stage_t": "1"}, False),
+        ("stopped", None, {"setting_g": "a", "stage_s": "2"}, True),
+        ("stopped", None, {"setting_g": "a"}, True),
+        ("stopped", "q", {"setting_g": "a", "stage_s": "1", "stage_t": "1"}, True),
+        ("stopped", "q", {"setting_g": "a", "stage_s": "1"}, False),
+    ],
+)
+def test_which_code_may_follow_or_resume_a_closed_run(state: str, drain: str | None, parts: dict, refused: bool):
+    """After a drain anything but immutables may change; a stopped run takes additions; one that drains takes none."""
+    run = c.SetRun("r1", "d1", state, "u", drain=drain, fingerprint=RUN.fingerprint)
+    assert bool(refusal(run, life(**parts))) == refused
+    assert refusal(None, life(**parts)) == []
+
+
+def drained(house: House) -> None:
+    house.worker("p1")
+    house.wish("drain-it", "drain")
+    assert house.state.run.state == "drained"
+
+
+@pytest.mark.parametrize(
+    ("deployment", "run_id", "begins"),
+    [("d1", "", False), ("d2", "", True), ("d1", "new", True), ("d2", "first", False)],
+)
+def test_who_begins_the_next_run_by_himself(deployment: str, run_id: str, begins: bool):
+    """A deployment that never ran, or a new run id; a restart of the old one undoes no drain."""
+    house = House()
+    house.worker("p1", run_id="first")
+    house.wish("u1", "drain")
+    one = house.worker("p1", plan(deployment), run_id=run_id)
+    house.run(10)
+    assert (house.state.run.state == "running") == begins
+    assert bool(one.tasks) == begins
+    assert one.exit is None
+
+
+def test_an_older_deployment_that_ran_before_begins_nothing():
+    house = House()
+    drained(house)
+    two = house.worker("p1", plan("d2"))
+    house.run(2)
+    assert two.tasks
+    house.wish("u2", "drain")
+    assert two.exit is not None
+    old = house.worker("p1", plan("d1"))
+    house.run(10)
+    assert house.state.run.state == "drained"
+    assert house.state.run.past_deployments == ("d1", "d2")
+    assert old.tasks == {}
+
+
+def test_the_job_uuid_is_made_once():
+    house = House()
+    drained(house)
+    uuid = house.state.run.job_uuid
+    house.worker("p1", plan("d2"))
+    house.run(2)
+    assert house.state.run.job_uuid == uuid
+
+
+@pytest.mark.parametrize(("run_id", "resumes"), [("", False), ("first", True)])
+def test_a_stopped_run_is_resumed_by_its_own_id(run_id: str, resumes: bool):
+    house = House()
+    house.worker("p1", run_id="first")
+    house.wish("u1", "stop")
+    one = house.worker("p1", run_id=run_id)
+    house.run(3)
+    assert bool(one.tasks) == resumes
+    assert house.state.run.run_id == "first"
+
+
+def test_start_after_a_drain_begins_a_new_run_of_the_same_code():
+    house = House()
+    drained(house)
+    one = house.worker("p1")
+    before = house.state.run.run_id
+    house.wish("u2", "start")
+    house.run(2)
+    assert house.answer("u2")[0] == "done"
+    assert house.state.run.run_id != before
+    assert len(one.tasks) == 4
+
+
+def test_start_with_an_id_names_the_run():
+    house = House()
+    drained(house)
+    house.worker("p1")
+    house.wish("u2", "start", run_id="mine")
+    house.run(2)
+    assert house.state.run.run_id == "mine"
+    assert house.state.run.past_runs[-1] != "mine"
+
+
+def test_a_drain_written_before_its_run_begins_is_found_by_it():
+    """The tasks start draining: no new input is ever read."""
+    house = House()
+    house.wish("u1", "drain", run_id="batch-7")
+    one = house.worker("p1", run_id="batch-7")
+    house.run(1)
+    assert house.answer("u1") == ("done", "")
+    assert house.state.run.state == "drained"
+    assert one.exit.code == 0
+
+
+def test_starts_and_ends_are_resolved_once_before_the_run_begins():
+    house = House()
+    one = house.worker("p1", plan(resolve=True))
+    assert house.state.run.starts == {"orders": (0, 0, 0, 0)}
+    assert len(one.tasks) == 4
+    slow = House()
+    two = Held(slow)
+    assert slow.state.run is None
+    slow.run(3)
+    assert len(two.held) == 1
+    two.hold.clear()
+    slow.carry_out(two, two.leader, two.held[0])
+    slow.settle()
+    assert slow.state.run.run_id == two.held[0].run_id
+
+
+def Held(house: House):
+    """A worker whose broker is slow to say where the inputs begin."""
+    from .house import Tick, Worker  # the same steps as House.worker, with a hold
+
+    one = Worker(house, "p1", "slow", plan(resolve=True))
+    one.hold.add(Resolve)
+    house.workers.append(one)
+    one.feed(one.member, Tick())
+    one.feed(one.leader, Tick())
+    house.settle()
+    return one
+
+
+def test_a_drain_of_some_that_ended_is_a_drain():
+    """Inputs that have ended count as drained."""
+    house = House()
+    house.drains = False
+    one = house.worker("p1")
+    house.wish("u1", "drain")
+    for n, state in enumerate([o.ENDED, o.DRAINED, o.DRAINED, o.ENDED]):
+        one.report(f"Partition {n}", state)
+    assert house.state.run.state == "drained"
+    assert house.answer("u1") == ("done", "")
+
+
+def test_a_holder_that_dies_while_the_run_closes_does_not_hold_it_up():
+    house = House()
+    house.drains = False
+    one, two = house.worker("p1"), house.worker("p2")
+    house.run(3)
+    two.stuck = set(two.tasks)
+    house.wish("u1", "drain")
+    for worker in (one, two):
+        for task in list(worker.tasks):
+            worker.report(task, o.DRAINED)
+    assert house.state.run.closing
+    house.kill(two)
+    house.run(10)
+    assert house.state.run.state == "drained"
+    assert house.answer("u1") == ("done", "")
+
+
+def test_a_drained_task_that_lost_its_worker_is_drained():
+    """Its checkpoint says so; nobody has to run it again when that was the last."""
+    house = House()
+    house.drains = False
+    one, two = house.worker("p1"), house.worker("p2")
+    house.run(3)
+    house.wish("u1", "drain")
+    for task in list(two.tasks):
+        two.report(task, o.DRAINED)
+    house.kill(two)
+    house.run(10)
+    house.finished = dict.fromkeys([f"Partition {n}" for n in range(4)], o.DRAINED)
+    for task in [t for t, one_ in one.tasks.items() if one_.state == o.RUNNING]:
+        one.report(task, o.DRAINED)
+    house.run(3)
+    assert house.state.run.state == "drained"
