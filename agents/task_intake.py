@@ -7,7 +7,8 @@ partitions that the machine lets through, the chunk goes into the actor's mailbo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core import task_events as t
@@ -36,7 +37,10 @@ class TaskIntake:
         self._said: dict[StreamPartition, int] = {}
         self._ends_told: dict[StreamPartition, float] = {}
         self._moved: dict[StreamPartition, int] = dict(positions)
-        self._lag = 0
+        self.lag = 0
+        """Records that wait for this task, in all that it reads."""
+        self._own = frozenset(plan.stream for plan in actor.plan.inputs if not plan.external)
+        self._own_lag = 0
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
         if actor.bounds is not None:
@@ -63,7 +67,7 @@ class TaskIntake:
             self._moved[at] = position
         self.wake()
 
-    def stop_fetching(self, partitions: Iterable[StreamPartition], *, keep: bool) -> dict[StreamPartition, int]:
+    def stop_fetching(self, partitions: Sequence[StreamPartition], *, keep: bool) -> dict[StreamPartition, int]:
         """Fetch no more of these; where each stands behind what is buffered."""
         upto: dict[StreamPartition, int] = {}
         for at in partitions:
@@ -73,6 +77,7 @@ class TaskIntake:
                 self.held.pop(at, None)
                 self.intake.seek(at, upto[at])
                 self.intake.pause(at)
+        self.chooser.draining(partitions)
         self.wake()
         return upto
 
@@ -100,9 +105,18 @@ class TaskIntake:
     async def _hand_out(self) -> None:
         while True:
             await self.actor.idle.wait()
-            if not await self._one():
-                await self._wake.wait()
             self._wake.clear()
+            if not await self._one():
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """Until something changes, or the chooser wants to be asked again."""
+        until = self.chooser.until
+        if until is None:
+            await self._wake.wait()
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), max(0.0, until - self.actor.host.now().mono))
 
     async def _one(self) -> bool:
         """Tell what is to be told, and give one letter; False when there is nothing to give."""
@@ -155,8 +169,11 @@ class TaskIntake:
                 self._moved[at] = head.position
                 self.actor.feed(t.PositionMoved(at, head.position))
             self._tell_end(at, head)
-        if lag != self._lag:
-            self._lag = lag
+        self.lag = lag
+        own = sum(head.lag or 0 for at, head in heads.items() if at.stream in self._own)
+        if own != self._own_lag:
+            self._own_lag = own
+            self.actor.feed(t.Lag(own))
 
     def _tell_end(self, at: StreamPartition, head: Head) -> None:
         if head.answered_age_s is None:
