@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..core.settings import duration_ms
 from . import steps as s
 from .actors import Actor, hooks_of
 from .async_operators import call
@@ -44,12 +45,16 @@ class ActorOp(Operator):
             self.env.defer(lambda: self._hook("on_batch", batch))
 
     async def _hook(self, name: str, *args: Any) -> None:
-        if not self.started:
-            self.started = True
-            if self.hooks["on_start"]:
-                await call(self.step, self.actor.on_start, self.context)
-        if self.hooks[name]:
-            await call(self.step, getattr(self.actor, name), self.context, *args)
+        try:
+            if not self.started:
+                if self.hooks["on_start"]:
+                    await call(self.step, self.actor.on_start, self.context)
+                self.started = True
+            if self.hooks[name]:
+                await call(self.step, getattr(self.actor, name), self.context, *args)
+        except BaseException:
+            self.context.forget()
+            raise
         self.context.flush()
 
     async def on_watermark(self, watermark: int) -> bool:
@@ -146,9 +151,9 @@ class ActorContext:
     ) -> None:
         """Write a record to a topic, with the letter."""
         op = self._op
-        app: Any = op.env
-        keys = None if key is None else encode_keys(op.step, app.declared.app.key_serde, [key])
-        values = encode(op.step, app.declared.app.serde, [value])
+        app = op.env.app
+        keys = None if key is None else encode_keys(op.step, app.key_serde, [key])
+        values = encode(op.step, app.serde, [value])
         op.env.emit(topic, partition, keys, values, [self._time(timestamp)], [headers] if headers else None)
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
@@ -169,10 +174,12 @@ class ActorContext:
                 )
             )
 
+    def forget(self) -> None:
+        """The hook failed: nothing was forwarded."""
+        self._forwarded = []
+
     def timer(self, name: str, *, at: int | None = None, after: str | float | None = None) -> None:
         """Call `on_timer` once: at an event time, or after some processing time."""
-        from .app import duration_ms
-
         if (at is None) == (after is None):
             raise ValueError("timer() takes at= (event time, ms) or after= (processing time), one of them")
         when = (EVENT, at) if at is not None else (PROCESSING, self.now_ms + duration_ms(after or 0))
@@ -184,12 +191,8 @@ class ActorContext:
 
     def commit(self) -> None:
         """Commit after this letter."""
-        self._pipeline.wants_commit = True
+        self._op.env.wants_commit = True
 
     def stop(self) -> None:
         """Ask that the worker stop, after this letter."""
-        self._pipeline.wants_stop = True
-
-    @property
-    def _pipeline(self) -> Any:
-        return self._op.env
+        self._op.env.wants_stop = True

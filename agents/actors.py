@@ -7,9 +7,12 @@ with it, or, when the hook raises, not at all.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Generic, Protocol, TypeVar
 
+from ..core.errors import DeclarationError
+from .declaring import near
 from .record import Batch, Headers
 
 K = TypeVar("K")
@@ -127,6 +130,26 @@ class Batches(Generic[K, V]):
 
     def __aiter__(self) -> AsyncIterator[Batch[K, V]]:
         return self._source
+
+
+def check_actor(cls: Any, verb: str, args: Mapping[str, Any]) -> None:
+    """Refuse what is no actor, has no hook, has one under a wrong name, or cannot be made with these arguments."""
+    if not (isinstance(cls, type) and issubclass(cls, Actor)):
+        raise DeclarationError(f"{verb}: {cls!r} is not derived from hg.Actor", remedy="class MyActor(hg.Actor): …")
+    for name in dir(cls):
+        if name.startswith("on_") and name not in HOOKS:
+            raise DeclarationError(
+                f"{verb}: {cls.__name__}.{name} is no hook", remedy=f"did you mean '{near(name, HOOKS)}'?"
+            )
+    if not any(hooks_of(cls).values()):
+        raise DeclarationError(f"{verb}: {cls.__name__} has no hook", remedy=f"one of {', '.join(HOOKS)}")
+    try:
+        inspect.signature(cls).bind(**args)
+    except TypeError as error:
+        raise DeclarationError(
+            f"{verb}: {cls.__name__}({', '.join(f'{name}=…' for name in args)}) cannot be made: {error}",
+            remedy="stream.process(MyActor, limit=3) gives arguments",
+        ) from None
 
 
 def hooks_of(actor: type[Actor]) -> Mapping[str, bool]:

@@ -8,19 +8,23 @@ order, so partial states can be combined before a shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import msgpack
+
 from ..core.errors import DeclarationError
+from .declaring import check_function, check_selector
 
 Selector = str | Callable[[Any], Any]
-Loop = Callable[[Sequence[Any], Sequence[Any], dict[Any, list[Any]]], None]
+Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate. `add(state, x)`, `merge(a, b)` and `result(state)` never change what they are given."""
+    """One aggregate. `copy` is there where `add` and `merge` may change a state in place."""
 
     name: str
     of: Selector | None
@@ -30,10 +34,12 @@ class Aggregate:
     result: Callable[[Any], Any] | None = None
     source: str = ""
     """The body of `add` in place: `s` is the list of states, `{i}` this one's index, `x` the selected value."""
+    copy: Callable[[Any], Any] | None = None
 
 
-def _same(state: Any) -> Any:
-    return state
+def _selected(of: Any, name: str) -> Any:
+    check_selector(of, f"hg.{name}")
+    return of
 
 
 def count() -> Aggregate:
@@ -43,7 +49,7 @@ def count() -> Aggregate:
 
 def sum(of: Selector) -> Aggregate:
     """The sum of a field (`hg.sum("amount")`) or of a function of the value."""
-    return Aggregate("sum", of, int, lambda s, x: s + x, lambda a, b: a + b, None, "s[{i}] += {x}")
+    return Aggregate("sum", _selected(of, "sum"), int, lambda s, x: s + x, lambda a, b: a + b, None, "s[{i}] += {x}")
 
 
 def _least(a: Any, b: Any) -> Any:
@@ -57,13 +63,13 @@ def _greatest(a: Any, b: Any) -> Any:
 def min(of: Selector) -> Aggregate:
     """The least value; None before the first."""
     source = "x = {x}\n        if s[{i}] is None or x < s[{i}]: s[{i}] = x"
-    return Aggregate("min", of, _nothing, _least, _least, None, source)
+    return Aggregate("min", _selected(of, "min"), _nothing, _least, _least, None, source)
 
 
 def max(of: Selector) -> Aggregate:
     """The greatest value; None before the first."""
     source = "x = {x}\n        if s[{i}] is None or x > s[{i}]: s[{i}] = x"
-    return Aggregate("max", of, _nothing, _greatest, _greatest, None, source)
+    return Aggregate("max", _selected(of, "max"), _nothing, _greatest, _greatest, None, source)
 
 
 def _nothing() -> Any:
@@ -74,7 +80,7 @@ def mean(of: Selector) -> Aggregate:
     """The mean; its state is the pair of number and sum, so that means merge."""
     return Aggregate(
         "mean",
-        of,
+        _selected(of, "mean"),
         lambda: (0, 0),
         lambda s, x: (s[0] + 1, s[1] + x),
         lambda a, b: (a[0] + b[0], a[1] + b[1]),
@@ -84,17 +90,21 @@ def mean(of: Selector) -> Aggregate:
 
 def first(of: Selector) -> Aggregate:
     """The value of the first row, in the order of the stream's partition."""
-    return Aggregate("first", of, tuple, lambda s, x: s or (x,), None, lambda s: s[0] if s else None)
+    return Aggregate(
+        "first", _selected(of, "first"), tuple, lambda s, x: s or (x,), None, lambda s: s[0] if s else None
+    )
 
 
 def last(of: Selector) -> Aggregate:
     """The value of the last row."""
-    return Aggregate("last", of, _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}")
+    return Aggregate("last", _selected(of, "last"), _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}")
 
 
 def collect(of: Selector) -> Aggregate:
     """All values, as a list. It grows without bound: give the key a window, or keep it short."""
-    return Aggregate("collect", of, tuple, lambda s, x: (*s, x), None, list)
+    return Aggregate(
+        "collect", _selected(of, "collect"), list, lambda s, x: [*s, x], None, list, "s[{i}].append({x})", list
+    )
 
 
 def aggregate(
@@ -106,38 +116,72 @@ def aggregate(
 ) -> Aggregate:
     """One of your own: `init()` makes a state, `add(state, value)` gives the next one. With `merge(a, b)` it combines early.
 
-    The state must be something that msgpack can hold.
+    The state must be something that msgpack can hold. `result(state)` makes of it what goes on.
+
+    >>> longest = aggregate(str, lambda state, value: max(state, value["name"], key=len), max)
     """
-    return Aggregate("aggregate", lambda value: value, init, add, merge, result)
+    for what, fn, number in (("init", init, 0), ("add", add, 2), ("merge", merge, 2), ("result", result, 1)):
+        if fn is not None:
+            check_function(fn, f"hg.aggregate({what}=…)", number=number, signature=SIGNATURES[what])
+    state = init()
+    try:
+        msgpack.packb(state)
+    except (TypeError, ValueError) as error:
+        raise DeclarationError(
+            f"hg.aggregate(): init() gives {state!r}, which cannot be stored: {error}",
+            remedy="keep the state in plain values (numbers, text, lists, dicts), and make the rest of it in result=",
+        ) from None
+    return Aggregate("aggregate", lambda value: value, init, add, merge, result, "", deepcopy)
 
 
-@dataclass(frozen=True, slots=True)
+SIGNATURES = {"init": "()", "add": "(state, value)", "merge": "(a, b)", "result": "(state)"}
+
+
 class Plan:
-    """The aggregates of one step, compiled."""
+    """The aggregates of one step, compiled: one loop for all of them."""
 
-    names: tuple[str, ...]
-    parts: tuple[Aggregate, ...]
-    loop: Loop
-    """Adds rows in place: `loop(keys, values, states)`, where `states[key]` is a list with one state an aggregate."""
+    def __init__(self, parts: Mapping[str, Aggregate]) -> None:
+        self.names = tuple(parts)
+        self.parts = tuple(parts.values())
+        self.merges = all(part.merge is not None for part in self.parts)
+        """Whether partial states may be combined before a shuffle."""
+        self.merge: Loop = _compile_merge(self.parts)
+        """Adds partial states in place: `merge(keys, partials, states)`."""
+        self._add_items = _compile_add(self.parts, items=True)
+        self._add_attributes = _compile_add(self.parts, items=False)
+        self._starts = [part.start for part in self.parts]
+        self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
+        self._results = [(i, part.result) for i, part in enumerate(self.parts) if part.result is not None]
 
-    merge_loop: Loop
-    """The same for partial states as values: `merge_loop(keys, partials, states)`."""
+    def add(
+        self, keys: Iterable[Any], values: Iterable[Any], states: dict[Any, list[Any]], *, items: bool = True
+    ) -> None:
+        """Adds rows in place: `states[key]` is a list with one state an aggregate. `items`: fields are items, not attributes."""
+        (self._add_items if items else self._add_attributes)(keys, values, states)
 
     def start(self) -> list[Any]:
         """The states of a key that was never seen."""
-        return [part.start() for part in self.parts]
+        return [start() for start in self._starts]
 
-    @property
-    def merges(self) -> bool:
-        """Whether partial states may be combined before a shuffle."""
-        return all(part.merge for part in self.parts)
+    def copy(self, states: Sequence[Any]) -> list[Any]:
+        """States that may be changed without changing these."""
+        made = list(states)
+        for i, copy in self._copies:
+            made[i] = copy(made[i])
+        return made
 
-    def result(self, states: Sequence[Any]) -> dict[str, Any]:
-        """What users see."""
-        return {
-            name: part.result(state) if part.result else state
-            for name, part, state in zip(self.names, self.parts, states, strict=True)
-        }
+    def results(self, states: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        """What users see of the states of many keys."""
+        names, finished = self.names, self._results
+        if not finished:
+            return [dict(zip(names, state, strict=True)) for state in states]
+        out: list[dict[str, Any]] = []
+        for state in states:
+            made = list(state)
+            for i, result in finished:
+                made[i] = result(made[i])
+            out.append(dict(zip(names, made, strict=True)))
+        return out
 
 
 def plan(aggregates: Mapping[str, Aggregate]) -> Plan:
@@ -145,9 +189,9 @@ def plan(aggregates: Mapping[str, Aggregate]) -> Plan:
 
     >>> p = plan({"n": count(), "total": sum("x")})
     >>> states = {"a": p.start()}
-    >>> p.loop(["a", "a"], [{"x": 2}, {"x": 3}], states)
-    >>> p.result(states["a"])
-    {'n': 2, 'total': 5}
+    >>> p.add(["a", "a"], [{"x": 2}, {"x": 3}], states)
+    >>> p.results([states["a"]])
+    [{'n': 2, 'total': 5}]
     """
     if not aggregates:
         raise DeclarationError("agg() needs at least one aggregate", remedy="for example .agg(n=hg.count())")
@@ -156,13 +200,21 @@ def plan(aggregates: Mapping[str, Aggregate]) -> Plan:
             raise DeclarationError(
                 f"agg({name}=…) is {part!r}, which is no aggregate", remedy="use hg.count(), hg.sum(…), hg.aggregate(…)"
             )
-    parts = tuple(aggregates.values())
+    return Plan(aggregates)
+
+
+def _compile_add(parts: Sequence[Aggregate], *, items: bool) -> Loop:
     scope: dict[str, Any] = {}
-    lines = ["def loop(keys, values, states):", "    for k, v in zip(keys, values):", "        s = states[k]"]
+    lines = [
+        "def loop(keys, values, states):",
+        "    for k, v in zip(keys, values, strict=True):",
+        "        s = states[k]",
+    ]
     for i, part in enumerate(parts):
         selected = "v"
         if isinstance(part.of, str):
-            selected = f"v[{part.of!r}]"
+            scope[f"name_{i}"] = part.of
+            selected = f"v[name_{i}]" if items else f"getattr(v, name_{i})"
         elif part.of is not None:
             scope[f"of_{i}"] = part.of
             selected = f"of_{i}(v)"
@@ -171,9 +223,15 @@ def plan(aggregates: Mapping[str, Aggregate]) -> Plan:
         else:
             scope[f"add_{i}"] = part.add
             lines.append(f"        s[{i}] = add_{i}(s[{i}], {selected})")
-    lines += [
-        "def merge_loop(keys, partials, states):",
-        "    for k, p in zip(keys, partials):",
+    exec("\n".join(lines), scope)
+    return scope["loop"]
+
+
+def _compile_merge(parts: Sequence[Aggregate]) -> Loop:
+    scope: dict[str, Any] = {}
+    lines = [
+        "def loop(keys, partials, states):",
+        "    for k, p in zip(keys, partials, strict=True):",
         "        s = states[k]",
     ]
     for i, part in enumerate(parts):
@@ -183,4 +241,4 @@ def plan(aggregates: Mapping[str, Aggregate]) -> Plan:
             scope[f"merge_{i}"] = part.merge
             lines.append(f"        s[{i}] = merge_{i}(s[{i}], p[{i}])")
     exec("\n".join(lines), scope)
-    return Plan(tuple(aggregates), parts, scope["loop"], scope["merge_loop"])
+    return scope["loop"]

@@ -13,7 +13,8 @@ from typing import Any
 
 from . import steps as s
 from .actors import Batches
-from .operators import Env, Operator, UserCodeError, encode, rows_of_results
+from .declaring import shown
+from .operators import Env, Operator, UserCodeError, encode, encode_keys, rows_of_results
 from .record import Batch, Record, Rows
 
 
@@ -38,7 +39,10 @@ class MapAsyncOp(Operator):
         async def work() -> None:
             for index, item in waiting:
                 try:
-                    results[index] = await fn(item)
+                    answer = fn(item)
+                    if not inspect.isawaitable(answer):
+                        raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, nothing to await: use map()")
+                    results[index] = await answer
                 except Exception as cause:
                     raise UserCodeError(self.step, cause, index) from cause
 
@@ -47,8 +51,13 @@ class MapAsyncOp(Operator):
                 for _ in range(min(self.map.concurrency, len(items))):
                     group.create_task(work())
         except* UserCodeError as errors:
-            raise errors.exceptions[0] from None
+            first = min(_flat(errors), key=lambda one: one.index or 0)
+            raise first from first.__cause__
         self.forward(rows_of_results(rows, results))
+
+
+def _flat(group: BaseExceptionGroup[Any]) -> list[UserCodeError]:
+    return [one for one in group.exceptions if isinstance(one, UserCodeError)]
 
 
 class SinkOp(Operator):
@@ -107,21 +116,22 @@ class AgentOp(Operator):
         try:
             async for result in self.running.give(batch):
                 self._emit(result, batch)
-        except Exception as cause:
+        except BaseException as cause:
             await self.close()
+            if not isinstance(cause, Exception) or isinstance(cause, UserCodeError):
+                raise
             raise UserCodeError(self.step, cause) from cause
 
     def _emit(self, result: Any, batch: Batch[Any, Any]) -> None:
         if result is None:
             return
-        if self.agent.sink is None:
-            raise TypeError(f"{self.agent.fn.__name__} yields, but its @app.agent has no sink=")
+        assert self.agent.sink is not None
         items = result if isinstance(result, list | tuple) else [result]
         latest = max(batch.rows.timestamps, default=0)
         records = [item if isinstance(item, Record) else Record(None, item, latest) for item in items]
         rows = Rows.of(records)
         if rows.values:
-            keys = None if rows.keys is None else encode(self.step, _KEYS, rows.keys)
+            keys = None if rows.keys is None else encode_keys(self.step, self.agent.sink_key_serde, rows.keys)
             values = encode(self.step, self.agent.sink_serde, rows.values)
             self.env.emit(self.agent.sink, None, keys, values, rows.timestamps, rows.headers)
 
@@ -130,19 +140,6 @@ class AgentOp(Operator):
         running, self.running = self.running, None
         if running is not None:
             await running.close()
-
-
-class _Keys:
-    """Keys of records that an agent yields: text, or bytes as they are."""
-
-    def dumps_many(self, values: list[Any]) -> Any:
-        from .serde import text
-
-        plain = [value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value for value in values]
-        return text().dumps_many(plain)
-
-
-_KEYS = _Keys()
 
 
 class _Running:

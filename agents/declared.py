@@ -6,17 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.errors import DeclarationError
 from ..core.graph import Graph, Input, Stage, loose_name
 from ..core.graph_checks import validate
 from ..core.model import JobModel
-from ..core.names import Topics
 from ..core.task_plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, TaskPlan, TaskSettings
 from . import steps as s
+from .serde import Serde, msgpack
 
 if TYPE_CHECKING:
     from .app import App
@@ -41,17 +42,30 @@ VERBS: Mapping[type[s.Step], str] = {
 STATEFUL = (s.AggregateStep, s.TableStep, s.BatchStep, s.SparkStep, s.AgentStep, s.ActorStep)
 
 
+class TableSpec(NamedTuple):
+    """A table of the task: its name, how its keys and values are stored, and how long they live."""
+
+    name: str
+    key: Serde[Any]
+    value: Serde[Any]
+    ttl_ms: int | None = None
+
+
 class Declared:
     """A finished declaration: its steps with their final names, and the graph that they make."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app.finish()
-        self.topics = Topics(app.job, app.settings.get("topics.prefix", ""))
+    def __init__(self, app: App, *, unfinished: bool = False) -> None:
+        self.app = app if unfinished else app.finish()
+        self.topics = app.topics
         self.steps = _with_combining(app.steps)
+        if not unfinished:
+            _has_effect(app)
         self.names: dict[int, str] = {}
         taken = {step.name for step in self.steps if step.name}
         for step in self.steps:
             name = step.name or loose_name(_verb(step), taken)
+            if isinstance(step, s.TableStep):
+                name = f"table:{name}"  # a table may be called like the input that it is made of
             taken.add(name)
             self.names[id(step)] = name
 
@@ -73,20 +87,35 @@ class Declared:
         return graph
 
     def _input(self, step: s.InputStep) -> Input:
-        tables = [t for t in self.steps if isinstance(t, s.TableStep) and step in s.lineage((t,)) and not _shuffled(t)]
+        broadcast = any(
+            isinstance(t, s.TableStep) and t.broadcast and step in s.lineage((t,)) and not _shuffled(t)
+            for t in self.steps
+        )
         until = step.until
         return Input(
             stream=step.topic,
             key=step.key if isinstance(step.key, str) else None,
-            broadcast=step.broadcast or any(table.broadcast for table in tables),
-            bootstrap=step.bootstrap or bool(tables),
-            priority=step.priority or 0,
+            broadcast=step.broadcast or broadcast,
+            bootstrap=step.bootstrap or self._only_tables(step),
+            priority=step.priority,
             start=step.start,
-            until=tuple(sorted(until.items())) if isinstance(until, dict) else until,
+            until=tuple(sorted(until.items())) if isinstance(until, Mapping) else until,
             producers=step.producers,
             on_lost=step.on_lost,
             out_of_order_ms=step.max_out_of_order_ms,
             arguments=(("serde", str(step.serde.name)), ("timestamp", _text(step.timestamp))),
+        )
+
+    def _only_tables(self, step: s.Step) -> bool:
+        """Whether everything that comes of a step ends in tables: such an input is read to its end first."""
+        readers = [one for one in self.steps if step in one.parents]
+        return bool(readers) and all(
+            isinstance(one, s.TableStep)
+            or (
+                isinstance(one, s.MapStep | s.FilterStep | s.FlatMapStep | s.RekeyStep | s.MergeStep)
+                and self._only_tables(one)
+            )
+            for one in readers
         )
 
     def _stage(self, step: s.Step) -> Stage:
@@ -117,6 +146,24 @@ class Declared:
             stateful=isinstance(step, STATEFUL),
         )
 
+    def tables(self) -> Iterator[TableSpec]:
+        """The tables that users declared, and the ones that steps keep."""
+        plain = msgpack()
+        for table in self.app.tables.values():
+            yield TableSpec(table.name, table.key_serde, table.serde, table.ttl_ms)
+        for step in self.steps:
+            match step:
+                case s.AggregateStep():
+                    yield TableSpec(step.name, step.key_serde, plain)
+                case s.TableStep():
+                    yield TableSpec(step.name, step.key_serde, step.serde, step.ttl_ms)
+                case s.ActorStep():
+                    yield TableSpec(f"{step.name}.timers", plain, plain)
+                case s.BatchStep():
+                    yield TableSpec(step.name, plain, plain)
+                case _:
+                    pass
+
     def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
         """What one task reads and writes under a job model."""
         widths = model.streams
@@ -141,7 +188,7 @@ class Declared:
                     lag_ms=declared.out_of_order_ms,
                     start=declared.start if isinstance(declared.start, str) else ("time", declared.start),
                     until=("time", until) if isinstance(until, int) else until if isinstance(until, str) else None,
-                    until_of=dict(until) if isinstance(until, dict) else {},
+                    until_of=dict(until) if isinstance(until, Mapping) else {},
                     on_lost=declared.on_lost,
                 )
             )
@@ -156,6 +203,28 @@ class Declared:
 def graph_of(app: App) -> Graph:
     """The checked graph of an app."""
     return Declared(app).graph
+
+
+EFFECTS = (s.ToStep, s.SinkStep, s.AgentStep, s.ActorStep, s.AggregateStep, s.TableStep, s.SparkStep)
+
+
+def _has_effect(app: App) -> None:
+    """A job reads something and does something; nothing is shuffled or batched for nobody."""
+    if not any(isinstance(step, s.InputStep) for step in app.steps):
+        raise DeclarationError(
+            f"the job '{app.name}' reads nothing", remedy='app.input("topic") declares what it reads'
+        )
+    if not any(isinstance(step, EFFECTS) for step in app.steps):
+        raise DeclarationError(
+            f"the job '{app.name}' writes, keeps and calls nothing",
+            remedy="end a stream with .to(…), .sink(…), .agg(…) or .table(…), or give it to an agent or actor",
+        )
+    used = {id(parent) for step in app.steps for parent in step.parents}
+    for step in app.steps:
+        if isinstance(step, s.ShuffleStep | s.BatchStep) and id(step) not in used:
+            raise DeclarationError(
+                f"nobody reads what {_verb(step)} '{step.name}' ({step.where}) gives", remedy="use it, or take it away"
+            )
 
 
 def _verb(step: s.Step) -> str:
@@ -189,7 +258,7 @@ def _with_combining(steps: list[s.Step]) -> list[s.Step]:
         parents = tuple(replaced.get(id(parent), parent) for parent in step.parents)
         changed = step if parents == step.parents else replace(step, parents=parents)
         if isinstance(changed, s.JoinTableStep) and id(changed.table) in replaced:
-            changed = replace(changed, table=replaced[id(changed.table)])  # type: ignore[arg-type]
+            changed = replace(changed, table=replaced[id(changed.table)])
         if isinstance(changed, s.ShuffleStep) and not changed.everyone:
             after = readers.get(id(step), [])
             if (

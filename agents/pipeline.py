@@ -7,10 +7,12 @@ work included, and either all of it is in the ready buffer, or an exception left
 from __future__ import annotations
 
 import asyncio
+import importlib
 import traceback
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ..core.errors import DataError
 from ..core.frames import HEADER, BatchFrame, header_value
@@ -21,25 +23,12 @@ from .actor_operator import ActorOp
 from .async_operators import AgentOp, Deferred, MapAsyncOp, SinkOp
 from .chunks import Chunk
 from .declared import Declared
-from .operators import (
-    PARTIAL,
-    AggregateOp,
-    CombineOp,
-    FilterOp,
-    FlatMapOp,
-    JoinTableOp,
-    MapOp,
-    Operator,
-    RekeyOp,
-    ShuffleOp,
-    TableOp,
-    ToOp,
-    UserCodeError,
-    selector,
-)
+from .keyed_operators import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
+from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, ToOp, UserCodeError
 from .partitioner import Partitioner
 from .record import Batch, Headers, Rows
-from .timestamps import timestamps_of
+from .source import BadRecord, Source
+from .tables import bound
 
 CLOSED = "hg.closed"
 """Internal table: closed streams, and the steps that were flushed for it."""
@@ -82,8 +71,11 @@ class Pipeline:
         now_ms: Callable[[], int],
         count: Callable[[str, int], None],
         streams: Iterable[str],
+        prepare: Callable[[], None] | None = None,
     ) -> None:
+        """`prepare` encodes what the letter changed in tables, and raises what cannot be: then the letter has failed."""
         self.declared = declared
+        self.app = declared.app
         self.task = task
         self.buffer = buffer
         self.seal_buffer = seal_buffer
@@ -91,8 +83,13 @@ class Pipeline:
         self.widths = widths
         self.now_ms = now_ms
         self._count = count
+        self._prepare = prepare
+        self.trouble: BaseException | None = None
+        """What the last chunk failed with."""
         self._deferred: deque[Deferred] = deque()
         self._running: tuple[Chunk, Rows] | None = None
+        self._offsets: list[int] = []
+        self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
         self.wants_stop = False
         self.operators: list[Operator] = []
@@ -109,7 +106,7 @@ class Pipeline:
         made: dict[int, Operator] = {}
         for step in self.declared.steps:
             if isinstance(step, s.InputStep):
-                made[id(step)] = self.sources[step.topic] = Source(step, self, None)
+                made[id(step)] = self.sources[step.topic] = Source(step, self)
                 continue
             operator = self._operator(step)
             self.operators.append(operator)
@@ -117,7 +114,7 @@ class Pipeline:
                 made[id(parent)].children.append(operator)
             if isinstance(step, s.ShuffleStep):
                 topic = self.declared.topic(step)
-                made[id(step)] = self.sources[topic] = Source(step, self, step)
+                made[id(step)] = self.sources[topic] = Source(step, self)
             else:
                 made[id(step)] = operator
         for operator in reversed(self.operators):
@@ -160,13 +157,9 @@ class Pipeline:
             case s.ActorStep():
                 return ActorOp(step, self, origin)
             case s.BatchStep():
-                from ..spark_bridge.operator import BatchOp
-
-                return BatchOp(step, self)
+                return _bridge().BatchOp(step, self)
             case s.SparkStep():
-                from ..spark_bridge.operator import SparkOp
-
-                return SparkOp(step, self)
+                return _bridge().SparkOp(step, self)
             case _:
                 return Operator(step, self)
 
@@ -177,7 +170,7 @@ class Pipeline:
         if self._running is None:
             return Batch("", 0, Rows([], []))
         chunk, rows = self._running
-        return Batch(chunk.at.stream, chunk.at.partition, rows, chunk.offsets, {"id": chunk_id(chunk)})
+        return Batch(chunk.at.stream, chunk.at.partition, rows, self._offsets, {"id": chunk_id(chunk, self._skipped)})
 
     def emit(
         self,
@@ -229,9 +222,13 @@ class Pipeline:
         """Run a chunk, without the rows in `skip`; its greatest event time. Raises what user code or data did; nothing is kept then."""
         source = self.sources[chunk.at.stream]
         try:
-            greatest = source.push_chunk(chunk, skip)
-            await self.settle()
-        except BaseException:
+            with bound(cast("Any", self)):
+                greatest = source.push_chunk(chunk, skip)
+                await self.settle()
+            if self._prepare is not None:
+                self._prepare()
+        except BaseException as error:
+            self.trouble = error
             self.drop()
             raise
         return greatest
@@ -240,8 +237,11 @@ class Pipeline:
         """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
         self._running = None
         try:
-            more = await self._step(kind, stream, ts, key, cause)
-            await self.settle()
+            with bound(cast("Any", self)):
+                more = await self._step(kind, stream, ts, key, cause)
+                await self.settle()
+            if self._prepare is not None:
+                self._prepare()
         except BaseException:
             self.drop()
             raise
@@ -298,9 +298,10 @@ class Pipeline:
         ]
         return min(found, default=None)
 
-    def runs(self, chunk: Chunk, rows: Rows) -> None:
+    def runs(self, chunk: Chunk, rows: Rows, offsets: list[int], skipped: frozenset[int]) -> None:
         """These rows of this chunk run now."""
         self._running = (chunk, rows)
+        self._offsets, self._skipped = offsets, skipped
 
     async def settle(self) -> None:
         """Await everything that was deferred."""
@@ -321,15 +322,16 @@ class Pipeline:
         self.buffer.drop()
 
     def seal(self) -> None:
-        """The open transaction closes: give on what was held back for it.
+        """The open transaction closes, or a marker is about to be said: give on what was held back until then.
 
         A chunk may be in the middle of an await; what it has done so far is put aside, for it belongs to the next transaction.
         """
         aside = [operator.suspend() for operator in self.operators]
         buffer, self.buffer = self.buffer, self.seal_buffer
         try:
-            for operator in self.operators:
-                operator.seal()
+            with bound(cast("Any", self)):
+                for operator in self.operators:
+                    operator.seal()
             for operator in self.operators:
                 operator.complete()
             self.buffer.complete()
@@ -347,76 +349,36 @@ class Pipeline:
             await operator.close()
 
 
-class Source(Operator):
-    """Where records enter: bytes become rows."""
-
-    def __init__(self, step: s.Step, pipeline: Pipeline, shuffle: s.ShuffleStep | None) -> None:
-        super().__init__(step, pipeline)
-        self.pipeline = pipeline
-        self.framed = shuffle is not None
-        declared: Any = step
-        self.serde = PARTIAL if shuffle is not None and shuffle.combine else declared.serde
-        self.key_serde = declared.key_serde
-        key = declared.key if isinstance(step, s.InputStep) else None
-        self.key = selector(key) if key is not None else None
-        self.timestamp = timestamps_of(step.timestamp) if isinstance(step, s.InputStep) and step.timestamp else None
-
-    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
-        """Decode a chunk and push it on; its greatest event time."""
-        decoded = self.serde.loads_many(chunk.values)
-        bad = dict(decoded.bad)
-        values = decoded.values
-        keys: list[Any] | None = None
-        if self.key is None and chunk.has_keys:
-            if self.key_serde is None:
-                keys = list(chunk.keys)
-            else:
-                found = self.key_serde.loads_many(chunk.keys)
-                keys = found.values
-                bad.update(found.bad)
-        timestamps: list[int] = chunk.timestamps
-        headers = chunk.headers if chunk.has_headers else None
-        if bad or skip:
-            for index in bad:
-                if index not in skip:
-                    raise BadRecord(index, bad[index])
-            keep = [i for i in range(len(values)) if i not in skip]
-            values = [values[i] for i in keep]
-            timestamps = [timestamps[i] for i in keep]
-            keys = [keys[i] for i in keep] if keys is not None else None
-            headers = [headers[i] for i in keep] if headers is not None else None
-        if self.key is not None:
-            keys = self.column(self.key, values)
-        if self.timestamp is not None:
-            timestamps = self.timestamp(values, timestamps)
-        rows = Rows(values, timestamps, keys, headers)
-        self.pipeline.runs(chunk, rows)
-        self.forward(rows)
-        return max(timestamps, default=None)
+def _bridge() -> Any:
+    """The operators of Spark: imported only by jobs that use it."""
+    return importlib.import_module("..spark_bridge.operator", __package__)
 
 
 def _awaits(operator: Operator) -> bool:
     return operator.awaits or any(_awaits(child) for child in operator.children)
 
 
-class BadRecord(Exception):
-    """Row `index` of a chunk cannot be read."""
-
-    def __init__(self, index: int, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.index = index
-        self.cause = cause
-
-
-def chunk_id(chunk: Chunk) -> str:
+def chunk_id(chunk: Chunk, skipped: frozenset[int] = frozenset()) -> str:
     """The same whenever these records come again as the same chunk: for deduplicating in sinks."""
     first = chunk.offsets[0] if len(chunk.offsets) else chunk.next_position
-    return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}"
+    left_out = f"-without-{zlib.crc32(repr(sorted(skipped)).encode()):08x}" if skipped else ""
+    return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}{left_out}"
 
 
 async def find_bad(pipeline: Pipeline, chunk: Chunk) -> list[tuple[int, BaseException]]:
-    """Which rows of a chunk fail, each tried alone; nothing of it is kept."""
+    """Which rows of a chunk fail, each tried alone; nothing of it is kept.
+
+    Where a function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is tried again.
+    """
     found: list[tuple[int, BaseException]] = []
+    trouble = pipeline.trouble
+    effects = isinstance(trouble, UserCodeError) and isinstance(trouble.step, EFFECTS)
+    if (
+        trouble is not None
+        and effects
+        and policy_of(trouble, pipeline.sources[chunk.at.stream], pipeline.app) == "fail"
+    ):
+        return found
     everything = frozenset(range(len(chunk)))
     for index in range(len(chunk)):
         try:
@@ -429,9 +391,13 @@ async def find_bad(pipeline: Pipeline, chunk: Chunk) -> list[tuple[int, BaseExce
     return found
 
 
+EFFECTS = (s.SinkStep, s.AgentStep, s.ActorStep)
+"""Steps whose functions do something that cannot be taken back."""
+
+
 def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:
     """Key, value and headers of a dead letter: the record as it came, with where it was from and what went wrong."""
-    cause = error.__cause__ or error
+    cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     text = "".join(traceback.format_exception(cause))[-8000:]
     step = error.step if isinstance(error, UserCodeError) else None
     headers = [

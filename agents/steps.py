@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .aggregates import Plan
+if TYPE_CHECKING:
+    from .aggregates import Plan
 
 Policy = str | Callable[..., Any] | None
 """`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the next one up."""
@@ -39,7 +40,7 @@ class InputStep(Step):
     max_out_of_order_ms: int = 0
     start: str | int = "oldest"
     until: Any = None
-    priority: int | None = None
+    priority: int = 0
     bootstrap: bool = False
     broadcast: bool = False
     producers: tuple[str, ...] = ()
@@ -174,6 +175,7 @@ class AgentStep(Step):
     fn: Callable[..., Any]
     sink: str | None = None
     sink_serde: Any = None
+    sink_key_serde: Any = None
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -7,18 +7,30 @@ A verb that keeps state or shuffles takes its name from `name=` or from its own 
 
 from __future__ import annotations
 
-import inspect
-import re
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from ..core.errors import DeclarationError
 from . import steps as s
+from .actors import check_actor
 from .aggregates import Aggregate, plan
+from .declaring import (
+    Selector,
+    called_from,
+    check_function,
+    check_policy,
+    check_selector,
+    check_serde,
+    check_topic,
+    duration,
+    name_of,
+    table_name_of,
+)
 from .record import Batch, Record
+from .stream_ends import BatchedStream, Ended, TableView
 
 if TYPE_CHECKING:
+    from .actors import Actor
     from .app import App
     from .serde import Serde
 
@@ -27,50 +39,6 @@ V = TypeVar("V")
 W = TypeVar("W")
 T = TypeVar("T")
 K2 = TypeVar("K2")
-
-Selector = str | Callable[[Any], Any]
-POLICIES = ("fail", "skip", "dead_letter")
-
-
-def called_from() -> str:
-    """File and line of the first frame outside this package: where the user declared it."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("headgate."):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def check_policy(policy: s.Policy, where: str) -> s.Policy:
-    """An error policy, or a `DeclarationError` that lists them."""
-    if policy is None or callable(policy) or policy in POLICIES:
-        return policy
-    raise DeclarationError(
-        f"{where}: {policy!r} is no error policy", remedy=f"one of {', '.join(POLICIES)}, or a function (record, exception)"
-    )
-
-
-def name_of(verb: str, selector: Selector | None, name: str | None) -> str:
-    """The name of a step that has one: given, or made from its own arguments."""
-    made = name
-    if made is None and isinstance(selector, str):
-        made = f"{verb}-{selector}"
-    if made is None and selector is not None and not isinstance(selector, str):
-        function = getattr(selector, "__name__", "<lambda>")
-        made = None if function == "<lambda>" else f"{verb}-{function}"
-    if made is None:
-        raise DeclarationError(f"this {verb} step has no name", remedy="give it one: name=\"…\" (a lambda has none to lend)")
-    made = made.replace("_", "-")
-    if not re.fullmatch(r"[A-Za-z0-9.-]{1,100}", made):
-        raise DeclarationError(f"'{made}' cannot be the name of a step", remedy="use letters, digits, '.', '-' and '_'")
-    return made
-
-
-def check_function(fn: Any, verb: str) -> None:
-    """A callable that can take one argument; a coroutine function is refused where it would never be awaited."""
-    if not callable(fn):
-        raise DeclarationError(f"{verb}() needs a function, not {fn!r}")
-    if inspect.iscoroutinefunction(fn) and verb not in ("map_async", "sink"):
-        raise DeclarationError(f"{verb}({getattr(fn, '__name__', fn)}) is a coroutine function", remedy="use map_async()")
 
 
 class Stream(Generic[K, V]):
@@ -94,7 +62,9 @@ class Stream(Generic[K, V]):
     # ------------------------------------------------------------------------------------------------ one row at a time
 
     @overload
-    def map(self, fn: Callable[[V], W], *, with_record: Literal[False] = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...
+    def map(
+        self, fn: Callable[[V], W], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+    ) -> Stream[K, W]: ...
     @overload
     def map(
         self, fn: Callable[[Record[K, V]], Record[K2, W]], *, with_record: Literal[True], on_error: s.Policy = ...
@@ -103,10 +73,12 @@ class Stream(Generic[K, V]):
     def map(
         self, fn: Callable[[Record[K, V]], W], *, with_record: Literal[True], on_error: s.Policy = ...
     ) -> Stream[K, W]: ...
-    def map(self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None) -> Stream[Any, Any]:
+    def map(
+        self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None
+    ) -> Stream[Any, Any]:
         """Another value for each value. With `with_record=True` the function gets a `Record`, and may return one."""
         check_function(fn, "map")
-        check_policy(on_error, "map")
+        check_policy(on_error, "map(on_error)")
         return self._then(
             s.MapStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
@@ -124,7 +96,7 @@ class Stream(Generic[K, V]):
     ) -> Stream[Any, Any]:
         """Any number of values for each value, in order. They keep its key and timestamp."""
         check_function(fn, "flat_map")
-        check_policy(on_error, "flat_map")
+        check_policy(on_error, "flat_map(on_error)")
         return self._then(
             s.FlatMapStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
@@ -140,7 +112,7 @@ class Stream(Generic[K, V]):
     def filter(self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None) -> Stream[K, V]:
         """Only the records for which the function is true."""
         check_function(fn, "filter")
-        check_policy(on_error, "filter")
+        check_policy(on_error, "filter(on_error)")
         return self._then(
             s.FilterStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
@@ -172,10 +144,12 @@ class Stream(Generic[K, V]):
         on_error: s.Policy = None,
     ) -> Stream[Any, Any]:
         """Awaits `fn` for each value, at most `concurrency` at a time in a task; results come in the order of their input."""
-        check_function(fn, "map_async")
-        check_policy(on_error, "map_async")
-        if concurrency < 1:
-            raise DeclarationError(f"map_async(concurrency={concurrency}) would never run anything", remedy="at least 1")
+        check_function(fn, "map_async", awaits=True)
+        check_policy(on_error, "map_async(on_error)")
+        if type(concurrency) is not int or concurrency < 1:
+            raise DeclarationError(
+                f"map_async(concurrency={concurrency!r}) would never run anything", remedy="at least 1"
+            )
         return self._then(
             s.MapAsyncStep(
                 parents=(self.step,),
@@ -193,18 +167,38 @@ class Stream(Generic[K, V]):
         """This stream and others as one; there is no order between them."""
         if not others:
             raise DeclarationError("merge() needs at least one other stream")
+        parents = [self.step]
         for other in others:
+            if not isinstance(other, Stream):
+                raise DeclarationError(f"merge() takes streams, not {other!r}")
             if other.app is not self.app:
                 raise DeclarationError(f"merge(): {other!r} belongs to another app")
-            if other.step is self.step:
+            if other.step in parents:
                 raise DeclarationError("merge(): a stream merged with itself would count everything twice")
-        parents = (self.step, *(other.step for other in others))
-        return self._then(s.MergeStep(parents=parents, where=called_from()))
+            parents.append(other.step)
+        return self._then(s.MergeStep(parents=tuple(parents), where=called_from()))
 
+    @overload
+    def rekey(self, by: str) -> Stream[Any, V]: ...
+    @overload
+    def rekey(self, by: Callable[[V], K2]) -> Stream[K2, V]: ...
     def rekey(self, by: Selector) -> Stream[Any, V]:
         """Another key without moving the records. It serves `to`; to bring equal keys together use `repartition`."""
+        check_selector(by, "rekey")
         return self._then(s.RekeyStep(parents=(self.step,), by=by, where=called_from()))
 
+    @overload
+    def repartition(self, by: None = ..., *, name: str, partitions: int | None = ..., serde: Serde[Any] | None = ...,
+                    key_serde: Serde[Any] | None = ...) -> Stream[K, V]: ...  # fmt: skip
+    @overload
+    def repartition(self, by: str, *, name: str | None = ..., partitions: int | None = ..., serde: Serde[Any] | None = ...,
+                    key_serde: None = ...) -> Stream[Any, V]: ...  # fmt: skip
+    @overload
+    def repartition(self, by: Selector, *, name: str | None = ..., partitions: int | None = ...,
+                    serde: Serde[Any] | None = ..., key_serde: Serde[K2]) -> Stream[K2, V]: ...  # fmt: skip
+    @overload
+    def repartition(self, by: Callable[[V], K2], *, name: str | None = ..., partitions: int | None = ...,
+                    serde: Serde[Any] | None = ..., key_serde: None = ...) -> Stream[K2, V]: ...  # fmt: skip
     def repartition(
         self,
         by: Selector | None = None,
@@ -218,46 +212,57 @@ class Stream(Generic[K, V]):
 
         `by` is a field of the value or a function of it; without it the record's own key is used, and `name=` is needed.
         """
-        if partitions is not None and partitions < 1:
-            raise DeclarationError(f"repartition(partitions={partitions}): a stream has at least one partition")
-        return self._then(
-            s.ShuffleStep(
-                parents=(self.step,),
-                name=name_of("by", by, name),
-                by=by,
-                serde=serde or self.app.serde,
-                key_serde=key_serde or self.app.key_serde,
-                partitions=partitions,
-                where=called_from(),
-            )
+        if by is not None:
+            check_selector(by, "repartition")
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            raise DeclarationError(f"repartition(partitions={partitions!r}): a stream has at least one partition")
+        made = name_of("by", by, name)
+        self.app.topics.intermediate(made)
+        step = s.ShuffleStep(
+            parents=(self.step,),
+            name=made,
+            by=by,
+            serde=self._serde(serde, "repartition(serde"),
+            key_serde=self._serde(key_serde, "repartition(key_serde", self.app.key_serde),
+            partitions=partitions,
+            where=called_from(),
         )
+        return self._then(step)
 
     def broadcast(self, name: str, *, serde: Serde[Any] | None = None) -> Stream[K, V]:
         """Through an intermediate stream of which every task gets every record."""
-        return self._then(
-            s.ShuffleStep(
-                parents=(self.step,),
-                name=name_of("all", None, name),
-                by=None,
-                serde=serde or self.app.serde,
-                key_serde=self.app.key_serde,
-                everyone=True,
-                where=called_from(),
-            )
+        made = name_of("all", None, name)
+        self.app.topics.intermediate(made)
+        step = s.ShuffleStep(
+            parents=(self.step,),
+            name=made,
+            by=None,
+            serde=self._serde(serde, "broadcast(serde"),
+            key_serde=self.app.key_serde,
+            everyone=True,
+            where=called_from(),
         )
+        return self._then(step)
+
+    def _serde(self, given: Serde[Any] | None, where: str, default: Serde[Any] | None = None) -> Serde[Any]:
+        if given is None:
+            return default if default is not None else self.app.serde
+        check_serde(given, where)
+        return given
 
     # ------------------------------------------------------------------------------------------------------------ state
 
-    def agg(self, *, name: str | None = None, on_error: s.Policy = None, **aggregates: Aggregate) -> Stream[K, dict[str, Any]]:
+    def agg(
+        self, *, name: str | None = None, on_error: s.Policy = None, **aggregates: Aggregate
+    ) -> Stream[K, dict[str, Any]]:
         """Running aggregates for each key. Updates go on at each commit, one for each key that changed.
 
         >>> orders.repartition("country").agg(n=hg.count(), total=hg.sum("amount")).to("totals")
         """
-        made = name or "agg-" + "-".join(aggregates)
         step = s.AggregateStep(
             parents=(self.step,),
-            name=name_of("agg", None, made),
             plan=plan(aggregates),
+            name=name_of("agg", None, name or "agg-" + "-".join(aggregates)),
             key_serde=self.app.key_serde,
             on_error=check_policy(on_error, "agg"),
             where=called_from(),
@@ -271,40 +276,55 @@ class Stream(Generic[K, V]):
         broadcast: bool = False,
         key_serde: Serde[Any] | None = None,
         serde: Serde[Any] | None = None,
-        ttl: str | int | None = None,
+        ttl: str | float | None = None,
     ) -> TableView[K, V]:
         """The last value of each key; a null value deletes. `broadcast=True` keeps a copy of all of it on every worker."""
+        shuffles = [one for one in s.lineage((self.step,)) if isinstance(one, s.ShuffleStep)]
+        if broadcast and shuffles and not shuffles[-1].everyone:
+            raise DeclarationError(
+                f"table('{name}', broadcast=True) behind repartition: each task gets only its part",
+                remedy=f'put .broadcast("{name}-everywhere") before the table',
+            )
         step = s.TableStep(
             parents=(self.step,),
-            name=name_of("table", None, name),
-            key_serde=key_serde or self.app.key_serde,
-            serde=serde or self.app.serde,
+            name=table_name_of(name),
+            key_serde=self._serde(key_serde, "table(key_serde", self.app.key_serde),
+            serde=self._serde(serde, "table(serde"),
             broadcast=broadcast,
-            ttl_ms=self.app.duration_ms(ttl) if ttl is not None else None,
+            ttl_ms=duration(ttl, f"table('{name}'): ttl") if ttl is not None else None,
             where=called_from(),
         )
         return TableView(self.app, self.app.add(step))
 
+    @overload
+    def join(self, table: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T], W],
+             how: Literal["inner"] = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    @overload
+    def join(self, table: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T | None], W],
+             how: Literal["left"], on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     def join(
         self,
-        table: TableView[Any, T],
+        table: TableView[Any, Any],
         *,
         on: Selector | None = None,
-        into: Callable[[V, T], W],
-        how: Literal["inner", "left"] = "inner",
+        into: Callable[[Any, Any], Any],
+        how: str = "inner",
         on_error: s.Policy = None,
-    ) -> Stream[K, W]:
+    ) -> Stream[Any, Any]:
         """Each record with its row of the table. `on` is a field or a function; without it the record's key looks up.
 
         `inner` drops a record that has no row (counted); `left` calls `into(value, None)`.
         """
         if not isinstance(table, TableView):
-            raise DeclarationError(f"join() takes a table, not {table!r}", remedy="make one with stream.table(name)")
+            remedy = "make one with stream.table(name); what app.table() gives is for user code to read and write"
+            raise DeclarationError(f"join() takes a table that follows a stream, not {table!r}", remedy=remedy)
         if table.app is not self.app:
             raise DeclarationError(f"join(): the table '{table.step.name}' belongs to another app")
         if how not in ("inner", "left"):
             raise DeclarationError(f"join(how={how!r})", remedy="'inner' or 'left'")
-        check_function(into, "join")
+        if on is not None:
+            check_selector(on, "join(on=…)")
+        check_function(into, "join(into=…)", number=2, signature="(value, row)")
         step = s.JoinTableStep(
             parents=(self.step,),
             table=table.step,
@@ -316,27 +336,28 @@ class Stream(Generic[K, V]):
         )
         return self._then(step)
 
-    # ------------------------------------------------------------------------------------------------------------ Spark
-
     def batch(
         self,
         *,
         max_rows: int | None = None,
         max_bytes: int | None = None,
-        max_age: str | int | None = None,
+        max_age: str | float | None = None,
         name: str | None = None,
     ) -> BatchedStream[K, V]:
         """Bounded batches of rows: closed by number, by size, by age, by the end of the stream or by a drain."""
         if max_rows is None and max_bytes is None and max_age is None:
-            raise DeclarationError("batch() without a bound would only end with the stream", remedy="batch(max_rows=100_000)")
-        if max_rows is not None and max_rows < 1:
-            raise DeclarationError(f"batch(max_rows={max_rows})", remedy="at least 1")
+            raise DeclarationError(
+                "batch() without a bound would only end with the stream", remedy="batch(max_rows=100_000)"
+            )
+        for what, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)):
+            if bound is not None and (type(bound) is not int or bound < 1):
+                raise DeclarationError(f"batch({what}={bound!r})", remedy="a whole number, at least 1")
         step = s.BatchStep(
             parents=(self.step,),
             name=name_of("batch", None, name or "batch"),
             max_rows=max_rows,
             max_bytes=max_bytes,
-            max_age_ms=self.app.duration_ms(max_age) if max_age is not None else None,
+            max_age_ms=duration(max_age, "batch(max_age)") if max_age is not None else None,
             where=called_from(),
         )
         return BatchedStream(self.app, self.app.add(step))
@@ -351,81 +372,48 @@ class Stream(Generic[K, V]):
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
         partition: Callable[[Record[K, V]], int] | None = None,
-    ) -> None:
+    ) -> Ended:
         """Write to an output topic, exactly once. Without `key` the record's own key is written.
 
         The partition is the one that Kafka's Java client would choose, unless `partition(record)` says otherwise.
         """
-        if not topic or not isinstance(topic, str):
-            raise DeclarationError(f"to({topic!r}) names no topic")
+        check_topic(topic, "to")
+        if key is not None:
+            check_selector(key, f"to('{topic}', key=…)")
+        if partition is not None:
+            check_function(partition, f"to('{topic}', partition=…)", signature="(record)")
         step = s.ToStep(
             parents=(self.step,),
             topic=topic,
             key=key,
-            serde=serde or self.app.serde,
-            key_serde=key_serde or self.app.key_serde,
+            serde=self._serde(serde, f"to('{topic}', serde"),
+            key_serde=self._serde(key_serde, f"to('{topic}', key_serde", self.app.key_serde),
             partition=partition,
             where=called_from(),
         )
         self.app.add(step)
+        return Ended(f"to('{topic}')")
 
-    def sink(self, fn: Callable[[Batch[K, V]], Any], *, on_error: s.Policy = None) -> None:
+    def sink(self, fn: Callable[[Batch[K, V]], Any], *, on_error: s.Policy = None) -> Ended:
         """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk comes again."""
-        check_function(fn, "sink")
-        self.app.add(s.SinkStep(parents=(self.step,), fn=fn, on_error=check_policy(on_error, "sink"), where=called_from()))
+        check_function(fn, "sink", signature="(batch)", awaits=True)
+        self.app.add(
+            s.SinkStep(parents=(self.step,), fn=fn, on_error=check_policy(on_error, "sink"), where=called_from())
+        )
+        return Ended("sink()")
 
-    def process(self, actor: type[Any], /, **args: Any) -> Stream[Any, Any]:
-        """Through an actor of your own; what it gives to `ctx.forward(…)` goes on."""
-        from .actors import Actor
-
-        if not (isinstance(actor, type) and issubclass(actor, Actor)):
-            raise DeclarationError(f"process() takes a class derived from hg.Actor, not {actor!r}")
+    def process(
+        self, actor: type[Actor], /, *, name: str | None = None, on_error: s.Policy = None, **args: Any
+    ) -> Stream[Any, Any]:
+        """Through an actor of your own, made with `args`; what it gives to `ctx.forward(…)` goes on."""
+        check_actor(actor, "process", args)
         return self._then(
-            s.ActorStep(parents=(self.step,), name=name_of("actor", None, actor.__name__), cls=actor, args=args, where=called_from())
+            s.ActorStep(
+                parents=(self.step,),
+                name=name_of("actor", None, name or actor.__name__),
+                cls=actor,
+                args=args,
+                on_error=check_policy(on_error, "process"),
+                where=called_from(),
+            )
         )
-
-
-class BatchedStream(Generic[K, V]):
-    """Bounded batches, waiting for what shall be done with them."""
-
-    def __init__(self, app: App, step: s.BatchStep) -> None:
-        self.app = app
-        self.step = step
-
-    def spark(self, fn: Callable[..., Any], *, schema: Any, name: str | None = None) -> Stream[Any, dict[str, Any]]:
-        """Give each batch to `fn(df, batch)`, ordinary PySpark on a DataFrame of the batch's rows; its rows go on.
-
-        `schema` is the schema of the rows that go in comes from the values; `schema` says what comes out.
-        """
-        check_function(fn, "spark")
-        step = s.SparkStep(
-            parents=(self.step,), name=name_of("spark", fn, name), fn=fn, schema=schema, where=called_from()
-        )
-        return Stream(self.app, self.app.add(step))
-
-
-class TableView(Generic[K, V]):
-    """A table that follows a stream: to join with, or to read in an actor."""
-
-    def __init__(self, app: App, step: s.TableStep) -> None:
-        self.app = app
-        self.step = step
-
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return self.step.name
-
-
-def select(by: Selector | None) -> Callable[[Any], Any] | None:
-    """A selector as a function: a field's name becomes an item lookup."""
-    if isinstance(by, str):
-        from operator import itemgetter
-
-        return itemgetter(by)
-    return by
-
-
-def reads(step: s.Step) -> Mapping[str, s.InputStep]:
-    """The inputs that lead to a step, by topic."""
-    return {found.topic: found for found in s.lineage((step,)) if isinstance(found, s.InputStep)}

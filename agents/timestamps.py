@@ -36,6 +36,10 @@ def field(name: str, *, unit: str = "ms") -> Field:
     return Field(name, unit)
 
 
+When = str | Field | Callable[[Any], Any]
+"""A field's name, `hg.field(…)`, or a function of the value that returns milliseconds."""
+
+
 class BadTimestamp(ValueError):
     """Row `index` has no event time that can be read."""
 
@@ -49,7 +53,7 @@ def _iso_ms(text: str) -> int:
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def timestamps_of(of: str | Field | Callable[[Any], Any]) -> Extract:
+def timestamps_of(of: When) -> Extract:
     """A column of event times from a column of values; null values keep Kafka's timestamp."""
     if isinstance(of, str):
         of = Field(of)

@@ -1,0 +1,253 @@
+"""The operators that work by key: shuffles, aggregates, tables, joins.
+
+Promises: what a chunk changes is a copy until the chunk is complete, so a failing chunk leaves no trace; partial states that are
+combined before a shuffle give the same result as the rows would; whatever is held back for the commit is given on by `seal`.
+"""
+
+from __future__ import annotations
+
+from itertools import compress
+from typing import Any
+
+from ..core.errors import DataError
+from . import steps as s
+from .operators import Env, Operator, UserCodeError, decode_keys, encode, encode_keys, select_rows
+from .record import Rows
+from .selecting import all_mappings, column_of
+from .serde import msgpack
+
+KEPT_STATES = 200_000
+"""Decoded states that an aggregate keeps between commits, at most; the store has the others."""
+PARTIAL = msgpack()
+"""How partial states of an aggregate travel between two stages, whatever the stream's serde."""
+
+
+class ShuffleOp(Operator):
+    """Out of this stage: rows into an intermediate stream."""
+
+    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.shuffle_step = step
+        self.by = column_of(step.by) if step.by is not None else None
+
+    def keys_of(self, rows: Rows) -> list[Any]:
+        """The key of each row."""
+        if self.by is not None:
+            return self.select(self.by, rows.values)
+        return rows.keys if rows.keys is not None else [None] * len(rows.values)
+
+    def push(self, rows: Rows) -> None:
+        step = self.shuffle_step
+        keys = encode_keys(step, step.key_serde, self.keys_of(rows))
+        self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, encode(step, step.serde, rows.values))
+
+
+class CombineOp(ShuffleOp):
+    """Out of this stage, with what follows (an aggregate) begun here: partial states travel, once a key and commit.
+
+    `settled` holds the partial states of completed chunks of the open transaction, `fresh` those of the chunk that runs; beside
+    each stands the time of the key's last row.
+    """
+
+    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+        super().__init__(step, env)
+        assert step.combine is not None
+        self.plan = step.combine
+        self.settled: dict[Any, list[Any]] = {}
+        self.fresh: dict[Any, list[Any]] = {}
+        self.settled_ts: dict[Any, int] = {}
+        self.fresh_ts: dict[Any, int] = {}
+
+    def push(self, rows: Rows) -> None:
+        keys = self.keys_of(rows)
+        fresh, start = self.fresh, self.plan.start
+        times = dict(zip(keys, rows.timestamps, strict=True))
+        for key in times:
+            if key not in fresh:
+                fresh[key] = start()
+        try:
+            self.plan.add(keys, rows.values, fresh, items=all_mappings(rows.values))
+        except Exception as cause:
+            raise UserCodeError(self.step, cause) from cause
+        self.fresh_ts.update(times)
+
+    def complete(self) -> None:
+        settled = self.settled
+        if not settled:
+            self.settled, self.fresh = self.fresh, {}
+        else:
+            for key in [key for key in self.fresh if key not in settled]:
+                settled[key] = self.fresh.pop(key)
+            self.plan.merge(self.fresh.keys(), self.fresh.values(), settled)
+            self.fresh = {}
+        self.settled_ts.update(self.fresh_ts)
+        self.fresh_ts = {}
+
+    def drop(self) -> None:
+        self.fresh, self.fresh_ts = {}, {}
+
+    def suspend(self) -> Any:
+        aside, self.fresh, self.fresh_ts = (self.fresh, self.fresh_ts), {}, {}
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.fresh, self.fresh_ts = aside
+
+    def seal(self) -> None:
+        if self.settled:
+            step = self.shuffle_step
+            states, self.settled = self.settled, {}
+            times, self.settled_ts = self.settled_ts, {}
+            keys = encode_keys(step, step.key_serde, list(states))
+            values = encode(step, PARTIAL, list(states.values()))
+            self.env.shuffle(step.name, step.everyone, keys, [times[key] for key in states], values)
+
+
+class AggregateOp(Operator):
+    """A running aggregate for each key. Its states are a table; updates go on at each commit.
+
+    States live here, decoded, between commits: `fresh` are those of the chunk that runs (copies, so that a failing chunk leaves
+    no trace), `states` those of completed ones. The table is written once a commit, with the keys that changed.
+    """
+
+    def __init__(self, step: s.AggregateStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.plan = step.plan
+        self.key_serde = step.key_serde
+        self.table = env.table(step.name)
+        self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
+        self.states: dict[Any, list[Any]] = {}
+        self.dirty: dict[Any, int] = {}
+        self.fresh: dict[Any, list[Any]] = {}
+        self.fresh_ts: dict[Any, int] = {}
+        self.at_once = False
+        """Something below it awaits, which a seal cannot: updates go on with each chunk instead of each commit."""
+
+    def push(self, rows: Rows) -> None:
+        keys = keyed(self, rows, self.key_serde)
+        fresh = self.fresh
+        times = dict(zip(keys, rows.timestamps, strict=True))
+        self._fetch([key for key in times if key not in fresh])
+        try:
+            if self.partial:
+                self.plan.merge(keys, rows.values, fresh)
+            else:
+                self.plan.add(keys, rows.values, fresh, items=all_mappings(rows.values))
+        except Exception as cause:
+            raise UserCodeError(self.step, cause) from cause
+        if self.at_once:
+            self._give_on(times, fresh)
+        self.fresh_ts.update(times)
+
+    def _fetch(self, keys: list[Any]) -> None:
+        """Copies of the states of these keys, for the chunk that runs."""
+        fresh, states, start, copy = self.fresh, self.states, self.plan.start, self.plan.copy
+        unknown: list[Any] = []
+        for key in keys:
+            known = states.get(key)
+            if known is None:
+                unknown.append(key)
+            else:
+                fresh[key] = copy(known)
+        if unknown:
+            for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
+                fresh[key] = start() if found is None else list(found)
+
+    def complete(self) -> None:
+        self.states.update(self.fresh)
+        self.dirty.update(self.fresh_ts)
+        self.fresh, self.fresh_ts = {}, {}
+
+    def drop(self) -> None:
+        self.fresh, self.fresh_ts = {}, {}
+
+    def seal(self) -> None:
+        if not self.dirty:
+            return
+        dirty, self.dirty = self.dirty, {}
+        states = self.states
+        self.table.update({key: states[key] for key in dirty})
+        if not self.at_once:
+            self._give_on(dirty, states)
+        if len(states) > KEPT_STATES:
+            self.states = {key: states[key] for key in dirty}
+
+    def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+        if not self.children:
+            return
+        try:
+            results = self.plan.results([states[key] for key in dirty])
+        except Exception as cause:
+            raise UserCodeError(self.step, cause) from cause
+        self.forward(Rows(results, list(dirty.values()), list(dirty)))
+
+    def suspend(self) -> Any:
+        aside = self.fresh, self.fresh_ts
+        self.fresh, self.fresh_ts = {}, {}
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.fresh, self.fresh_ts = aside
+
+
+def keyed(operator: Operator, rows: Rows, serde: Any) -> list[Any]:
+    """The keys of rows that must have some."""
+    if rows.keys is None or None in rows.keys:
+        kind = type(operator.step).__name__.removesuffix("Step").lower()
+        remedy = f'put .repartition("field") before {kind}, or say where the input has its key: key="field", key_serde='
+        raise UserCodeError(operator.step, DataError("a record has no key", remedy=remedy))
+    return decode_keys(operator.step, serde, rows.keys)
+
+
+class TableOp(Operator):
+    """Keeps the last value of each key; a null value deletes."""
+
+    def __init__(self, step: s.TableStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.table = env.table(step.name)
+        self.key_serde = step.key_serde
+
+    def push(self, rows: Rows) -> None:
+        last = dict(zip(keyed(self, rows, self.key_serde), rows.values, strict=True))
+        gone = [key for key, value in last.items() if value is None]
+        for key in gone:
+            del last[key]
+        self.table.update(last)
+        if gone:
+            self.table.delete_many(gone)
+        self.forward(rows)
+
+
+class JoinTableOp(Operator):
+    """Each row with its row of a table."""
+
+    def __init__(self, step: s.JoinTableStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.join = step
+        self.on = column_of(step.on) if step.on is not None else None
+        self.table = env.table(step.table.name)
+
+    def push(self, rows: Rows) -> None:
+        values = rows.values
+        if self.on is not None:
+            keys = self.select(self.on, values)
+        else:
+            keys = keyed(self, rows, self.join.table.key_serde)
+        distinct = [key for key in dict.fromkeys(keys) if key is not None]
+        try:
+            found: dict[Any, Any] = dict(zip(distinct, self.table.get_many(distinct), strict=True))
+        except DataError as cause:
+            raise UserCodeError(self.step, cause) from cause
+        found[None] = None
+        into = self.join.into
+        if self.join.how == "inner":
+            keep = [found[key] is not None for key in keys]
+            if not all(keep):
+                self.env.count("join_misses", keep.count(False))
+                rows = select_rows(rows, keep)
+                keys = list(compress(keys, keep))
+        try:
+            joined = [into(value, found[key]) for value, key in zip(rows.values, keys, strict=True)]
+        except Exception as cause:
+            raise UserCodeError(self.step, cause) from cause
+        self.forward(rows.with_values(joined))
