@@ -233,6 +233,7 @@ class Faults:
 
     def _wished(self, job: Job, verb: str, name: str, **arguments: object) -> None:
         self.world.effects[name] += 1
+        job.concluded = False
         self.world.wish(job, verb, **arguments)
 
     def drain(self) -> None:
@@ -314,6 +315,9 @@ class Faults:
                         world.launch(slot, self.rng.random())
                     elif slot.process is not None:
                         slot.process.lose_answer = 0
+                        slot.process.wall_offset_ms = (
+                            0  # a leader whose clock is wrong for ever refuses every wish as expired
+                        )
         for job in world.jobs:
             self._conclude(job)
         if not world.done():
@@ -326,7 +330,9 @@ class Faults:
         waiting = [wish.verb for uuid, wish in job.wishes.items() if uuid not in truth.finals]
         if run is None or not job.upstream_done():
             return
-        if run.state == words.STOPPED and "start" not in waiting:
+        if run.state in words.LIVE and truth.state.failed() and "stop" not in waiting:
+            self._wished(job, "stop", "stop")  # what has given up is begun anew by a stop and a start
+        elif run.state == words.STOPPED and "start" not in waiting:
             self._start(job)
         elif run.state == words.RUNNING and not run.closing and "drain" not in waiting and "stop" not in waiting:
             self._wished(job, "drain", "drain")

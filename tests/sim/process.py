@@ -238,6 +238,9 @@ class Process(Host):
     def _note(self, who: str, state: str, event: Any, instructions: list[Any]) -> None:
         if type(event) in (leader_words.Beat, Tick) and not instructions:
             return
+        if type(event) is words.Read:
+            seen = " ".join(str(entry.message or entry.key).replace("Set", "", 1)[:90] for entry in event.entries[:4])
+            event = f"Read({len(event.entries)} to {event.position}: {seen})"
         self.schedule.note(f"{self.name} {who}", state, event, "=>", ", ".join(map(str, instructions)) or "-")
 
     def _arm(self, name: str, machine: Any, give: Callable[[Any], None]) -> None:

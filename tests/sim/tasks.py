@@ -500,8 +500,9 @@ class Actor:
 
     def drop_chunk(self, order: facts.DropChunk) -> None:
         busy, self.busy = self.busy, None
-        if busy is not None and busy[0] in ("chunk", "failed"):
-            self.later(0.0003, facts.ChunkDropped(busy[1]))
+        if busy is not None:
+            at = busy[1] if busy[0] != "step" else next(iter(self.heads))
+            self.later(0.0003, facts.ChunkDropped(at))
 
     def run_again(self, order: facts.RunAgain) -> None:
         assert self.busy is not None

@@ -268,7 +268,13 @@ class World:
 
     def make_member(self, process: Process) -> Member:
         slot, job = process.slot, process.job
-        supervised = slot.lives > 1 and not slot.once and self.rng.random() < 0.4
+        others = [
+            other.process
+            for other in job.slots
+            if other.processor == slot.processor and other.process is not None and other.process is not process
+        ]
+        supervised = slot.lives > 1 and not slot.once and not others and self.rng.random() < 0.4
+        locked = any(other.slot.location == slot.location for other in others)
         return Member(
             MemberConfig(
                 processor=slot.processor,
@@ -277,7 +283,7 @@ class World:
                 location=slot.location,
                 deployment=DEPLOYMENT,
                 fingerprint=job.plan.fingerprint,
-                lock_free=not slot.once,
+                lock_free=not locked,
                 supervised=supervised,
                 session_s=SESSION_S,
                 backoff_s=1.0,
@@ -464,7 +470,9 @@ class World:
             truth = self.invariants.truth(job)
             open_wishes = [wish for uuid, wish in job.wishes.items() if uuid not in truth.finals]
             lines.append(f"{job.name}: run {truth.state.run}, without answer: {open_wishes}")
-        raise Violation(f"no end {BOUND_S:g} s or {BOUND_STEPS} steps after the last fault and the last wish: " + "; ".join(lines))
+        raise Violation(
+            f"no end {BOUND_S:g} s or {BOUND_STEPS} steps after the last fault and the last wish: " + "; ".join(lines)
+        )
 
     def accounts(self) -> list[tuple[str, Account]]:
         """The account of each job, at a reader that reads committed."""
