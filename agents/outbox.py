@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
+from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced, TopicAuthorizationFailedError
 
 from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
@@ -38,6 +38,7 @@ from .rawkafka import (
     is_dead,
     knows_topic,
     quiet_metadata,
+    transaction_error,
 )
 
 __all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
@@ -343,13 +344,24 @@ class Outbox(Joining):
         return frozenset(transaction.writers.get(target, ()))
 
     def _classified(self, error: BaseException, target: StreamPartition, transaction: Transaction) -> OutboxError:
-        if isinstance(error, AssertionError) or (
-            isinstance(error, KafkaError) and self._producer and is_dead(self._producer)
-        ):
-            death = cause_of_death(self._producer) if self._producer is not None else None
-            if death is not None:
-                error = death
+        producer = self._producer
+        if producer is not None:
+            refused = transaction_error(producer)
+            if isinstance(refused, TopicAuthorizationFailedError):
+                return self._forbidden(refused, target, transaction)
+            if isinstance(error, AssertionError) or is_dead(producer):
+                error = cause_of_death(producer) or error
         return classify(error, target, self._writers(target, transaction))
+
+    def _forbidden(
+        self, refused: TopicAuthorizationFailedError, target: StreamPartition, transaction: Transaction
+    ) -> TargetFailed:
+        """A right is missing: the broker took none of the partitions, but says for which topics it was."""
+        named = refused.args[0] if refused.args else ()
+        topics = {named} if isinstance(named, str) else set(named)
+        guilty = [one for one in transaction.writers if one.stream in topics] or [target]
+        tasks = frozenset(task for one in guilty for task in transaction.writers.get(one, ()))
+        return TargetFailed(guilty[0], tasks, refused)
 
     def _broken(self, error: BaseException) -> OutboxError:
         death = cause_of_death(self._producer) if self._producer is not None else None

@@ -448,6 +448,16 @@ def cause_of_death(producer: AIOKafkaProducer) -> BaseException | None:
     return task.exception()
 
 
+def transaction_error(producer: AIOKafkaProducer) -> BaseException | None:
+    """Why the open transaction can only be aborted, if that is so: aiokafka tells it at the commit, and sends on until then."""
+    any_producer: Any = producer
+    manager = any_producer._txn_manager
+    waiter = None if manager is None else manager._transaction_waiter
+    if waiter is None or not waiter.done() or waiter.cancelled():
+        return None
+    return waiter.exception()
+
+
 async def discard(producer: AIOKafkaProducer, *, patience_s: float = 3.0) -> None:
     """Close a producer that may be beyond closing: what it still holds is thrown away."""
     any_producer: Any = producer

@@ -1,0 +1,115 @@
+"""TLS, SASL and permissions: the settings that a user types, on a secure broker, and what a revoked right looks like."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+
+import pytest
+
+from headgate.agents.broker.acls import Acl
+from headgate.agents.clients import ClientSettings
+from headgate.agents.intake import Intake, Source
+from headgate.agents.outbox import Outbox
+from headgate.agents.outbox_errors import OutboxError, TargetFailed
+from headgate.agents.topics import Topics, TopicSpec
+from headgate.core.names import StreamPartition
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow]
+
+
+def client_of(broker, user="app"):
+    """As from the command line: -b and -X."""
+    given = broker.client_settings(user)
+    return ClientSettings.parse(
+        given["bootstrap.servers"], [f"{k}={v}" for k, v in given.items() if k != "bootstrap.servers"]
+    )
+
+
+async def made(client):
+    """A topic of this test."""
+    name = f"safe-{uuid.uuid4().hex[:8]}"
+    topics = Topics(client)
+    await topics.start()
+    await topics.ensure([TopicSpec(name, 1)])
+    await topics.stop()
+    return name
+
+
+@contextlib.asynccontextmanager
+async def outbox_on(client, name, *topics):
+    """An outbox with its owner running."""
+    outbox = Outbox(client, name)
+    for topic in topics:
+        outbox.know(topic, 1)
+    await outbox.start(deadline_s=30)
+
+    async def owner():
+        with contextlib.suppress(OutboxError):
+            await outbox.run()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(owner())
+        try:
+            yield outbox
+        finally:
+            await outbox.stop()
+
+
+def emit(outbox, topic, value, task="t"):
+    buffer = outbox.buffer(task)
+    buffer.emit(topic, 0, None, [value], 1)
+    buffer.complete()
+
+
+async def test_records_go_in_and_out_over_tls_and_sasl(secure_kafka):
+    """Admin client, producer and consumer, with the settings that `kafka up --secure` writes."""
+    client = client_of(secure_kafka)
+    assert client.given["security.protocol"] == "SASL_SSL"
+    assert all(
+        value not in repr(client) for name, value in client.given.items() if "password" in name or "jaas" in name
+    )
+    name = await made(client)
+    async with outbox_on(client, name, name) as outbox:
+        emit(outbox, name, b"secret")
+        await outbox.commit()
+    at = StreamPartition(name, 0)
+    intake = Intake(client, [Source(at, 0)], name="t", max_wait_ms=50)
+    await intake.start()
+    give_up = time.monotonic() + 20
+    while (chunk := intake.take(at, 1)) is None and time.monotonic() < give_up:
+        await intake.fill(0.2)
+    await intake.stop()
+    assert chunk is not None
+    assert chunk.values == [b"secret"]
+
+
+async def test_a_revoked_right_is_said_with_its_remedy(secure_kafka):
+    """Writing is forbidden while the worker runs: the target and its tasks are named; reading is forbidden: the partition says so."""
+    client = client_of(secure_kafka)
+    name, other = await made(client), await made(client)
+    at = StreamPartition(name, 0)
+    deny = [Acl("app", "topic", name, operation, allow=False) for operation in ("write", "read")]
+    intake = Intake(client, [Source(at, 0)], name="t", max_wait_ms=50)
+    await intake.start()
+    try:
+        async with outbox_on(client, name, name, other) as outbox:
+            emit(outbox, name, b"1")
+            await outbox.commit()
+            await asyncio.to_thread(secure_kafka.allow, *deny)
+            emit(outbox, other, b"1", task="innocent")
+            emit(outbox, name, b"2", task="guilty")
+            with pytest.raises(TargetFailed) as failed:
+                await asyncio.wait_for(outbox.commit(), 40)
+            assert (failed.value.target, failed.value.tasks) == (at, {"guilty"})
+            assert f"grant WRITE on the topic {name}" in failed.value.remedy
+        give_up = time.monotonic() + 20
+        while "READ" not in (intake.head(at).degraded or "") and time.monotonic() < give_up:
+            await intake.fill(0.2)
+            intake.take(at, 10)
+        assert "grant READ on the topic" in (intake.head(at).degraded or "")
+    finally:
+        await intake.stop()
+        await asyncio.to_thread(secure_kafka.disallow, *deny)
