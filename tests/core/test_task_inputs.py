@@ -7,8 +7,10 @@ import pytest
 from headgate.core import orders as o
 from headgate.core.frames import NO_TIME
 from headgate.core.machine import IllegalEvent
+from headgate.core.names import StreamPartition as SP
 from headgate.core.task_events import (
     AtEnd,
+    ChunkDone,
     ChunkTaken,
     Gate,
     Lag,
@@ -20,7 +22,7 @@ from headgate.core.task_events import (
     Restored,
     StoreOpened,
 )
-from headgate.core.task_plan import InputPlan, TaskPlan, TaskSettings
+from headgate.core.task_plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
 
 from .task_rig import (
     BY,
@@ -32,6 +34,7 @@ from .task_rig import (
     RATES0,
     Rig,
     bootstrap_plan,
+    eos,
     reader_plan,
     run_view,
     source_plan,
@@ -200,3 +203,56 @@ def test_sources_wait_while_too_much_stands_between_the_stages():
     assert rig.task.may_take(BY0)
     rig.feed(Lag(50))
     assert rig.of(Gate)[-1].closed == {}
+
+
+def test_frames_wait_for_their_epoch_and_are_taken_later():
+    rig = Rig(reader_plan()).start(run_view("a"))
+    rig.hear(BY0, eos("a", epoch=2))
+    assert rig.task.inputs.closed == {BY0: "epoch"}
+    rig.feed(o.RunChanged(run_view("a", epoch=2)))
+    assert rig.told() == ["running", "ended"]
+
+
+def test_a_bounded_source_closes_behind_its_end():
+    rig = Rig(TaskPlan(JOB, ME, (InputPlan(ORDERS, (0, 1), 2, until_of={0: 5}),))).start()
+    rig.chunk(ORDERS0, 5, 100)
+    assert rig.task.inputs.closed == {ORDERS0: "ended"}
+    rig.feed(PositionMoved(ORDERS0, 7))
+    assert rig.task.position(ORDERS0) == 7
+    rig.feed(ChunkTaken(SP(ORDERS, 1), 5))
+    rig.feed(ChunkDone(SP(ORDERS, 1), 5, stop=True))
+    assert rig.told() == ["running", "ended"]
+
+
+def test_what_is_buffered_is_read_to_its_end_in_a_drain_and_no_further():
+    rig = Rig(source_plan()).start()
+    rig.buffered = {ORDERS0: 9}
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.task.may_take(ORDERS0)
+    rig.chunk(ORDERS0, 9)
+    assert rig.task.inputs.closed == {ORDERS0: "draining"}
+
+
+def test_a_partition_that_waits_for_the_broker_is_closed_and_a_seek_forgets_its_end():
+    rig = Rig(source_plan()).start()
+    rig.feed(AtEnd(ORDERS0, 0))
+    rig.handle(o.Seek("s", ORDERS, 0, "newest"))
+    assert rig.task.inputs.closed == {ORDERS0: "seek"}
+    rig.handle(Resolved(1, {ORDERS0: 4}))
+    assert rig.task.inputs.clocks[ORDERS0].end_since_s is None
+    foreign = Rig(TaskPlan(JOB, ME, (InputPlan("f", (0,), 1, FOREIGN, jobs=("x/1",)),))).start()
+    foreign.feed(o.Seek("s", "f", 0, 4))
+    assert foreign.task.position(SP("f", 0)) == 4
+
+
+def test_time_of_a_partition_that_has_ended_is_not_told_any_more():
+    rig = Rig(source_plan(until=5)).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    assert [kind for kind, _, _ in rig.letters()] == ["end", "end"]
+
+
+def test_a_producer_set_that_the_job_state_does_not_know_yet_is_waited_for():
+    rig = Rig(reader_plan()).start(run_view(producers={}))
+    rig.hear(BY0, eos("a"))
+    assert rig.task.inputs.closed == {BY0: "epoch"}

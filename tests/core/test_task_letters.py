@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headgate.core import orders as o
+from headgate.core.frames import MAX_TIME
 from headgate.core.task_events import (
     ChunkDone,
     ChunkTaken,
@@ -21,10 +23,12 @@ from .task_rig import (
     ORDERS,
     ORDERS0,
     Rig,
+    drain,
     eos,
     reader_plan,
     run_view,
     source_plan,
+    wm,
 )
 
 
@@ -125,3 +129,29 @@ def test_work_that_is_due_runs_between_chunks_and_never_beside_one():
     assert rig.feed(StepDone(99)) == []
     rig.feed(StepDone(1))
     assert rig.task.may_take(ORDERS0)
+
+
+def test_a_drain_is_told_as_the_last_time_then_the_drain_then_the_whole_task():
+    rig = Rig(source_plan()).start()
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.letters() == [("watermark", ORDERS, MAX_TIME), ("drain", ORDERS, None), ("drain", None, None)]
+
+
+def test_a_maximal_time_that_came_in_frames_is_told_as_part_of_the_drain():
+    rig = Rig(reader_plan()).start(run_view("a"))
+    rig.wait(1)
+    rig.hear(BY0, wm("a", MAX_TIME))
+    rig.wait(1)
+    assert rig.of(RunStep, last=False)[-1].cause == "drain"
+    rig.hear(BY0, drain("a"))
+    assert rig.letters() == [("watermark", BY, MAX_TIME), ("drain", BY, None), ("drain", None, None)]
+
+
+def test_work_goes_between_streams_and_the_last_letter():
+    rig = Rig(source_plan(), auto_steps=False).start()
+    rig.feed(WorkDue("timer", "t"))
+    rig.feed(StepDone(1))
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1)
+    assert rig.letters() == [("timer", None, None), ("watermark", ORDERS, 100)]

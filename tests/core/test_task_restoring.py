@@ -25,9 +25,11 @@ from .task_rig import (
     ORDERS,
     ORDERS0,
     Rig,
+    bootstrap_plan,
     rows_of,
     run_view,
     source_plan,
+    two_inputs,
 )
 
 
@@ -138,3 +140,14 @@ def test_released_while_restoring_writes_nothing():
     assert rig.told() == ["released"]
     rig.end_commit()
     assert rig.told() == ["released"]
+
+
+def test_a_drained_task_asks_nothing_and_a_draining_one_does_not_bootstrap():
+    rig = Rig(two_inputs()).start()
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.again(run_view()).task.state == "draining"
+    rig = Rig(source_plan()).start()
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    again = rig.again()
+    assert (again.told(), again.of(Resolve, last=False)) == (["drained"], [])
+    assert Rig(bootstrap_plan()).start(run_view(draining="d")).told() == ["running", "drained"]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.core import orders as o
 from headgate.core.control import aggregator
 from headgate.core.frames import MAX_TIME, NO_TIME
 from headgate.core.names import StreamPartition as SP
 from headgate.core.task_events import (
     Gate,
+    SendControl,
 )
-from headgate.core.task_plan import TaskPlan, TaskSettings
+from headgate.core.task_plan import InputPlan, OutputPlan, TaskPlan, TaskSettings
 
 from .task_rig import (
     BY,
     BY0,
+    JOB,
     ME,
+    ORDERS,
     ORDERS0,
     Rig,
     drain,
@@ -22,6 +27,7 @@ from .task_rig import (
     reader_plan,
     run_view,
     source_plan,
+    two_inputs,
     wm,
 )
 
@@ -103,3 +109,34 @@ def test_a_relay_is_said_again_in_a_new_epoch_when_the_new_set_is_complete():
     rig.hear(SP(BY, AGG), wm("b", 20, epoch=2, tasks=2))
     rig.wait(1)
     assert rig.said() == [("wm", 10, (1 - AGG,)), ("wm", 10, (1 - AGG,))]
+
+
+def test_a_drain_is_said_with_its_time_and_said_again_in_a_new_epoch():
+    rig = Rig(two_inputs()).start()
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.said()[-2:] == [("wm", MAX_TIME, (0, 1)), ("drain", "d", (0, 1))]
+    before = len(rig.said())
+    rig.feed(o.RunChanged(run_view(ME, "b", epoch=2, draining="d")))
+    assert rig.said()[before:] == [("wm", MAX_TIME, (0, 1)), ("drain", "d", (0, 1))]
+
+
+@pytest.mark.parametrize("crosses", [True, False])
+def test_the_maximal_time_alone_does_not_cross_either(crosses):
+    plan = TaskPlan(JOB, ME, reader_plan().inputs, (OutputPlan("out", 1, frozenset({BY}), crosses=crosses),))
+    rig = Rig(plan).start(run_view("a"))
+    rig.wait(1)
+    rig.hear(BY0, wm("a", MAX_TIME))
+    rig.wait(1)
+    assert rig.said()[1:] == ([] if crosses else [("wm", MAX_TIME, (0,))])
+
+
+def test_an_output_follows_only_what_flows_into_it():
+    plan = TaskPlan(
+        JOB,
+        ME,
+        (InputPlan(ORDERS, (0,), 1, until=5), InputPlan("clicks", (0,), 1)),
+        (OutputPlan("x", 1, frozenset({ORDERS})), OutputPlan("y", 1, frozenset({ORDERS, "clicks"}))),
+    )
+    rig = Rig(plan).start()
+    rig.chunk(ORDERS0, 5, 100)
+    assert [one.stream for one in rig.of(SendControl, last=False) if type(one.frame).__name__ == "EndOfStream"] == ["x"]
