@@ -201,7 +201,7 @@ class Joining:
             if builder is None:
                 limit = min(self._batch_bytes, self._limits.get(target.stream, DEFAULT_LIMIT) - 64)
                 builder = open_.builders[target] = Builder(limit, self._compression, transactional=self._transactional)
-            before = builder.size
+            before = builder.size if builder.count else 0
             at = builder.add(keys, values, stamps, headers, at)
             grown = builder.size - before
             open_.size += grown

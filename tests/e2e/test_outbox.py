@@ -1,0 +1,167 @@
+"""Outbox on a real broker: chunks, transactions, codecs, keys, back-pressure, and the second producer of at-least-once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from headgate.agents.clients import ClientSettings
+from headgate.agents.outbox import LogWrite, Outbox
+from headgate.agents.outbox_errors import OutboxError, ProducerBroken
+from headgate.agents.partitioner import partition_of
+from headgate.core.errors import EnvironmentFault
+from headgate.core.names import StreamPartition
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+@contextlib.asynccontextmanager
+async def outbox_on(kafka, name, *topics, partitions=1, **options):
+    """An outbox with its owner running."""
+    outbox = Outbox(ClientSettings(kafka.bootstrap), name, **options)
+    for topic in topics:
+        outbox.know(topic, partitions)
+    await outbox.start(deadline_s=20)
+
+    async def owner():
+        with contextlib.suppress(OutboxError):
+            await outbox.run()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(owner())
+        try:
+            yield outbox
+        finally:
+            await outbox.stop()
+
+
+async def read(kafka, topic, partitions=1):
+    """What a plain read-committed reader, which is none of our code, sees."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka.bootstrap, isolation_level="read_committed", enable_auto_commit=False
+    )
+    await consumer.start()
+    parts = [TopicPartition(topic, n) for n in range(partitions)]
+    consumer.assign(parts)
+    await consumer.seek_to_beginning()
+    ends = await consumer.end_offsets(parts)
+    records = []
+    while any([await consumer.position(tp) < ends[tp] for tp in parts]):
+        for got in (await consumer.getmany(timeout_ms=200)).values():
+            records += got
+    await consumer.stop()
+    return records
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+async def test_every_column_goes_out(kafka, topic, codec):
+    """Keys, values, tombstones, timestamps and headers, in every codec, in batches that are split at their size."""
+    name = topic()
+    async with outbox_on(kafka, name, name, compression=codec, batch_bytes=2000) as outbox:
+        buffer = outbox.buffer("t")
+        buffer.emit(
+            name,
+            0,
+            [b"k%d" % i for i in range(100)],
+            [b"v" * 50] * 99 + [None],
+            list(range(1, 101)),
+            [[("h", b"%d" % i)] for i in range(100)],
+        )
+        buffer.emit(name, 0, None, [b"last"], 7)
+        buffer.emit(name, 0, None, [], 7)
+        buffer.complete()
+        receipt = await outbox.commit()
+        assert receipt.positions == {StreamPartition(name, 0): 101}
+        assert (receipt.records, receipt.tasks) == (101, {"t"})
+    records = await read(kafka, name)
+    assert [r.key for r in records] == [b"k%d" % i for i in range(100)] + [None]
+    assert [r.value for r in records] == [b"v" * 50] * 99 + [None, b"last"]
+    assert [r.timestamp for r in records] == [*range(1, 101), 7]
+    assert records[3].headers == (("h", b"3"),)
+
+
+async def test_a_chunk_is_all_or_nothing_and_seals_go_with_it(kafka, topic):
+    """A dropped chunk leaves no trace; what the seal adds stands in the same transaction, behind the data."""
+    name, log = topic(), topic("log")
+    async with outbox_on(kafka, name, name, log) as outbox:
+        good, bad = outbox.buffer("good"), outbox.buffer("bad")
+        good.emit(name, 0, None, [b"kept"], 1)
+        bad.emit(name, 0, None, [b"dropped"], 1)
+        bad.drop()
+        bad.complete()
+        good.complete()
+        receipt = await outbox.commit(lambda: [LogWrite("good", StreamPartition(log, 0), [b"cp"], [b"1"], 1)])
+        assert receipt.tasks == {"good"}
+        assert receipt.positions == {StreamPartition(name, 0): 1, StreamPartition(log, 0): 1}
+        empty = await outbox.commit()
+        assert (empty.records, empty.positions) == (0, {})
+    assert [r.value for r in await read(kafka, name)] == [b"kept"]
+    assert [r.value for r in await read(kafka, log)] == [b"1"]
+
+
+async def test_keys_go_where_javas_partitioner_sends_them(kafka, topic):
+    """Also when many keys share a call; records without a key stay together."""
+    name = topic(partitions=4)
+    async with outbox_on(kafka, name, name, partitions=4) as outbox:
+        buffer = outbox.buffer("t")
+        keys = [b"user-%d" % i for i in range(50)]
+        buffer.emit(name, None, keys, keys, list(range(1, 51)))
+        buffer.emit(name, None, None, [b"a", b"b"], 1)
+        buffer.complete()
+        with pytest.raises(EnvironmentFault, match="not known"):
+            buffer.emit("never-declared", None, None, [b"a"], 1)
+        await outbox.commit()
+    records = await read(kafka, name, 4)
+    assert {r.key: r.partition for r in records if r.key} == {key: partition_of(key, 4) for key in keys}
+    assert {r.key: r.timestamp for r in records if r.key} == {key: i + 1 for i, key in enumerate(keys)}
+    assert len({r.partition for r in records if r.key is None}) == 1
+
+
+async def test_too_much_that_is_unsent_makes_its_writers_wait(kafka, topic):
+    """Room comes back as batches leave, without a commit."""
+    name = topic()
+    async with outbox_on(kafka, name, name, batch_bytes=10_000, max_pending_bytes=30_000) as outbox:
+        buffer = outbox.buffer("t")
+        for _ in range(50):
+            buffer.emit(name, 0, None, [b"x" * 1000] * 10, 1)
+            buffer.complete()
+            await asyncio.wait_for(outbox.room(), 10)
+        assert outbox.pending_bytes <= 45_000
+        await outbox.commit()
+        assert outbox.pending_bytes == 0
+    assert len(await read(kafka, name)) == 500
+
+
+async def test_the_second_producer_sends_at_once_and_flushes(kafka, topic):
+    """at_least_once: what is complete is on its way without a commit, and a commit is a flush with positions."""
+    name = topic()
+    async with outbox_on(kafka, None, name) as outbox:
+        buffer = outbox.buffer("t")
+        buffer.emit(name, 0, None, [b"1"], 1)
+        buffer.complete()
+        for _ in range(200):
+            if len(await read(kafka, name)) == 1:
+                break
+        assert [r.value for r in await read(kafka, name)] == [b"1"]
+        for n in range(200):
+            buffer.emit(name, 0, None, [b"%d" % n], 1)
+            buffer.complete()
+            await asyncio.sleep(0)
+        assert (await outbox.commit()).positions == {StreamPartition(name, 0): 201}
+    assert len(await read(kafka, name)) == 201
+
+
+async def test_a_stopped_outbox_says_so(kafka, topic):
+    """And what was not committed is aborted at once: nobody waits for its transaction's timeout."""
+    name = topic()
+    async with outbox_on(kafka, name, name) as outbox:
+        buffer = outbox.buffer("t")
+        buffer.emit(name, 0, None, [b"x" * 1000] * 1000, 1)
+        buffer.complete()
+        await asyncio.sleep(0.3)
+    with pytest.raises(ProducerBroken, match="stopped"):
+        await outbox.commit()
+    assert await read(kafka, name) == []
