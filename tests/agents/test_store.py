@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import msgpack
 import pytest
@@ -135,3 +137,30 @@ def test_one_bound_for_all_databases_of_a_worker(tmp_path):
     for store in stores:
         assert len(list(store.range("t"))) == 8000
         store.close()
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from headgate.agents.store_rocks import StoreMemory, open_rocks
+from headgate.core.errors import EnvironmentFault
+
+store = open_rocks(Path(sys.argv[1]), StoreMemory(8 << 20), "u")
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+for n in range(100):
+    try:
+        store.write({"t": {b"%d-%d" % (n, i): b"x" * 1000 for i in range(100)}}, position=n)
+    except EnvironmentFault as error:
+        assert store.meta.position == n - 1, store.meta
+        print(error)
+        break
+"""
+
+
+def test_a_full_disk_is_said_with_its_remedy(tmp_path):
+    """The write that does not fit raises, and the position stays at the last one that did."""
+    told = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "t")], capture_output=True, text=True, timeout=60
+    )
+    assert "takes no write" in told.stdout, told.stderr
+    assert "free disk space" in told.stdout
