@@ -1,0 +1,198 @@
+"""Draining, failing, waking: what a task comes down to after each event."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import orders as o
+from headgate.core.frames import MAX_TIME, NO_TIME
+from headgate.core.task_events import (
+    ChunkDone,
+    ChunkTaken,
+    FetchStopped,
+    Note,
+    RunStep,
+    SeekConsumer,
+    WorkFailed,
+)
+from headgate.core.task_plan import FOREIGN, InputPlan, OutputPlan, TaskPlan, TaskSettings
+
+from .task_rig import (
+    BY0,
+    JOB,
+    ME,
+    ORDERS,
+    ORDERS0,
+    Rig,
+    bootstrap_plan,
+    drain,
+    reader_plan,
+    run_view,
+    source_plan,
+    two_inputs,
+)
+
+
+def test_a_drain_processes_what_is_buffered_and_reads_nothing_new():
+    rig = Rig(source_plan()).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.buffered = {ORDERS0: 9}
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.task.state == "draining"
+    assert rig.task.may_take(ORDERS0)
+    rig.chunk(ORDERS0, 9, 120)
+    assert rig.letters()[-3:] == [("watermark", ORDERS, MAX_TIME), ("drain", ORDERS, None), ("drain", None, None)]
+    assert {one.cause for one in rig.of(RunStep, last=False)[-3:]} == {"drain"}
+    assert rig.said()[-2:] == [("wm", MAX_TIME, (0, 1)), ("drain", "d1", (0, 1))]
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].positions == {ORDERS0: 9}
+
+
+def test_drained_is_reported_only_when_it_is_durable_and_never_twice():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    rig.begin_commit()
+    assert rig.told() == ["running"]
+    rig.end_commit()
+    assert rig.told() == ["running", "drained"]
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    rig.commit()
+    assert rig.told() == ["running", "drained"]
+
+
+def test_a_restart_during_a_drain_drains_at_once_and_reads_no_new_input():
+    rig = Rig(two_inputs()).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.buffered = {ORDERS0: 50}
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    again = rig.again(run_view(draining="d1"))
+    assert again.of(SeekConsumer, last=False) == [SeekConsumer({BY0: 0})]
+    assert not again.task.may_take(ORDERS0)
+    again.hear(BY0, drain(ME, "d1"))
+    assert again.told() == ["running", "drained"]
+    assert again.log[-1][0].positions == {ORDERS0: 5, BY0: 1}
+
+
+def test_a_restart_that_has_not_heard_of_the_drain_yet_still_remembers_it():
+    rig = Rig(two_inputs()).start()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    again = rig.again(run_view())
+    assert again.task.state == "draining"
+
+
+def test_a_drained_task_that_is_granted_again_only_says_so_again():
+    rig = Rig(source_plan()).start()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    again = rig.again(run_view(draining="d1"))
+    assert again.told() == ["drained"]
+    assert again.letters() == []
+    assert again.said() == []
+
+
+def test_drain_with_an_input_that_has_ended():
+    """The original waits for a drain from what has ended, for ever."""
+    plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0,), 1, until=5), InputPlan("clicks", (0,), 1)))
+    rig = Rig(plan).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.told() == ["running", "drained"]
+    assert ("end", ORDERS, None) in rig.letters()
+    assert ("drain", "clicks", None) in rig.letters()
+
+
+def test_drain_overrides_pause():
+    rig = Rig(source_plan()).start(run_view(paused_job=True))
+    assert rig.task.state == "paused"
+    rig.buffered = {ORDERS0: 3}
+    rig.feed(o.RunChanged(run_view(paused_job=True, draining="d1")))
+    rig.chunk(ORDERS0, 3, 1)
+    assert rig.told() == ["running", "drained"]
+
+
+def test_the_drain_of_another_run_is_ignored():
+    rig = Rig(reader_plan()).start(run_view("a"))
+    rig.hear(BY0, drain("a", run="r0"))
+    assert rig.task.state == "running"
+    assert rig.task.position(BY0) == 1
+    out = rig.feed(o.RunChanged(run_view(run_id="r0", draining="d")))
+    assert [type(one) for one in out] == [Note]
+    assert rig.task.state == "running"
+
+
+def test_a_drain_that_comes_in_frames_before_the_job_state_brings_it():
+    rig = Rig(reader_plan()).start(run_view("a"))
+    rig.hear(BY0, drain("a", "d9"))
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].drain_id == "d9"
+
+
+def test_a_chunk_in_hand_is_part_of_the_drain():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.told() == ["running"]
+    rig.feed(ChunkDone(ORDERS0, 5, 100))
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].positions == {ORDERS0: 5}
+    assert rig.feed(FetchStopped({ORDERS0: 99})) == []
+
+
+def test_neither_drain_nor_its_time_crosses_into_another_job():
+    plan = TaskPlan(
+        JOB, ME, (InputPlan(ORDERS, (0,), 1),), (OutputPlan("shared", 1, frozenset({ORDERS}), crosses=True),)
+    )
+    rig = Rig(plan).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.told() == ["running", "drained"]
+    assert rig.said() == [("wm", NO_TIME, (0,)), ("wm", 100, (0,))]
+
+
+def test_another_jobs_stream_is_read_no_further_when_this_job_drains():
+    plan = TaskPlan(JOB, ME, (InputPlan("shared", (0,), 1, FOREIGN, jobs=("other/1",)),))
+    rig = Rig(plan).start()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.told() == ["running", "drained"]
+
+
+def test_deadlines_of_a_task_that_waits_for_a_retry_and_for_time():
+    rig = Rig(source_plan(settings=TaskSettings(watermark_interval_s=0.2, error_backoff_s=5.0)))
+    assert rig.task.deadline() is None
+    rig.start().wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.chunk(ORDERS0, 6, 101)
+    rig.feed(ChunkTaken(ORDERS0, 9))
+    rig.feed(WorkFailed("boom"))
+    assert rig.task.deadline() == pytest.approx(101.2)
+    rig.wait(0.3)
+    assert rig.task.deadline() == pytest.approx(106.0)
+    rig.feed(WorkFailed("boom", final=True))
+
+
+def test_seeks_that_came_early_and_pauses_are_found_when_it_opens():
+    rig = Rig(source_plan(), auto_commit=False)
+    rig.feed(o.Start(ME, 1, run_view(paused_job=True), 0))
+    rig.feed(o.Seek("s1", ORDERS, 0, 3))
+    rig.commit()
+    assert (rig.task.state, rig.task.position(ORDERS0)) == ("paused", 3)
+
+
+def test_drain_overtakes_bootstrap():
+    rig = Rig(bootstrap_plan()).start()
+    assert rig.task.state == "bootstrapping"
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.told() == ["running", "drained"]
+
+
+def test_a_bounded_task_passes_through_ending():
+    rig = Rig(source_plan(until=5), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.chunk(ORDERS0, 5)
+    assert rig.task.state == "ending"
+    rig.feed(o.Release("stop"))
+    rig.commit()
+    assert rig.told() == ["running", "ended", "released"]

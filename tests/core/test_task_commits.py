@@ -1,0 +1,186 @@
+"""Nothing is said before the commit that holds it; what is lost was never said."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import orders as o
+from headgate.core.task_events import (
+    ApplyFailed,
+    ChunkDone,
+    ChunkDropped,
+    ChunkTaken,
+    CloseStore,
+    CommitBegins,
+    CommitDone,
+    CommitLost,
+    Discard,
+    DropChunk,
+    RunStep,
+    StepDone,
+    WorkFailed,
+)
+
+from .task_rig import (
+    ORDERS,
+    ORDERS0,
+    Rig,
+    run_view,
+    source_plan,
+)
+
+
+def test_release_finishes_commits_closes_and_then_reports():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    assert rig.feed(o.Release("moved")) == [DropChunk("moved")]
+    assert rig.feed(o.Release("moved")) == []
+    rig.feed(ChunkDone(ORDERS0, 5))
+    assert rig.of(CloseStore, last=False) == []
+    rig.begin_commit()
+    assert rig.told() == ["running"]
+    rig.end_commit()
+    assert rig.told() == ["running", "released"]
+    assert rig.log[-1][0].positions == {ORDERS0: 5}
+
+
+@pytest.mark.parametrize("answer", [ChunkDropped(ORDERS0), WorkFailed("cancelled")])
+def test_release_drops_a_chunk_that_does_not_finish(answer):
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(o.Release("moved"))
+    rig.feed(answer)
+    assert rig.told() == ["running", "released"]
+    assert rig.log[-1][0].positions == {ORDERS0: 0}
+    assert rig.feed(ChunkDropped(ORDERS0)) == []
+
+
+def test_release_of_what_waits_for_a_retry_waits_for_nobody():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(WorkFailed("boom"))
+    rig.feed(o.Release("moved"))
+    assert rig.told() == ["running", "released"]
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_release_between_two_steps_leaves_the_letter_to_the_next_owner(more):
+    rig = Rig(source_plan(until=5), auto_steps=False).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.feed(o.Release("moved"))
+    rig.feed(StepDone(rig.task.letters.number, more=more))
+    assert rig.told() == ["running", "released"]
+    again = rig.again(auto_steps=True)
+    assert again.letters() == ([("end", ORDERS, None)] if more else []) + [("end", None, None)]
+    assert again.said()[-1] == ("end", 1, (0, 1))
+
+
+def test_release_while_the_commit_of_a_step_is_awaited():
+    rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.feed(StepDone(rig.task.letters.number, more=True))
+    rig.feed(o.Release("moved"))
+    rig.commit()
+    assert rig.told() == ["running", "released"]
+
+
+def test_release_just_before_drained_is_durable_reports_both():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    rig.begin_commit()
+    rig.feed(o.Release("run closes"))
+    rig.end_commit()
+    assert rig.told() == ["running", "drained", "released"]
+
+
+def test_released_before_it_began():
+    rig = Rig(source_plan())
+    rig.feed(o.Release("moved"))
+    assert rig.told() == ["released"]
+
+
+def test_whoever_is_fenced_drops_everything_and_says_nothing():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    assert rig.feed(o.Abandon("fenced")) == [Discard("fenced")]
+    assert rig.feed(ChunkDone(ORDERS0, 5)) == []
+    assert rig.feed(CommitBegins(99)) == []
+    assert rig.feed(ChunkTaken(ORDERS0, 9)) == []
+    assert rig.told() == ["running"]
+
+
+def test_a_lost_commit_voids_what_was_not_durable():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(ChunkDone(ORDERS0, 5))
+    rig.begin_commit()
+    assert rig.feed(CommitLost("outcome unknown")) == [Discard("outcome unknown")]
+    assert rig.task.state == "abandoned"
+    assert rig.again(auto_commit=True).task.position(ORDERS0) == 0
+
+
+def test_a_full_disk_fails_the_task_after_its_last_commit():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(ChunkDone(ORDERS0, 5))
+    rig.begin_commit()
+    rig.feed(ChunkTaken(ORDERS0, 7))
+    rig.feed(ChunkDone(ORDERS0, 7))
+    rig.feed(ApplyFailed("disk full"))
+    assert rig.told() == ["running"]
+    rig.begin_commit()
+    assert rig.pending is not None
+    assert rig.pending.checkpoint.positions == {ORDERS0: 7}
+    rig.feed(ApplyFailed("disk full"))
+    assert rig.told() == ["running", "failed"]
+    assert rig.feed(ApplyFailed("disk full")) == []
+
+
+def test_a_full_disk_while_restoring():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.begin_commit()
+    rig.feed(ApplyFailed("disk full"))
+    assert rig.told() == ["failed"]
+
+
+def test_a_commit_that_is_not_this_tasks_changes_nothing():
+    rig = Rig(source_plan()).start()
+    assert rig.handle(CommitDone(99, 1)) == []
+    assert rig.handle(CommitBegins(99)) == []
+
+
+def test_steps_wait_for_their_own_commit_and_not_for_the_one_before():
+    rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.chunk(ORDERS0, 5, 100)
+    letter = rig.of(RunStep)[-1].letter
+    rig.begin_commit()
+    rig.feed(StepDone(letter, more=True))
+    rig.did = []
+    rig.end_commit()
+    assert rig.of(RunStep) == []
+    rig.commit()
+    assert [one.letter for one in rig.of(RunStep)] == [letter]
+
+
+def test_drained_is_said_after_its_commit_and_the_bookkeeping_is_in_it():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    rig.begin_commit()
+    assert rig.told() == ["running"]
+    assert (ORDERS, 0, "own") in rig.pending.rows
+    rig.end_commit()
+    assert (rig.told(), rig.task.state) == (["running", "drained"], "drained")
