@@ -1,0 +1,355 @@
+"""One task in a test driver: the real machine, the real operators, the real tables, over memory.
+
+It carries out what the machine says, as `task_actor` does on a worker, without Kafka, without Faust and without waiting.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+import msgpack
+
+from ..core import task_events as t
+from ..core.checkpoint import CONTROL_TABLE, decode_checkpoint, encode_checkpoint
+from ..core.frames import HEADER, header_value
+from ..core.frames import encode as encode_frame
+from ..core.machine import Now, Tick
+from ..core.names import StreamPartition
+from ..core.orders import FAILED, RunView, Start
+from ..core.task import Task
+from ..core.task_plan import TaskPlan
+from .chunks import Buffer, Chunk
+from .declared import Declared
+from .pipeline import CLOSED, Pipeline
+from .rawkafka import Batch
+from .serde import msgpack as msgpack_serde
+from .source import BadRecord
+from .store import MemoryStore
+from .tables import TaskTables
+from .testing_topics import MemoryBuffer, MemoryTopics
+from .trouble import Failed, recover
+
+FOREVER_MS = 10**15
+
+
+class World(Protocol):
+    """What a task needs of the driver."""
+
+    declared: Declared
+    topics: MemoryTopics
+
+    def now(self) -> Now: ...
+    def want_commit(self, task: str, urgent: bool) -> None: ...
+    def resolve(self, order: t.Resolve) -> t.Resolved: ...
+    def count(self, task: str, name: str, amount: int) -> None: ...
+
+
+class DriverTask:
+    """A task, its store, and what the machine asked for."""
+
+    def __init__(self, world: World, plan: TaskPlan, store: MemoryStore, *, chunk_records: int) -> None:
+        self.world = world
+        self.plan = plan
+        self.name = plan.task
+        self.store = store
+        self.chunk_records = chunk_records
+        self.log_end = 0
+        self.machine = Task(plan)
+        self.tables: TaskTables
+        self.pipeline: Pipeline | None = None
+        self.buffer = MemoryBuffer(world.topics, plan.task)
+        self.failure: BaseException | None = None
+        self.said: list[str] = []
+        """What it has reported, after the commit."""
+        self.buffers: dict[StreamPartition, Buffer] = {}
+        self._fed: dict[StreamPartition, int] = {}
+        self._held: dict[StreamPartition, tuple[int, Any]] = {}
+        self._events: deque[Any] = deque()
+        self._letter: Chunk | t.RunStep | None = None
+        self._again = False
+        self._at_fault: BaseException | None = None
+        self._checkpoints: deque[bytes] = deque()
+        self._closing = False
+
+    # ------------------------------------------------------------------------------------------------ events and answers
+
+    def start(self, grant: int, run: RunView, log_partition: int) -> None:
+        """The order to run."""
+        self.feed(Start(self.name, grant, run, log_partition))
+
+    def feed(self, event: Any) -> None:
+        """One event, and all that follows from it at once."""
+        self._events.append(event)
+        while self._events:
+            for instruction in self.machine.handle(self._events.popleft(), self.world.now()):
+                answer = self._HANDLERS[type(instruction)](self, instruction)
+                if answer is not None:
+                    self._events.append(answer)
+
+    def _open_store(self, _: t.OpenStore) -> Any:
+        meta = self.store.meta
+        return t.StoreOpened(meta.position, meta.job_uuid or None, meta.followed_until_ms)
+
+    def _log_ends(self, _: t.AskLogEnds) -> Any:
+        return t.LogEnds(0, self.log_end, FOREVER_MS)
+
+    def _wipe(self, _: t.WipeStore) -> Any:
+        self.store = MemoryStore(self.machine.run.job_uuid)
+        return t.StoreWiped()
+
+    def _restore(self, order: t.Restore) -> Any:
+        clock: Callable[[], int] = lambda: self.world.now().wall  # noqa: E731
+        tables = self.tables = TaskTables(self.store, clock=clock)
+        plain = msgpack_serde()
+        tables.declare(CLOSED, plain, plain)
+        for name, key, value, ttl_ms in self.world.declared.tables():
+            tables.declare(name, key, value, ttl_ms=ttl_ms)
+        self.pipeline = Pipeline(
+            self.world.declared,
+            self.name,
+            buffer=self.buffer,
+            seal_buffer=MemoryBuffer(self.world.topics, self.name),
+            table=tables.table,
+            widths=self.world.topics.width,
+            now_ms=clock,
+            count=lambda what, amount: self.world.count(self.name, what, amount),
+            streams=[one.stream for one in self.plan.inputs],
+            prepare=self._prepare,
+        )
+        found = self.store.meta.checkpoint
+        rows = {_tuple(key): _tuple(row) for key, row in tables.raw_rows(CONTROL_TABLE)}
+        return t.Restored(order.end, decode_checkpoint(found) if found is not None else None, rows)
+
+    def _prepare(self) -> None:
+        for spec in self.world.declared.tables():
+            self.tables.table(spec.name).prepare()
+
+    def _resolve(self, order: t.Resolve) -> Any:
+        return self.world.resolve(order)
+
+    def _seek(self, order: t.SeekConsumer) -> Any:
+        for at, position in order.positions.items():
+            framed = any(one.stream == at.stream and one.framed for one in self.plan.inputs)
+            until = self.machine.inputs.until.get(at)
+            self.buffers[at] = Buffer(at, position, framed=framed, until=until)
+            self._fed[at] = position
+            self._held.pop(at, None)
+
+    def _stop_fetching(self, order: t.StopFetching) -> Any:
+        if not order.keep:
+            return t.FetchStopped({at: self.machine.position(at) for at in order.partitions})
+        return t.FetchStopped({at: len(self.world.topics.records(at)) for at in order.partitions})
+
+    def _drop_chunk(self, _: t.DropChunk) -> Any:
+        letter, self._letter = self._letter, None
+        return t.ChunkDropped(letter.at) if isinstance(letter, Chunk) else None
+
+    def _run_step(self, order: t.RunStep) -> Any:
+        self._letter = order
+
+    def _run_again(self, _: t.RunAgain) -> Any:
+        self._again = True
+
+    def _send_control(self, order: t.SendControl) -> Any:
+        self._give_on()
+        for partition in order.partitions:
+            self.buffer.emit(
+                order.stream,
+                partition,
+                None,
+                [encode_frame(order.frame)],
+                self.world.now().wall,
+                [[(HEADER, header_value(order.frame))]],
+            )
+        self.buffer.complete()
+
+    def _give_on(self) -> None:
+        """What operators hold back stands before whatever comes next."""
+        if self.pipeline is not None:
+            self.pipeline.seal()
+            self.tables.complete()
+
+    def _request_commit(self, order: t.RequestCommit) -> Any:
+        self.world.want_commit(self.name, order.urgent)
+
+    def _contribute(self, order: t.Contribute) -> Any:
+        rows = {_packed(key): None if row is None else _packed(row) for key, row in order.rows.items()}
+        self.tables.raw(CONTROL_TABLE, rows)
+        self.tables.seal()
+        self._checkpoints.append(encode_checkpoint(order.checkpoint))
+
+    def _tell(self, order: t.Tell) -> Any:
+        state = getattr(order.report, "state", "")
+        self.said.append(state)
+        if state == FAILED and self.failure is None:
+            self.failure = self._at_fault or RuntimeError(getattr(order.report, "why", ""))
+
+    def _close_store(self, _: t.CloseStore) -> Any:
+        self._closing = True
+        return t.StoreClosed()
+
+    def _nothing(self, _: Any) -> Any:
+        return None
+
+    # -------------------------------------------------------------------------------------------------------------- turns
+
+    async def turn(self) -> bool:
+        """One letter, if there is one; whether there was."""
+        if self._letter is not None and self._again:
+            self._again = False
+            if isinstance(self._letter, Chunk):
+                await self._chunk(self._letter)
+            else:
+                await self._step(self._letter)
+            return True
+        if isinstance(self._letter, t.RunStep) and self._at_fault is None:
+            await self._step(self._letter)
+            return True
+        if self._letter is not None:
+            return False
+        return await self._take()
+
+    async def _take(self) -> bool:
+        for at, buffer in sorted(self.buffers.items(), key=lambda one: (not one[1].framed, one[0])):
+            if not self.machine.may_take(at):
+                continue
+            if at in self._held:
+                offset, frame = self._held.pop(at)
+                self.feed(t.ControlAtHead(at, offset, frame))
+                return True
+            self._fill(at, buffer)
+            chunk = buffer.take(self.chunk_records)
+            if chunk is None:
+                continue
+            if chunk.control is not None:
+                self._held[at] = (chunk.next_position - 1, chunk.control)
+                return True
+            self.feed(t.ChunkTaken(at, chunk.next_position))
+            self._letter = chunk
+            await self._chunk(chunk)
+            return True
+        return False
+
+    def _fill(self, at: StreamPartition, buffer: Buffer) -> None:
+        records = self.world.topics.records(at)
+        start, end = self._fed[at], len(records)
+        if end > start:
+            buffer.put([Batch(records[start:end], start, end, end - start, 0, 0, 0)], start, end)
+            self._fed[at] = end
+
+    async def _chunk(self, chunk: Chunk) -> None:
+        assert self.pipeline is not None
+        pipeline, left_out = self.pipeline, False
+        try:
+            greatest = await pipeline.chunk(chunk)
+        except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
+            answer = await recover(pipeline, chunk, error, drop=self.tables.drop)
+            if isinstance(answer, Failed):
+                self._fail(answer.why, answer.error)
+                return
+            greatest, left_out = answer.greatest, True
+        pipeline.complete()
+        self.tables.complete()
+        self._letter = self._at_fault = None
+        commit, stop = pipeline.wants_commit, pipeline.wants_stop
+        pipeline.wants_commit = pipeline.wants_stop = False
+        done = t.ChunkDone(chunk.at, chunk.next_position, greatest, outputs=True, commit=commit or left_out, stop=stop)
+        self.feed(done)
+
+    async def _step(self, step: t.RunStep) -> None:
+        assert self.pipeline is not None
+        try:
+            if step.kind == "expire":
+                more = self.tables.expire(self.world.now().wall) >= 1000
+            else:
+                more = await self.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.tables.drop()
+            self._fail(f"{step.kind} {step.stream or ''}: {error}", error)
+            return
+        self.pipeline.complete()
+        self.tables.complete()
+        self._letter = self._at_fault = None
+        self.feed(t.StepDone(step.letter, more))
+
+    def _fail(self, why: str, error: BaseException) -> None:
+        self._at_fault = error.cause if isinstance(error, BadRecord) else error
+        self.feed(t.WorkFailed(why))
+        if self.machine.state == "releasing":
+            self._letter = None
+
+    def tick(self) -> None:
+        """Time has passed: deadlines, ends of partitions, timers and expiry."""
+        deadline = self.machine.deadline()
+        if deadline is not None and deadline <= self.world.now().mono:
+            self.feed(Tick())
+        for at, buffer in self.buffers.items():
+            records = self.world.topics.records(at)
+            if not buffer.framed and self._fed[at] == len(records) and self.machine.position(at) == len(records):
+                self.feed(t.AtEnd(at, len(records)))
+        due = self.pipeline.due() if self.pipeline is not None else None
+        if due is not None and due[0] <= self.world.now().wall:
+            self.feed(t.WorkDue("work", due[1]))
+        if self.pipeline is not None and any(one.ttl_ms is not None for one in self.world.declared.tables()):
+            self.feed(t.WorkDue("expire"))
+
+    def next_s(self) -> float | None:
+        """When it wants to be looked at again."""
+        times = [self.machine.deadline()]
+        due = self.pipeline.due() if self.pipeline is not None else None
+        if due is not None:
+            now = self.world.now()
+            times.append(now.mono + (due[0] - now.wall) / 1000)
+        return min((one for one in times if one is not None), default=None)
+
+    def end(self, stream: str, upto: int) -> None:
+        """An input has ended: its bound lies right behind what is there."""
+        for at in self.buffers:
+            if at.stream == stream and at not in self.machine.inputs.finished:
+                self.feed(t.PositionMoved(at, upto))
+
+    # -------------------------------------------------------------------------------------------------------------- commit
+
+    def seal(self, txn: int) -> bool:
+        """The transaction is divided; whether this task took part."""
+        before = len(self._checkpoints)
+        self._give_on()
+        self.feed(t.CommitBegins(txn))
+        return len(self._checkpoints) > before
+
+    def apply(self, position: int) -> None:
+        """It is durable."""
+        self.tables.applied(position, checkpoint=self._checkpoints.popleft(), followed_until_ms=self.world.now().wall)
+
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[DriverTask, Any], Any]]] = {
+        t.OpenStore: _open_store,
+        t.AskLogEnds: _log_ends,
+        t.WipeStore: _wipe,
+        t.Restore: _restore,
+        t.Resolve: _resolve,
+        t.SeekConsumer: _seek,
+        t.StopFetching: _stop_fetching,
+        t.DropChunk: _drop_chunk,
+        t.RunStep: _run_step,
+        t.RunAgain: _run_again,
+        t.SendControl: _send_control,
+        t.RequestCommit: _request_commit,
+        t.Contribute: _contribute,
+        t.Tell: _tell,
+        t.CloseStore: _close_store,
+        t.Bounds: _nothing,
+        t.Gate: _nothing,
+        t.Discard: _nothing,
+        t.Note: _nothing,
+    }
+
+
+def _packed(row: tuple[Any, ...]) -> bytes:
+    packed: Any = msgpack.packb(row)
+    return packed
+
+
+def _tuple(data: bytes) -> tuple[Any, ...]:
+    return msgpack.unpackb(data, use_list=False)

@@ -1,0 +1,91 @@
+"""What is done with a chunk that failed: find out which records did it, ask their policies, and run it again without them.
+
+Promises: the nearest policy wins (operator, input, app); a record that is left out is counted, and becomes a dead letter where the
+policy says so, in the same letter as what the others did; when one record's policy is to fail, nothing of the chunk is kept.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .chunks import Chunk
+from .declaring import POLICIES
+from .pipeline import Pipeline, dead_letter, find_bad, policy_of
+from .record import Record
+from .source import BadRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The chunk is in the ready buffer, without the records in `left_out` (index → why)."""
+
+    greatest: int | None
+    left_out: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing of the chunk is kept."""
+
+    why: str
+    error: BaseException
+
+
+async def recover(
+    pipeline: Pipeline, chunk: Chunk, error: BaseException, *, drop: Callable[[], None]
+) -> Recovered | Failed:
+    """Deal with a chunk that has just raised `error`. `drop` forgets what it changed in tables."""
+    drop()
+    bad = await find_bad(pipeline, chunk) if len(chunk) else [(0, error)]
+    drop()
+    answers: dict[int, str] = {}
+    for index, cause in bad:
+        try:
+            answers[index] = await _answer(pipeline, chunk, index, cause)
+        except Exception as broken:  # noqa: BLE001 - a policy is user code, too
+            return Failed(
+                f"the error policy for {_where(chunk, index)} raised {type(broken).__name__}: {broken}", broken
+            )
+        if answers[index] == "fail":
+            return Failed(f"{_where(chunk, index)}: {cause}", cause)
+    if not bad:
+        return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {error}", error)
+    try:
+        greatest = await pipeline.chunk(chunk, frozenset(answers)) if len(chunk) else None
+        dead = [(index, cause) for index, cause in bad if answers[index] == "dead_letter"]
+        for index, cause in dead:
+            key, value, headers = dead_letter(chunk, index, cause, pipeline.task)
+            stamp = chunk.timestamps[index] if index < len(chunk.timestamps) else 0
+            pipeline.buffer.emit(pipeline.declared.topics.dead_letters, 0, [key], [value], [stamp], [headers])
+    except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
+        pipeline.drop()
+        drop()
+        return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {again}", again)
+    pipeline.count("records_failed", len(bad))
+    pipeline.count("records_skipped", len(bad) - len(dead))
+    pipeline.count("dead_letters", len(dead))
+    return Recovered(greatest, dict(bad), len(dead))
+
+
+async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException) -> str:
+    policy: Any = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)
+    if callable(policy):
+        headers = tuple(chunk.headers[index]) if chunk.has_headers else ()
+        record = Record(chunk.keys[index], chunk.values[index], chunk.timestamps[index], headers)
+        cause = error.cause if isinstance(error, BadRecord) else error.__cause__
+        found = policy(record, cause or error)
+        policy = await found if inspect.isawaitable(found) else found
+    if policy is None:
+        return "skip"
+    if policy not in POLICIES:
+        raise ValueError(f"it answered {policy!r}, which is none of {', '.join(POLICIES)}")
+    return policy
+
+
+def _where(chunk: Chunk, index: int) -> str:
+    offset = chunk.offsets[index] if len(chunk.offsets) else chunk.next_position - 1
+    return f"record at {chunk.at.stream}[{chunk.at.partition}] offset {offset}"
