@@ -1,0 +1,321 @@
+"""The member machine: beginning a life, leading it, losing it, and going."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import coordinator as c
+from headgate.core import orders as o
+from headgate.core.coordinator import AskEnd, End, Read
+from headgate.core.leader_words import Beat, Fence, FenceFailed, FenceReturned, Heartbeat
+from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
+from headgate.core.member import STATES, Member
+from headgate.core.member_plan import MemberConfig
+from headgate.core.member_words import (
+    CloseProducer, Exit, InitProducer, Leave, ProducerLost, ProducerReady, Record, Recorded, RecordUnknown, Standing,
+)  # fmt: skip
+
+from .house import House, plan
+
+NOW = Now(0.0, 0)
+
+
+def entry(offset: int, message: c.Message) -> c.Entry:
+    return c.Entry(offset, c.key_of(message), message)
+
+
+def life(incarnation: str, process: str, state: str = "joined", location: str = "here") -> c.SetProcessor:
+    return c.SetProcessor("p1", incarnation, process, location, state)
+
+
+def entered(*messages: c.Message, **given: object) -> tuple[Member, list]:
+    """A member that has read these messages to the end."""
+    member = Member(MemberConfig("p1", "me", "me", **({"location": "here"} | given)))
+    assert member.handle(Tick(), NOW) == [AskEnd()]
+    assert member.handle(End(len(messages)), NOW) == [] or not messages
+    said = (
+        member.handle(Read(tuple(entry(n, m) for n, m in enumerate(messages)), len(messages)), NOW) if messages else []
+    )
+    return member, said
+
+
+# ------------------------------------------------------------------------------------------------------- beginning a life
+
+
+def test_the_first_life_of_a_processor():
+    member = Member(MemberConfig("p1", "me", "me"))
+    assert member.deadline() == 0.0
+    assert member.handle(Tick(), NOW) == [AskEnd()]
+    assert member.handle(End(0), NOW) == [InitProducer("000001-me")]
+    assert member.handle(ProducerReady("000009-x"), NOW) == []
+    said = member.handle(ProducerReady("000001-me"), NOW)
+    assert isinstance(said[0], Record)
+    assert said[0].messages[0].state == "joined"
+    assert said[1] == Standing(False, "waiting for a run to begin")
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [
+        ({}, "waiting"),
+        ({"lock_free": True}, "fencing"),
+        ({"lock_free": True, "location": "elsewhere"}, "waiting"),
+        ({"supervised": True}, "fencing"),
+    ],
+)
+def test_a_predecessor_is_dead_only_by_proof(given: dict, state: str):
+    """Its lock is free and it was here, or the supervisor says so."""
+    member, said = entered(life("000004-old", "old"), **given)
+    assert member.state == state
+    assert (said == [Fence("p1", "000004-old")]) == (state == "fencing")
+
+
+def test_a_predecessor_that_left_needs_no_fence():
+    member, said = entered(life("000004-old", "old", "left"))
+    assert said == [InitProducer("000005-me")]
+    assert member.state == "initialising"
+
+
+def test_a_predecessor_that_still_speaks_goes_on_and_the_newcomer_does_not_start():
+    member, _ = entered(life("000004-old", "old"))
+    member.handle(Beat(Heartbeat("p2", "other", "", 0.0)), NOW)
+    assert member.state == "waiting"
+    said = member.handle(Beat(Heartbeat("p1", "old", "000004-old", 0.0)), NOW)
+    assert isinstance(said[0], Exit)
+    assert said[0].code == 1
+
+
+@pytest.mark.parametrize("how", ["silent", "gone", "left", "fenced"])
+def test_what_ends_the_wait_for_a_predecessor(how: str):
+    member, _ = entered(life("000004-old", "old"))
+    if how == "silent":
+        for n in range(8):
+            said = member.handle(Beat(Heartbeat("p1", "me", "", float(n))), NOW)
+    elif how == "gone":
+        said = member.handle(Beat(Heartbeat("p1", "old", "", 0.0, gone=True)), NOW)
+    elif how == "left":
+        said = member.handle(Read((entry(5, life("000004-old", "old", "left")),), 6), NOW)
+    else:
+        said = member.handle(Read((entry(5, c.SetFence("p1", "000004-old")),), 6), NOW)
+    expected = Fence("p1", "000004-old") if how in ("silent", "gone") else InitProducer("000005-me")
+    assert said == [expected]
+
+
+def test_fences_that_fail_are_tried_again_after_a_pause():
+    member, said = entered(life("000003-older", "older"), life("000004-old", "old"), supervised=True)
+    assert said == [Fence("p1", "000003-older"), Fence("p1", "000004-old")]
+    member.handle(FenceReturned("p1", "000003-older"), NOW)
+    member.handle(FenceFailed("p1", "000004-old", "no broker"), NOW)
+    assert member.state == "resting"
+    assert member.deadline() == 1.0
+    assert member.handle(FenceFailed("p1", "000004-old"), NOW) == []
+    assert member.handle(Tick(), Now(0.5, 0)) == []
+    assert len(member.handle(Tick(), Now(1.0, 0))) == 2
+    member.handle(FenceReturned("p1", "000004-old"), NOW)
+    assert member.handle(FenceReturned("p1", "000003-older"), NOW) == [InitProducer("000005-me")]
+    assert member.handle(FenceReturned("p1", "000003-older"), NOW) == []
+
+
+def test_an_id_is_initialised_once_whatever_came_of_it():
+    """After a failure the next try has another incarnation."""
+    member, said = entered()
+    assert said == []
+    member.handle(ProducerLost("000009-x", "not ours"), NOW)
+    member.handle(ProducerLost("000001-me", "no broker"), NOW)
+    assert member.state == "resting"
+    assert member.handle(Tick(), Now(1.0, 0)) == [InitProducer("000002-me")]
+
+
+def test_other_code_or_another_run_id_is_refused_before_anything_is_written():
+    run = c.SetRun("r1", "d1", "running", "u", fingerprint={"stage:a": "1"})
+    member, said = entered(run, fingerprint={"stage:a": "2"})
+    assert said[0].code == 1
+    assert "stage:a: was '1', is '2'" in said[0].why
+    assert member.state == "exited"
+
+
+# ----------------------------------------------------------------------------------------------------------- leading a life
+
+
+def test_what_was_recorded_is_read_back_and_written_again_if_it_is_not_there():
+    """The outcome was unknown: the end is asked for, read to, and only then judged."""
+    member, _ = entered()
+    member.handle(ProducerReady("000001-me"), NOW)
+    assert member.handle(RecordUnknown("timeout"), NOW) == [AskEnd()]
+    assert member.handle(End(4), NOW) == []
+    again = member.handle(Read((), 4), NOW)
+    assert isinstance(again[0], Record)
+    assert member.handle(Recorded(4), NOW) == []
+    assert member.handle(Read((entry(4, again[0].messages[0]),), 5), NOW) == []
+    assert member.handle(RecordUnknown("late"), NOW) == []
+
+
+def test_a_new_life_after_a_fatal_error():
+    """Everything is abandoned, the old id fenced, and a new one begins; the leader moves the grants to it."""
+    house = House()
+    one = house.worker("p1")
+    first = one.member.incarnation
+    house.producer_lost(one)
+    house.run(2)
+    assert one.member.incarnation != first
+    assert ("p1", first) in house.fenced
+    assert len(one.tasks) == 4
+    assert one.init == ["000001-p1x0", "000002-p1x0"]
+    house.feed_late = one.member.handle(ProducerLost(first, "late"), house.now)
+    assert house.feed_late == []
+
+
+def test_a_broken_target_holds_back_only_its_own_tasks():
+    house = House()
+    one = house.worker("p1")
+    house.producer_lost(one, "no such topic", (("Partition 1", "no topic 'x'"),))
+    house.run(2)
+    assert set(one.tasks) == {"Partition 0", "Partition 2", "Partition 3"}
+    assert house.state.task_state("Partition 1").why == "no topic 'x'"
+    house.run(6)
+    assert len(one.tasks) == 4
+
+
+def test_a_life_that_is_lost_while_leaving_is_not_begun_again():
+    """It says `left`; the leader fences what it held."""
+    house = House()
+    one, two = house.worker("p1"), house.worker("p2")
+    house.run(3)
+    two.stuck = set(two.tasks)
+    house.leave(two)
+    assert two.exit is None
+    house.producer_lost(two)
+    assert two.exit.code == 0
+    house.run(15)
+    assert len(one.tasks) == 4
+    assert len(two.init) == 1
+
+
+def test_a_fence_while_leaving_ends_it():
+    house = House(release_s=5.0)
+    house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    two.stuck = set(two.tasks)
+    house.leave(two)
+    house.run(8)
+    assert two.exit.code == 0
+    assert len(two.init) == 1
+
+
+@pytest.mark.parametrize(("no_wait", "code"), [(False, None), (True, 4)])
+def test_a_worker_that_finds_its_run_closed_waits_unless_told_not_to(no_wait: bool, code: int | None):
+    house = House()
+    house.worker("p1")
+    house.wish("u1", "drain")
+    one = house.worker("p1", no_wait=no_wait)
+    house.run(3)
+    assert (None if one.exit is None else one.exit.code) == code
+
+
+def test_no_wait_does_not_stop_who_begins_a_run_himself():
+    house = House()
+    house.worker("p1")
+    house.wish("u1", "drain")
+    one = house.worker("p1", plan("d2"), no_wait=True)
+    house.run(3)
+    assert len(one.tasks) == 4
+
+
+def test_a_waiting_worker_whose_code_is_not_that_of_the_new_run_goes():
+    house = House()
+    house.worker("p1")
+    house.wish("u1", "drain")
+    old = house.worker("p1")
+    house.run(1)
+    house.worker("p2", plan("d2"))
+    house.run(3)
+    assert old.exit.code == 1
+    assert "differs" in old.exit.why
+
+
+def test_ready_means_that_tasks_run_and_that_nobody_drains():
+    """From the first moment of a drain it is not."""
+    house = House()
+    one = house.worker("p1")
+    assert one.ready == Standing(True, "")
+    house.drains = False
+    house.wish("u1", "drain")
+    assert not one.ready.ready
+    two = house.worker("p2")
+    one.report("Partition 0", o.FAILED, "bad")
+    assert not two.ready.ready
+    house.leave(two)
+    assert "leaving" in two.ready.why
+
+
+def test_a_member_that_is_not_named_waits_for_the_leader():
+    member, _ = entered(c.SetRun("r1", "d1", "running", "u"))
+    said = member.handle(ProducerReady("000001-me"), NOW)
+    assert said[-1] == Standing(False, "waiting for the leader")
+
+
+@pytest.mark.parametrize("state", ["reading", "waiting", "initialising"])
+def test_sigterm_before_anything_was_granted_exits_at_once(state: str):
+    member = Member(MemberConfig("p1", "me", "me"))
+    if state != "reading":
+        member, _ = entered(*([life("000004-old", "old")] if state == "waiting" else []))
+    else:
+        member.handle(Tick(), NOW)
+    said = member.handle(Leave("SIGTERM"), NOW)
+    assert said[-1] == Exit(0, "SIGTERM")
+    assert (said[0] == CloseProducer("000001-me")) == (state == "initialising")
+    assert member.handle(Leave("again"), NOW) == []
+    assert member.deadline() is None
+
+
+def test_a_zombie_between_two_lives_does_not_fence_who_came_after_it():
+    """It rests after its producer broke; meanwhile another process has become this processor: it goes."""
+    member, _ = entered()
+    member.handle(ProducerReady("000001-me"), NOW)
+    member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
+    member.handle(ProducerLost("000001-me", "broken"), NOW)
+    assert member.state == "fencing"
+    member.handle(FenceFailed("p1", "000001-me"), NOW)
+    member.handle(Read((entry(1, life("000002-new", "new")),), 2), NOW)
+    said = member.handle(Tick(), Now(5.0, 0))
+    assert said == [Exit(1, "another process has become 'p1': 000002-new")]
+
+
+# -------------------------------------------------------------------------------------------------------------- the table
+
+
+EVENTS = [
+    Read((), 0), End(0), Beat(Heartbeat("p9", "other", "", 0.0)), FenceReturned("p1", "000001-x"), FenceFailed("p1", "000001-x"),
+    ProducerReady("000001-x"), ProducerLost("000001-x", ""), Recorded(0), RecordUnknown(), o.TaskReported("t", 1, "running"),
+    o.SeekApplied("t", "q"), Leave("x"), Tick(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_takes_what_its_table_says_and_nothing_else(state: str, event: object):
+    """Illegal pairs raise and change nothing; legal ones lead to a state that the table names."""
+    member = Member(MemberConfig("p1", "me", "me"))
+    if state not in ("new", "reading"):
+        member.handle(Tick(), NOW)
+        member.incarnation = "000001-me"
+    member.state = state
+    rule = next((r for r in Member.TABLE if r.state == state and isinstance(event, r.event)), None)
+    if rule is None:
+        with pytest.raises(IllegalEvent):
+            member.handle(event, NOW)
+        assert member.state == state
+    else:
+        member.handle(event, NOW)
+        assert member.state in rule.to
+
+
+def test_its_diagram_and_its_story():
+    house = House()
+    one = house.worker("p1")
+    text = diagram(Member)
+    assert "initialising --> joined: ProducerReady" in text
+    assert "waiting --> fencing" in text
+    copy = replay(lambda: Member(one.member.config), one.member.steps())
+    assert copy.state == one.member.state

@@ -1,0 +1,211 @@
+"""What a member tells its tasks, and what it says about them: every state of a grant against every state of the job."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import coordinator as c
+from headgate.core import orders as o
+from headgate.core.coordinator import Entry, key_of
+from headgate.core.jobstate import NEVER_RAN, JobState
+from headgate.core.member_tasks import HELD_BACK, OVER, RELEASING, STARTED, Tasks
+from headgate.core.member_words import Tell
+from headgate.core.model import JobModel
+from headgate.core.names import StreamPartition
+
+INC = "000001-a"
+RUN = c.SetRun("r1", "d1", "running", "u")
+MODEL = JobModel(
+    run_id="r1", deployment="d1", tasks={"t": (StreamPartition("s", 0),)}, wanted={"t": "p1"}, processors=("p1",)
+)
+GRANT = c.SetGrant("t", 3, "p1", INC)
+
+
+class Scene:
+    """A job state and the bookkeeping of one incarnation."""
+
+    def __init__(self, *messages: c.Message) -> None:
+        self.job = JobState()
+        self.tasks = Tasks("p1", 5.0)
+        self.tasks.incarnation = INC
+        self.say(*(messages or (RUN, c.SetJobModel(MODEL), c.SetChangelog("t", 7), GRANT)))
+
+    def say(self, *messages: c.Message) -> None:
+        for message in messages:
+            self.job.apply(Entry(self.job.position, key_of(message), message))
+
+    def told(self, going: str = "", mono: float = 0.0) -> list[o.Order]:
+        return [tell.order for tell in self.tasks.orders(self.job, going, mono)]
+
+
+def test_a_grant_starts_its_task_once():
+    scene = Scene()
+    assert scene.told() == [o.Start("t", 3, scene.job.run_view(), 7)]
+    assert scene.told() == []
+    assert not scene.tasks.all_ready()
+    scene.tasks.reported(o.TaskReported("t", 3, o.RUNNING))
+    assert scene.tasks.all_ready()
+    assert not scene.tasks.all_over()
+    assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "running")]
+    scene.say(c.SetTaskState("t", 3, "running"))
+    assert scene.tasks.wanted(scene.job) == []
+
+
+def test_it_waits_for_its_log_partition():
+    scene = Scene(RUN, c.SetJobModel(MODEL), GRANT)
+    assert scene.told() == []
+    assert scene.tasks.mine["t"].phase == HELD_BACK
+    scene.say(c.SetChangelog("t", 0))
+    assert len(scene.told()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (c.SetRun("r1", "d1", "stopping", "u"), "stop"),
+        (c.SetRun("r1", "d1", "draining", "u", "q", True), "the run closes"),
+        (c.SetRun("r1", "d1", "drained", "u", "q"), "the run is closed"),
+        (c.SetRun("r2", "d1", "running", "u"), "moved"),
+        (c.SetRun("r1", "d2", "running", "u"), "moved"),
+        (c.SetJobModel(JobModel(run_id="r1", deployment="d1", tasks=MODEL.tasks, wanted={"t": "p2"})), "moved"),
+    ],
+)
+def test_what_releases_a_task(change: c.Message, why: str):
+    """And a grant that is not used for that reason is released without ever being started."""
+    scene = Scene()
+    scene.told()
+    scene.say(change)
+    told = scene.told()
+    assert told[-1] == o.Release(why)
+    assert scene.tasks.mine["t"].phase == RELEASING
+    assert scene.told() == []
+    scene.tasks.reported(o.TaskReported("t", 3, o.RELEASED))
+    assert scene.tasks.all_over()
+    scene.tasks.reported(o.TaskReported("t", 3, o.RUNNING))
+    assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released")]
+
+    unused = Scene()
+    unused.say(change)
+    assert unused.told() == []
+    assert unused.tasks.wanted(unused.job) == [c.SetTaskState("t", 3, "released", NEVER_RAN)]
+    assert unused.tasks.mine["t"].phase == OVER
+
+
+def test_going_releases_everything():
+    scene = Scene()
+    scene.told()
+    assert scene.told("SIGTERM") == [o.Release("SIGTERM")]
+
+
+@pytest.mark.parametrize(
+    "grant", [c.SetGrant("t", 4, "p2", INC), c.SetGrant("t", 4, "p1", "000002-b"), c.SetGrant("t", 5, "p1", INC)]
+)
+def test_a_grant_that_is_somebody_elses_is_abandoned(grant: c.SetGrant):
+    """And a newer one of our own starts anew."""
+    scene = Scene()
+    scene.told()
+    scene.say(grant)
+    told = scene.told()
+    assert told[0] == o.Abandon("the grant is somebody else's")
+    assert (len(told) == 2) == (grant.processor == "p1" and grant.incarnation == INC)
+
+
+def test_a_lost_grant_is_abandoned_and_one_that_was_over_only_forgotten():
+    scene = Scene()
+    scene.told()
+    scene.job.apply(Entry(99, key_of(GRANT), None))
+    assert scene.told() == [o.Abandon("the grant is somebody else's")]
+    over = Scene()
+    over.told("bye")
+    over.say(c.SetGrant("t", 4, "p2", INC))
+    assert over.told() == []
+    assert over.tasks.mine == {}
+
+
+def test_one_that_the_stream_calls_released_is_not_started_again():
+    scene = Scene()
+    scene.say(c.SetTaskState("t", 3, "released"))
+    assert scene.told() == []
+    assert scene.tasks.mine == {}
+
+
+def test_words_about_other_grants_change_nothing():
+    scene = Scene()
+    scene.told()
+    scene.tasks.reported(o.TaskReported("t", 2, o.RELEASED))
+    scene.tasks.reported(o.TaskReported("other", 3, o.RELEASED))
+    scene.tasks.sought(o.SeekApplied("other", "q:0"))
+    assert scene.tasks.mine["t"].phase == STARTED
+    assert scene.tasks.wanted(scene.job) == []
+
+
+def test_tasks_hear_of_the_run_when_it_changes():
+    scene = Scene()
+    scene.told()
+    scene.say(c.SetRun("r1", "d1", "running", "u", paused_job=True))
+    assert scene.told() == [o.RunChanged(scene.job.run_view())]
+    assert scene.told() == []
+
+
+def test_a_seek_is_told_once_and_its_effect_said_while_the_run_asks():
+    scene = Scene()
+    scene.told()
+    wish = c.SeekWish("q:0", "q", "s", 0, "oldest")
+    other = c.SeekWish("q:1", "q", "s", 1, "oldest")
+    scene.say(c.SetRun("r1", "d1", "running", "u", seeks=(wish, other)))
+    assert scene.told() == [o.Seek("q:0", "s", 0, "oldest")]
+    assert scene.told() == []
+    scene.tasks.reported(o.TaskReported("t", 3, o.RUNNING))
+    scene.tasks.sought(o.SeekApplied("t", "q:0"))
+    scene.tasks.sought(o.SeekApplied("t", "q:0"))
+    assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "running", "", ("q:0",))]
+    scene.tasks.sought(o.SeekApplied("t", "q:0", "too far"))
+    assert scene.tasks.wanted(scene.job)[0].applied == ("q:0", "q:0!too far")
+    scene.say(RUN)
+    assert scene.tasks.wanted(scene.job)[0].applied == ()
+
+
+def test_a_seek_stands_behind_the_start():
+    """So the first record that it reads is the right one."""
+    scene = Scene()
+    scene.say(c.SetRun("r1", "d1", "running", "u", seeks=(c.SeekWish("q:0", "q", "s", 0, 5),)))
+    assert [type(order) for order in scene.told()] == [o.Start, o.Seek]
+
+
+def test_a_lost_incarnation_releases_nothing():
+    """Its last transaction may still be open: only a fence frees its grants."""
+    scene = Scene()
+    scene.told()
+    assert scene.tasks.lost((), 0.0) == [Tell("t", o.Abandon("fenced"))]
+    assert scene.told("leaving") == []
+    assert scene.tasks.wanted(scene.job) == []
+    assert scene.tasks.all_over()
+
+
+def test_a_task_whose_target_is_broken_is_held_back_longer_each_time():
+    """It says `failed`, with the reason, and is started after a pause."""
+    scene = Scene()
+    scene.told()
+    for n, pause in [(4, 5.0), (5, 10.0), (6, 20.0), (7, 40.0), (8, 50.0), (9, 50.0)]:
+        scene.tasks.lost((("t", "no such topic"),), 100.0)
+        scene.tasks.incarnation = INC
+        scene.say(c.SetGrant("t", n, "p1", INC))
+        assert scene.told(mono=100.0) == []
+        assert scene.tasks.wake() == 100.0 + pause
+        assert not scene.tasks.all_ready()
+        assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", n, "failed", "no such topic")]
+        assert len(scene.told(mono=100.0 + pause)) == 1
+        assert scene.tasks.wake() is None
+    scene.tasks.reported(o.TaskReported("t", 9, o.FAILED, "still"))
+    scene.tasks.reported(o.TaskReported("t", 9, o.RUNNING))
+    scene.tasks.lost((("t", "again"),), 0.0)
+    scene.tasks.incarnation = INC
+    scene.say(c.SetGrant("t", 10, "p1", INC))
+    scene.told(mono=0.0)
+    assert scene.tasks.wake() == 5.0
+
+
+def test_without_a_run_nothing_runs():
+    scene = Scene(GRANT)
+    assert scene.told() == []
+    assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released", NEVER_RAN)]
