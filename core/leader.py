@@ -81,6 +81,7 @@ def _table() -> tuple[Rule, ...]:
         ("writing", Committed, ("settling", "leading", "writing", "following"), "the round is in the stream"),
         ("settling", Read, ("settling", "leading", "writing", "following"), "the round is read back"),
         ("resigning", Committed, "resigned", "the leadership is given back"),
+        ("resigning", Resign, "", "said twice"),
         ("resigning", LeaderIdLost, "resigned", "somebody has it already, or will find that we left"),
     ]
     for event in _ANYWHERE:
@@ -201,7 +202,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     def on_LeaderIdLost(self, event: LeaderIdLost, now: Now) -> list[LeaderInstruction]:
         if self.state == "resigned" or self.state == "following":
             return []
-        if self._resign_asked:
+        if self._resign_asked or self.state == "resigning":
             self.state = "resigned"
             return [Resigned()]
         timing = self.config.timing

@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import pytest
+
+from headgate.core import coordinator as c
 from headgate.core import orders as o
+from headgate.core.coordinator import AskEnd, End, Read
+from headgate.core.leader import STATES, Leader
+from headgate.core.leader_plan import LeaderConfig
+from headgate.core.leader_words import (
+    Beat,
+    Commit,
+    Committed,
+    Counts,
+    FenceFailed,
+    FenceReturned,
+    Heartbeat,
+    InitLeaderId,
+    LeaderIdLost,
+    LeaderIdReady,
+    Note,
+    Resign,
+    Resigned,
+    Resolved,
+)  # fmt: skip
+from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
+from headgate.core.member_words import Exit
 
 from .house import House, plan
 
@@ -65,7 +89,7 @@ def test_a_worker_that_dies_is_fenced_and_its_tasks_go_on_elsewhere():
 def test_the_leader_dies_and_another_leads():
     """The next leader waited the same silence; it finds the same state, and fences the dead one."""
     house = House()
-    one, two = house.worker("p1"), house.worker("p2")
+    one, _two = house.worker("p1"), house.worker("p2")
     house.run(3)
     house.kill(one)
     house.run(20)
@@ -156,3 +180,193 @@ def test_a_new_deployment_begins_the_next_run_even_when_an_old_worker_leads():
     assert house.state.run.deployment == "d2"
     assert house.leads() == ["p2"]
     assert len(new.tasks) == 4
+
+
+# -------------------------------------------------------------------------------------------------- elections, in words
+
+NOW = Now(0.0, 0)
+
+
+def said(*messages: c.Message, at: int = 0) -> Read:
+    """These messages, read from this offset."""
+    entries = tuple(c.Entry(at + n, c.key_of(m), m) for n, m in enumerate(messages))
+    return Read(entries, at + len(entries))
+
+
+def life(
+    processor: str = "p1", process: str = "me", state: str = "joined", incarnation: str = "000001-a"
+) -> c.SetProcessor:
+    return c.SetProcessor(processor, incarnation, process, "here", state)
+
+
+def candidate(*messages: c.Message) -> tuple[Leader, list[object]]:
+    """A machine that has read these messages to the end."""
+    leader = Leader(LeaderConfig("p1", "me", "uuid", plan("", fingerprint={})))
+    assert leader.deadline() == 0.0
+    assert leader.handle(Tick(), NOW) == [AskEnd()]
+    assert leader.handle(End(len(messages)), NOW) == []
+    return leader, leader.handle(said(*messages), NOW)
+
+
+def test_the_steps_of_an_election_come_in_their_order():
+    """Id, end, read to it, claim, read back; only then a decision."""
+    leader, first = candidate(life())
+    assert first == [InitLeaderId(1)]
+    assert leader.handle(LeaderIdReady(), NOW) == [AskEnd()]
+    assert leader.handle(End(3), NOW) == []
+    rival = said(c.SetLeader(4, "p2", "other"), at=1)
+    assert leader.handle(rival, NOW) == []
+    assert leader.handle(Read((), 3), NOW) == [Commit((c.SetLeader(5, "p1", "me"),))]
+    assert leader.handle(Committed(3), NOW) == []
+    begun = leader.handle(said(c.SetLeader(5, "p1", "me"), at=3), NOW)
+    assert begun[0] == Note("leads", {"term": 5})
+    assert leader.state == "writing"
+
+
+def test_a_claim_behind_ours_ends_it():
+    leader, _ = candidate(life())
+    leader.handle(LeaderIdReady(), NOW)
+    leader.handle(End(1), NOW)
+    leader.handle(Committed(1), NOW)
+    leader.handle(said(c.SetLeader(1, "p1", "me"), c.SetLeader(2, "p2", "other"), at=1), NOW)
+    assert leader.state == "following"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (c.SetLeader(3, "", ""),),
+        (c.SetLeader(3, "p1", "before"),),
+        (c.SetLeader(3, "p2", "gone"),),
+        (c.SetLeader(3, "p2", "other"), life("p2", "other", "left")),
+        (c.SetLeader(3, "p2", "other"), life("p2", "other"), c.SetFence("p2", "000001-a")),
+    ],
+)
+def test_nobody_waits_for_one_who_resigned_left_was_fenced_or_is_his_own_predecessor(messages: tuple):
+    assert candidate(life(), *messages)[1] == [InitLeaderId(4)]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (),
+        (life("p1", "another"),),
+        (life(state="left"),),
+        (life(), c.SetRun("r", "d", "running", "u", fingerprint={"stage:a": "1"})),
+        (life(), c.SetLeader(3, "p2", "other"), life("p2", "other")),
+        (life(), c.SetProcessor("p2", "000001-a", "o", "x", "joined", "d2", fingerprint={"stage:x": "y"})),
+    ],
+)
+def test_who_does_not_stand(messages: tuple):
+    """Not recorded, superseded, gone, other code, a leader that may live, or somebody else's code should begin."""
+    leader, done = candidate(*messages)
+    assert done == []
+    assert leader.state == "following"
+
+
+def test_a_silent_or_stalled_leader_is_replaced():
+    leader, _ = candidate(life(), c.SetLeader(3, "p2", "other"), life("p2", "other"))
+    for n in range(7):
+        assert leader.handle(Beat(Heartbeat("p1", "me", "", float(n))), NOW) == []
+    assert leader.handle(Beat(Heartbeat("p1", "me", "", 7.0)), NOW) == [InitLeaderId(4)]
+    stalled, _ = candidate(life(), c.SetLeader(3, "p2", "other"), life("p2", "other"))
+    stalled.handle(Beat(Heartbeat("p2", "other", "", 0.0, turn_age_s=400.0)), NOW)
+    assert stalled.handle(Beat(Heartbeat("p1", "me", "", 1.0)), NOW) == [InitLeaderId(4)]
+
+
+def test_one_that_was_fenced_waits_for_the_claim_of_the_other():
+    """And tries again by itself when that never comes."""
+    leader, _ = candidate(life())
+    leader.handle(LeaderIdLost(True), NOW)
+    assert leader.deadline() == 6.0
+    assert leader.handle(Tick(), Now(1.0, 0)) == []
+    assert leader.handle(LeaderIdLost(True), NOW) == []
+    assert leader.handle(Committed(1), NOW) == []
+    assert leader.handle(LeaderIdReady(), NOW) == []
+    assert leader.handle(Tick(), Now(6.0, 0)) == [InitLeaderId(1)]
+    leader.handle(LeaderIdLost(True), NOW)
+    assert leader.handle(said(c.SetLeader(9, "p2", "other"), life("p2", "other"), at=1), NOW) == []
+    assert leader.deadline() is None
+
+
+def test_a_producer_that_broke_is_tried_again_after_a_moment():
+    leader, _ = candidate(life())
+    leader.handle(LeaderIdLost(False, "no broker"), NOW)
+    assert leader.deadline() == 1.0
+    assert leader.handle(Tick(), Now(1.0, 0)) == [InitLeaderId(1)]
+
+
+STEPS = [LeaderIdReady(), End(1), Committed(1)]
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_resigning_at_every_step(steps: int):
+    """It gives back what it may have, and ends."""
+    leader, _ = candidate(life())
+    for step in STEPS[:steps]:
+        leader.handle(step, NOW)
+    first = leader.handle(Resign(), NOW)
+    if leader.state == "resigned":
+        assert first == [Resigned()]
+    else:
+        assert leader.state == "resigning"
+        assert leader.handle(Resign(), NOW) == []
+        last = leader.handle(Committed(9) if steps % 2 else LeaderIdLost(False), NOW)
+        assert last == [Resigned()]
+    assert leader.handle(LeaderIdLost(True), NOW) == []
+    assert leader.handle(Tick(), NOW) == []
+
+
+def test_a_leader_that_leads_gives_it_back():
+    house = House()
+    one = house.worker("p1")
+    house.leave(one)
+    assert one.leader.state in ("resigning", "resigned")
+    house.worker("p2")
+    assert house.leads() == ["p2"]
+
+
+def test_a_leader_whose_processor_is_somebody_else_now_steps_down():
+    house = House()
+    one = house.worker("p1")
+    one.hold.add(Exit)
+    house.append(
+        c.SetProcessor("p1", "000900-z", "rival", "here", "joined", "d1", fingerprint=dict(one.code.fingerprint))
+    )
+    house.settle()
+    assert house.state.leader.processor == ""
+    assert one.leader.state == "following"
+
+
+EVENTS = [
+    Read((), 0), Beat(Heartbeat("p9", "other", "", 0.0)), Counts({}), FenceReturned("p9", "000001-x"), FenceFailed("p9", "000001-x"),
+    Resolved("r"), Tick(), End(5), LeaderIdReady(), Committed(5), LeaderIdLost(True), Resign(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_takes_what_its_table_says_and_nothing_else(state: str, event: object):
+    """Illegal pairs raise and change nothing; legal ones lead to a state that the table names."""
+    leader = Leader(LeaderConfig("p1", "me", "uuid"))
+    if state != "new":
+        leader.handle(Tick(), NOW)
+    leader.state, leader._written = state, 100  # what it wrote is not read back yet
+    rule = next((r for r in Leader.TABLE if r.state == state and isinstance(event, r.event)), None)
+    if rule is None:
+        with pytest.raises(IllegalEvent):
+            leader.handle(event, NOW)
+        assert leader.state == state
+    else:
+        leader.handle(event, NOW)
+        assert leader.state in rule.to
+
+
+def test_its_diagram_and_its_story():
+    house = House()
+    one = house.worker("p1")
+    house.worker("p2")
+    house.run(3)
+    assert "standing --> measuring: LeaderIdReady" in diagram(Leader)
+    again = replay(lambda: Leader(one.leader.config), one.leader.steps())
+    assert again.state == one.leader.state

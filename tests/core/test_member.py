@@ -12,7 +12,16 @@ from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
 from headgate.core.member import STATES, Member
 from headgate.core.member_plan import MemberConfig
 from headgate.core.member_words import (
-    CloseProducer, Exit, InitProducer, Leave, ProducerLost, ProducerReady, Record, Recorded, RecordUnknown, Standing,
+    CloseProducer,
+    Exit,
+    InitProducer,
+    Leave,
+    ProducerLost,
+    ProducerReady,
+    Record,
+    Recorded,
+    RecordUnknown,
+    Standing,
 )  # fmt: skip
 
 from .house import House, plan
