@@ -90,7 +90,7 @@ async def read_all(kafka, topic, *, seconds=10.0, raw=True):
             await intake.fill(0.2)
             while (chunk := intake.take(at, 1000)) is not None:
                 values += chunk.values
-            if intake.head(at).at_end or intake.head(at).blocked:
+            if intake.head(at).at_end:  # a commit is answered a moment before its marker is in the log
                 break
         return values, intake.positions()[at]
 

@@ -12,6 +12,7 @@ from headgate.agents.clients import ClientSettings
 from headgate.agents.outbox import LogWrite, Outbox
 from headgate.agents.outbox_errors import OutboxError, ProducerBroken
 from headgate.agents.partitioner import partition_of
+from headgate.agents.positions import OffsetReader
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
@@ -47,9 +48,14 @@ async def read(kafka, topic, partitions=1):
     parts = [TopicPartition(topic, n) for n in range(partitions)]
     consumer.assign(parts)
     await consumer.seek_to_beginning()
-    ends = await consumer.end_offsets(parts)
+    offsets = OffsetReader(
+        ClientSettings(kafka.bootstrap)
+    )  # read uncommitted: a commit is answered before its markers stand
+    await offsets.start()
+    ends = await offsets.ends([StreamPartition(*tp) for tp in parts])
+    await offsets.stop()
     records = []
-    while any([await consumer.position(tp) < ends[tp] for tp in parts]):
+    while any([await consumer.position(tp) < ends[StreamPartition(*tp)] for tp in parts]):
         for got in (await consumer.getmany(timeout_ms=200)).values():
             records += got
     await consumer.stop()
