@@ -370,3 +370,18 @@ def test_its_diagram_and_its_story():
     assert "standing --> measuring: LeaderIdReady" in diagram(Leader)
     again = replay(lambda: Leader(one.leader.config), one.leader.steps())
     assert again.state == one.leader.state
+
+
+def test_a_fence_that_failed_or_a_child_that_is_gone_is_looked_at_at_once():
+    """By the leader itself: asked again after a moment; believed without waiting for silence."""
+    house = House()
+    house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    house.fences_work = False
+    house.kill(two)
+    house.beat(Heartbeat("p2", two.process, "", 0.0, gone=True))
+    assert house.state.fence("p2") is None
+    house.fences_work = True
+    house.run(2)
+    assert house.state.fence("p2") == two.init[0]

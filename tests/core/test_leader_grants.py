@@ -115,3 +115,11 @@ def test_task_log_partitions_are_given_once_for_ever():
     house.worker("p2")
     house.run(5)
     assert [e for e in house.log if isinstance(e.message, c.SetChangelog)] == writes
+
+
+def test_without_a_model_nothing_is_granted_nor_given():
+    house = House()
+    house.partitions = {}
+    one = house.worker("p1")
+    assert house.state.changelogs == {}
+    assert one.tasks == {}

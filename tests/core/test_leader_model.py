@@ -151,3 +151,37 @@ def test_locality_reaches_the_placement():
     house.run(3)
     assert asked[-1][0] == {"Partition 0": "rack-1", "Partition 1": "rack-1"}
     assert asked[-1][1] == {"p1": "rack-1", "p2": "rack-2"}
+
+
+def test_nobody_waits_for_one_who_was_found_dead_by_silence():
+    """Silence was wait enough."""
+    house = House(grace_s=1000.0)
+    one = house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    house.kill(two)
+    house.run(9)
+    assert len(one.tasks) == 4
+
+
+def test_a_move_writes_the_next_version_of_the_same_tasks():
+    house = House()
+    house.worker("p1")
+    house.worker("p2")
+    house.run(3)
+    before = house.state.model
+    house.wish("u1", "move", task=before.tasks_of("p1")[0], to="p2")
+    assert house.state.model.version == before.version + 1
+    assert house.state.model.tasks == before.tasks
+    assert house.state.model.wanted != before.wanted
+
+
+def test_a_model_without_anybody_to_run_it_waits():
+    """The only worker was dismissed while it alone could run anything."""
+    house = House()
+    one = house.worker("p1")
+    one.stuck = set(one.tasks)
+    version = house.state.model.version
+    house.wish("u1", "stop", worker="p1", for_good=True)
+    house.run(3)
+    assert house.state.model.version == version

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.core import coordinator as c
 from headgate.core import orders as o
-from headgate.core.leader_runs import refusal
+from headgate.core.jobstate import JobState
+from headgate.core.leader_runs import Starter, refusal, starter
 from headgate.core.leader_words import Resolve
 
 from .house import House, plan
@@ -211,3 +214,56 @@ def test_a_drained_task_that_lost_its_worker_is_drained():
         one.report(task, o.DRAINED)
     house.run(3)
     assert house.state.run.state == "drained"
+
+
+# --------------------------------------------------------------------------------------------- who should begin, in words
+
+
+def begins(run: c.SetRun, *more: c.Message) -> Starter | None:
+    """The answer for a closed run and what was written after it."""
+    state = JobState()
+    for n, message in enumerate((run, *more)):
+        state.apply(c.Entry(n, c.key_of(message), message))
+    return starter(state, lambda life: "silent" if life.process == "silent" else "", 100)
+
+
+def worker(
+    processor: str, run_id: str = "", deployment: str = "d1", process: str = "x", state: str = "joined"
+) -> c.SetProcessor:
+    return c.SetProcessor(
+        processor, "000001-a", process, "here", state, deployment, run_id, fingerprint=RUN.fingerprint
+    )
+
+
+STOPPED = replace(RUN, state="stopped")
+
+
+@pytest.mark.parametrize(
+    ("run", "more", "expected"),
+    [
+        (RUN, (), None),
+        (replace(RUN, state="running"), (worker("p1", deployment="d2"),), None),
+        (RUN, (worker("p1", deployment="d2", process="silent"),), None),
+        (RUN, (worker("p1", deployment="d2", state="left"),), None),
+        (RUN, (worker("p1", deployment="d2"), worker("p2", deployment="d3")), ("p2", "", False)),
+        (RUN, (worker("p1"), c.SetRequest("u", "start")), ("p1", "", False)),
+        (RUN, (worker("p1"), c.SetRequest("u", "start", "r9")), ("p1", "r9", False)),
+        (RUN, (worker("p1", "r1"), c.SetRequest("u", "start")), None),
+        (RUN, (worker("p1", "r7"), c.SetRequest("u", "start", "r9")), ("p1", "r7", False)),
+        (RUN, (worker("p1"), c.SetRequest("u", "start", "r0")), None),
+        (RUN, (worker("p1"), c.SetRequest("u", "start", not_after=50)), None),
+        (RUN, (worker("p1"), c.SetRequest("u", "start", arguments={"x": 1})), None),
+        (RUN, (worker("p1"), c.SetRequest("u", "stop")), None),
+        (STOPPED, (worker("p1"), c.SetRequest("u", "start")), ("p1", "r1", True)),
+        (STOPPED, (worker("p1"), c.SetRequest("u", "start", "r1")), ("p1", "r1", True)),
+        (STOPPED, (worker("p1"), c.SetRequest("u", "start", "r9")), None),
+        (STOPPED, (worker("p1", "r9"), c.SetRequest("u", "start")), None),
+        (STOPPED, (c.SetRequest("u", "start"),), None),
+        (STOPPED, (worker("p1", "r1"),), ("p1", "r1", True)),
+        (STOPPED, (worker("p1"),), None),
+    ],
+)
+def test_who_should_begin(run: c.SetRun, more: tuple, expected: tuple | None):
+    """Deployments that never ran, new ids, wishes; never a restart, a dead process, or one that has left."""
+    found = begins(run, *more)
+    assert (None if found is None else (found.life.processor, found.run_id, found.resume)) == expected

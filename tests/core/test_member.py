@@ -130,6 +130,9 @@ def test_an_id_is_initialised_once_whatever_came_of_it():
     member, said = entered()
     assert said == []
     member.handle(ProducerLost("000009-x", "not ours"), NOW)
+    member.state = "fencing"
+    assert member.handle(ProducerLost("000001-me", "too late to matter"), NOW) == []
+    member.state = "initialising"
     member.handle(ProducerLost("000001-me", "no broker"), NOW)
     assert member.state == "resting"
     assert member.handle(Tick(), Now(1.0, 0)) == [InitProducer("000002-me")]
@@ -289,6 +292,49 @@ def test_a_zombie_between_two_lives_does_not_fence_who_came_after_it():
     member.handle(Read((entry(1, life("000002-new", "new")),), 2), NOW)
     said = member.handle(Tick(), Now(5.0, 0))
     assert said == [Exit(1, "another process has become 'p1': 000002-new")]
+
+
+def test_one_that_was_fenced_while_it_lived_begins_again():
+    """A stall took it for dead: everything is abandoned, and another incarnation asks for its tasks."""
+    house = House()
+    house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    first = two.member.incarnation
+    two.frozen = True
+    house.run(9)
+    two.frozen = False
+    house.run(3)
+    assert two.member.incarnation != first
+    assert two.exit is None
+
+
+def test_one_whose_place_was_taken_stops():
+    house = House()
+    house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    house.worker("p2")
+    house.run(3)
+    assert two.exit.code == 1
+    assert "another process has become 'p2'" in two.exit.why
+
+
+def test_overrides_reach_it_with_their_offset():
+    house = House()
+    one = house.worker("p1")
+    house.wish("u1", "set-config", setting="commit.interval", value="1s")
+    assert one.config.overrides == {"commit.interval": "1s"}
+    assert one.config.offset <= len(house.log)
+
+
+def test_one_that_is_dismissed_leaves():
+    house = House()
+    house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    house.wish("u1", "stop", worker="p2")
+    assert two.exit == Exit(0, "stopped")
 
 
 # -------------------------------------------------------------------------------------------------------------- the table
