@@ -38,6 +38,8 @@ class Faults:
         self.kinds = self.rng.sample(names, self.rng.randint(3, 8))
         if not any(kind not in WISHES for kind in self.kinds):
             self.kinds.append("kill")
+        if world.shape.bounded and not world.shape.stateful and "growth" not in self.kinds:
+            self.kinds.append("growth")  # new tasks join while others have ended: the set of producers changes in a run
         self.pace_s = self.rng.uniform(0.6, 3.0)
         self.over_at = self.rng.uniform(*WINDOW_S)
         self.injected = 0
@@ -282,6 +284,17 @@ class Faults:
         partition = self.rng.randrange(world.shape.sources)
         to = self.rng.choice(("oldest", "newest", self.rng.randrange(20)))
         self._wished(job, "seek", "seek", stream=SOURCE, partition=partition, to=to)
+        if self.rng.random() < 0.6:
+            self.schedule.at(self.rng.uniform(0.0, 0.3), self._kill_owner, job, f"Partition {partition % 6}")
+
+    def _kill_owner(self, job: Job, task: str) -> None:
+        """Somewhere between the wish, the checkpoint that holds it, and the answer."""
+        held = self.world.invariants.truth(job).state.held(task)
+        for slot in job.slots:
+            if held is not None and slot.process is not None and slot.process.member.incarnation == held.incarnation:
+                self.world.kill(slot.process, self.rng.uniform(0.2, 3.0))
+                self.world.took_effect("kill")
+                return
 
     def config(self) -> None:
         self._wished(
@@ -320,8 +333,7 @@ class Faults:
                         )
         for job in world.jobs:
             self._conclude(job)
-        if not world.done():
-            self.schedule.at(2.0, self.conclude)
+        self.schedule.at(2.0, self.conclude)
 
     def _conclude(self, job: Job) -> None:
         world = self.world

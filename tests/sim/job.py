@@ -79,12 +79,13 @@ class Shape:
     modulo: bool = False
     """Six tasks that own two partitions of the shuffled stream each."""
     bounded: bool = False
-    """The source ends where it stands when the run begins."""
+    """Each partition of the source ends in each run, a few rows behind where it stands when the run begins."""
 
     @classmethod
     def draw(cls, rng: Random) -> Shape:
         """Six or more tasks, a shuffle of at least two partitions."""
         modulo = rng.random() < 0.25
+        stateful = rng.random() < 0.75
         sources = 6 if modulo else rng.choice((6, 6, 7, 8))
         return cls(
             sources=sources,
@@ -94,10 +95,10 @@ class Shape:
             aggregated=rng.random() < 0.4,
             rows=rng.randint(15, 40),
             pace_s=rng.uniform(0.05, 0.4),
-            stateful=rng.random() < 0.8,
+            stateful=stateful,
             split=rng.random() < 0.2,
             modulo=modulo,
-            bounded=False,
+            bounded=rng.random() < (0.1 if stateful else 0.4),
         )
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from .world import World
 
 
+ABSENT = object()
+
+
 class Plant:
     """One bug: methods of core's machines that are replaced while a world runs."""
 
@@ -24,13 +27,16 @@ class Plant:
     def into(self, world: World) -> None:
         """Put it in."""
         for owner, attribute, replacement in self._patches():
-            self._undo.append((owner, attribute, owner.__dict__[attribute]))
+            self._undo.append((owner, attribute, owner.__dict__.get(attribute, ABSENT)))
             setattr(owner, attribute, replacement)
 
     def out(self) -> None:
         """Take it out again."""
         for owner, attribute, original in reversed(self._undo):
-            setattr(owner, attribute, original)
+            if original is ABSENT:
+                delattr(owner, attribute)
+            else:
+                setattr(owner, attribute, original)
         self._undo = []
 
 
@@ -56,7 +62,7 @@ def _fold_judges_in_log_order() -> list[tuple[Any, str, Any]]:
         message = entry.message
         if isinstance(message, words.SetTaskState):
             grant = self.grant(message.task)
-            if grant is None or grant.grant != message.grant:
+            if grant is not None and grant.grant != message.grant:
                 return
         original(self, entry)
 
@@ -123,16 +129,21 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
 
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
-    from headgate.core.progress_producers import OLD_EPOCH, Circle
+    """Alone it would only cost time, since everything is said again in a new epoch; so here nothing is said again, either."""
+    from headgate.core import task_voice
+    from headgate.core.progress_producers import Circle
 
-    original = Circle.hear
+    original, between = Circle.set_members, task_voice.speak
 
-    def hear(self: Circle, frame: Any) -> str:
-        if frame.epoch < self.epoch:
-            return OLD_EPOCH
-        return original(self, frame)
+    def set_members(self: Circle, members: frozenset[str], epoch: int) -> None:
+        if epoch > self.epoch:
+            self.said = {name: said for name, said in self.said.items() if said.epoch >= epoch}
+        original(self, members, epoch)
 
-    return [(Circle, "hear", hear)]
+    def speak(said: Any, now: Any, *rest: Any) -> Any:
+        return between(said if said.epoch < 0 else said._replace(epoch=now.epoch), now, *rest)
+
+    return [(Circle, "set_members", set_members), (task_voice, "speak", speak)]
 
 
 def _store_older_than_the_tombstones() -> list[tuple[Any, str, Any]]:
@@ -173,9 +184,54 @@ def _silence_counted_during_an_outage() -> list[tuple[Any, str, Any]]:
 
 
 def _request_applied_twice() -> list[tuple[Any, str, Any]]:
-    from headgate.core.checkpoint import Checkpoint
+    from headgate.core.task_body import TaskBody
 
-    return [(Checkpoint, "with_applied", lambda self, request: self)]
+    original = TaskBody.remember
+
+    def remember(self: TaskBody) -> None:
+        original(self)
+        self.seeks.applied = []
+
+    return [(TaskBody, "remember", remember)]
+
+
+def _an_id_initialised_twice() -> list[tuple[Any, str, Any]]:
+    from headgate.core.member import Member
+    from headgate.core.member_words import InitProducer
+
+    original = Member._initialise
+
+    def initialise(self: Member) -> Any:
+        if not self.incarnation:
+            return original(self)
+        self.state = "initialising"
+        return [InitProducer(self.incarnation)]
+
+    return [(Member, "_initialise", initialise)]
+
+
+def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
+    from headgate.core.member_tasks import Tasks
+    from headgate.core.member_words import Tell
+    from headgate.core.orders import RunChanged
+
+    def abandoned(self: Tasks, job: Any) -> list[Any]:
+        for task in [task for task, mine in self.mine.items() if job.grant(task).processor != self.processor]:
+            del self.mine[task]
+        return []
+
+    def orders(self: Tasks, job: Any, going: str, mono: float) -> list[Any]:
+        run, view = job.run, job.run_view()
+        said: list[Any] = self._abandoned(job)
+        if view is not None and view != self._view:
+            said += [Tell(task, RunChanged(view)) for task, mine in self.mine.items() if mine.phase == "started"]
+        self._view = view
+        for grant in job.grants():
+            if grant.processor == self.processor:
+                said += self._order(job, run, view, grant, going, mono)
+        return said
+
+    return [(Tasks, "_abandoned", abandoned), (Tasks, "orders", orders)]
 
 
 PLANTS: dict[str, Plant] = {
@@ -186,6 +242,8 @@ PLANTS: dict[str, Plant] = {
             "a grant is written before the fence of the last holder has returned",
             _grant_before_the_fence_returned,
         ),
+        Plant("initialised-twice", "an incarnation initialises its transactional id again", _an_id_initialised_twice),
+        Plant("owned-by-processor", "a grant counts for whoever has the processor's name", _ownership_by_processor),
         Plant(
             "fold-in-log-order",
             "the fold drops a task state that is not of the grant that it knows at that moment",

@@ -151,7 +151,11 @@ class Job:
         starts = {stream: tuple(log.start for log in topics[stream]) for stream in self.inputs}
         untils = {}
         if self.shape.bounded:
-            untils = {stream: tuple(log.stable for log in topics[stream]) for stream in self.inputs}
+            rng, rows = self.world.rng, self.shape.rows
+            untils = {
+                stream: tuple(max(log.stable, min(rows, log.stable + rng.randrange(rows))) for log in topics[stream])
+                for stream in self.inputs
+            }
         return starts, untils
 
     def need_log_partition(self, partition: int) -> None:
@@ -496,6 +500,7 @@ class World:
 
     def check_end(self) -> None:
         """The account is clean, and compaction has changed nothing."""
+        self.kafka.down = False
         for name, found in self.accounts():
             if not found.clean:
                 raise Violation(f"the account of {name}: {found}")
