@@ -13,6 +13,14 @@ from ...core.errors import HeadgateError
 VERBS: dict[str, tuple[str, str]] = {
     # verb: (module:command, what `headgate --help` says about it); the order is the order of the help
     "kafka": ("kafka:kafka", "A real Kafka on this machine: no Docker, no root."),
+    "run": ("run:run", "Run a job: one worker, or several under a supervisor."),
+    "status": ("status:status", "Leader, workers, tasks, lag, watermarks, drain."),
+    "drain": ("asks:drain", "Read no further, finish what was read, close the run."),
+    "stop": ("asks:stop", "Commit and leave; `start` resumes the run."),
+    "start": ("asks:start", "Resume the stopped run, or begin a new one."),
+    "pause": ("asks:pause", "Read no further until `resume`."),
+    "resume": ("asks:resume", "Read on."),
+    "move": ("asks:move", "Move one task to another worker."),
 }
 """Every verb, one line each. The help text stands here, so that showing it imports no verb."""
 

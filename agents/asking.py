@@ -1,0 +1,247 @@
+"""Asking a job for something: a wish is written into its coordinator stream, and its answer awaited.
+
+    await ask(client, topics, Wish("drain"), wait=True, timeout_s=25)
+
+The one who asks decides nothing: the leader acts on the wish, and answers. What is decided here is only how long somebody waits, and
+what the answer means for a caller: done, refused or failed, a deadline that passed (with what is not done by then), or nobody there.
+
+Promises:
+
+- a wish carries the time after which nobody wants it any more, so what nobody heard does not strike the next day;
+- a wish that cannot come true (no live run, and nobody who could begin one) is not written;
+- a deadline that passes says what is not done, and leaves the wish as it is: what was accepted is carried to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ..core import coordinator as c
+from ..core import requests as r
+from ..core.errors import HeadgateError
+from ..core.jobstate import FINAL, JobState
+from ..core.names import JobName, Topics
+from ..core.orders import DRAINED, ENDED
+from .cli.group import DeadlinePassed, NotFound
+from .clients import ClientSettings
+from .launch import user_name
+from .reading import Follower, following, shown
+from .steering import OwnWriter
+
+TIMEOUT_S = 25.0
+_NONE: Mapping[str, Any] = MappingProxyType({})
+Say = Callable[[c.SetAnswer, JobState], None]
+
+
+class Refused(HeadgateError):
+    """The leader will not do it."""
+
+
+class AnsweredFailed(HeadgateError):
+    """The leader tried, and it did not come true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for. `run_id` empty means the live run."""
+
+    verb: str
+    run_id: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    lasting: bool = False
+    """It waits without limit (`drain --run-id` of a run that has not begun)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it."""
+
+    uuid: str
+    state: str
+    why: str = ""
+    progress: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    run_id: str = ""
+    run_state: str = ""
+
+
+def asker() -> str:
+    """Who asks, for people."""
+    return f"{user_name()}@{socket.gethostname()}"
+
+
+async def ask(
+    client: ClientSettings,
+    topics: Topics,
+    wish: Wish,
+    *,
+    wait: bool = True,
+    timeout_s: float = TIMEOUT_S,
+    say: Say | None = None,
+) -> Outcome:
+    """Write the wish and follow it: to its end with `wait`, else until somebody has taken it up.
+
+    Raises `Refused`, `AnsweredFailed`, `DeadlinePassed`, `NotFound`.
+    """
+    deadline = time.monotonic() + timeout_s
+    async with following(client, topics) as stream:
+        absent(stream.job, wish, topics.job)
+        request = c.SetRequest(
+            uuid.uuid4().hex,
+            wish.verb,
+            wish.run_id,
+            dict(wish.arguments),
+            None if wish.lasting else int((time.time() + timeout_s) * 1000),
+            asker(),
+        )
+        stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {wish.verb}", int(time.time() * 1000))
+        writer = OwnWriter(client, topics.coordinator, stamp)
+        try:
+            await writer.write([request])
+        finally:
+            await writer.stop()
+        if wish.lasting and not wait:
+            return Outcome(request.uuid, "written", f"it waits for run {wish.run_id} to begin")
+        return await _follow(stream, request, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say)
+
+
+async def _follow(
+    stream: Follower,
+    request: c.SetRequest,
+    job: JobName,
+    *,
+    wait: bool,
+    deadline: float,
+    timeout_s: float,
+    say: Say | None,
+) -> Outcome:
+    said: c.SetAnswer | None = None
+    while True:
+        answer = stream.job.answer(request.uuid)
+        if answer is not None and answer != said:
+            said = answer
+            if say is not None:
+                say(answer, stream.job)
+        if answer is not None and (answer.state in FINAL or not wait):
+            return outcome(request, answer, stream.job, job)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlinePassed(
+                f"{request.verb} of '{shown(job)}' is not done after {timeout_s:g} s:\n  "
+                + "\n  ".join(missing(stream.job, request)),
+                remedy=f"it goes on by itself; watch it with `headgate status {shown(job)}`"
+                if answer is not None
+                else f"is a worker alive? `headgate status {shown(job)}`; the wish is void from now on",
+            )
+        try:
+            async with asyncio.timeout(left):
+                await stream.more()
+        except TimeoutError:
+            continue
+
+
+def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobName) -> Outcome:
+    """The answer as a value; a refusal or a failure as an error."""
+    run = state.run
+    if answer.state == r.REFUSED:
+        if answer.why == r.NO_LIVE_RUN:
+            raise NotFound(
+                f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
+                remedy=f"`headgate start {shown(job)}` or `headgate run` begins one",
+            )
+        raise Refused(f"{request.verb} of '{shown(job)}' was refused: {answer.why}")
+    if answer.state == r.FAILED:
+        raise AnsweredFailed(
+            f"{request.verb} of '{shown(job)}' failed: {answer.why}", remedy=f"see `headgate status {shown(job)}`"
+        )
+    return Outcome(
+        request.uuid, answer.state, answer.why, answer.progress, run.run_id if run else "", run.state if run else ""
+    )
+
+
+def absent(state: JobState, wish: Wish, job: JobName) -> None:
+    """Raise `NotFound` for what needs a live run, when there is none: nobody might be there to say so."""
+    run = state.run
+    needs = wish.verb in (r.DRAIN, r.PAUSE, r.RESUME) or (wish.verb == r.STOP and "worker" not in wish.arguments)
+    if not needs or state.live or wish.run_id:
+        return
+    raise NotFound(
+        f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
+        remedy=f"`headgate start {shown(job)}` or `headgate run` begins one",
+    )
+
+
+def missing(state: JobState, request: c.SetRequest) -> list[str]:
+    """What is not done yet, for the one whose deadline has passed."""
+    answer = state.answer(request.uuid)
+    if answer is None:
+        leader = state.leader
+        who = (
+            f"the leader, {leader.processor}," if leader is not None and leader.processor else "nobody leads; a worker"
+        )
+        return [f"nobody has taken it up: {who} has not answered"]
+    lines: list[str] = []
+    for grant in sorted(state.grants(), key=lambda grant: grant.task):
+        says = state.says(grant.task)
+        held = state.held(grant.task) is not None
+        if request.verb == r.DRAIN and held and says not in (DRAINED, ENDED):
+            lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, not drained")
+        elif request.verb == r.STOP and held and request.arguments.get("worker", grant.processor) == grant.processor:
+            lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, not released")
+    if not lines:
+        run = state.run
+        lines = [f"run {run.run_id} is {run.state}" if run is not None else "there is no run"]
+    return lines
+
+
+# ------------------------------------------------------------------------------------------------- the verbs as functions
+
+
+def _ask_now(job: str, wish: Wish, bootstrap: str, wait: bool, timeout: float | str) -> Outcome:
+    from ..core.settings import duration_ms
+    from .configuration import Said, configure
+
+    configuration = configure(Said(bootstrap=bootstrap))
+    topics = Topics(JobName.parse(job), str(configuration.value("topic.prefix")))
+    return asyncio.run(ask(configuration.client, topics, wish, wait=wait, timeout_s=duration_ms(timeout) / 1000))
+
+
+def drain(
+    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Drain a job: read no further, finish what was read, close the run. The same as `headgate drain JOB`.
+
+    >>> hg.drain("sales", timeout="5m")
+    """
+    wish = Wish(r.DRAIN, run_id, lasting=bool(run_id))
+    return _ask_now(job, wish, bootstrap, wait, timeout)
+
+
+def stop(
+    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Stop a job: commit and leave; the run is resumed by `start`."""
+    return _ask_now(job, Wish(r.STOP, run_id), bootstrap, wait, timeout)
+
+
+def start(
+    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Begin a run, or resume the stopped one; a worker must be there."""
+    return _ask_now(job, Wish(r.START, run_id), bootstrap, wait, timeout)
+
+
+def pause(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
+    """Read no further, of the whole job or of one stream, until `resume`."""
+    return _ask_now(job, Wish(r.PAUSE, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)
+
+
+def resume(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
+    """Read on."""
+    return _ask_now(job, Wish(r.RESUME, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)

@@ -1,0 +1,198 @@
+"""The verbs that ask a job for something: `drain`, `stop`, `start`, `pause`, `resume`, `move`.
+
+Each writes one wish and follows its answer. Without `--wait` a verb ends when the leader has taken the wish up; with it, when it is
+done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what is not done), 4 no such job or no live run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core import requests as r
+from ..asking import Outcome, Wish, ask
+from ..reading import shown
+from .options import Target, broker_options, run_async, target, wait_options
+from .output import output_option, show_json
+
+run_option = click.option("--run-id", default="", metavar="ID", help="The run that is meant.  [default: the live one]")
+
+
+def asked(to: Target, wish: Wish, wait: bool, timeout: float, output: str) -> None:
+    """Ask, and show what came of it."""
+
+    def say(answer: Any, _: Any) -> None:
+        if answer.state not in ("done", "refused", "failed"):
+            click.echo(f"{wish.verb} of {shown(to.job)}: {answer.state} (request {answer.uuid})", err=True)
+
+    found = run_async(ask(to.client, to.topics, wish, wait=wait, timeout_s=timeout, say=say))
+    show_outcome(to, wish, found, output)
+
+
+def show_outcome(to: Target, wish: Wish, found: Outcome, output: str) -> None:
+    """For people or programs."""
+    if output == "json":
+        show_json(outcome_document(to, wish, found))
+        return
+    run = f"; run {found.run_id} is {found.run_state}" if found.run_id else ""
+    why = f" ({found.why})" if found.why else ""
+    click.echo(f"{wish.verb} of {shown(to.job)}: {found.state}{why}{run}")
+
+
+def outcome_document(to: Target, wish: Wish, found: Outcome) -> dict[str, Any]:
+    """What `-o json` says; its schema is `schemas/answer.json`."""
+    return {
+        "job": str(to.job),
+        "request": found.uuid,
+        "verb": wish.verb,
+        "state": found.state,
+        "why": found.why,
+        "run": found.run_id or None,
+        "run_state": found.run_state or None,
+        "progress": dict(found.progress),
+    }
+
+
+@click.command()
+@click.argument("job")
+@run_option
+@wait_options()
+@broker_options
+@output_option
+def drain(
+    job: str,
+    run_id: str,
+    wait: bool,
+    timeout: float,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Read no further, finish everything that was read, and close the run for good.
+
+    Windows, batches and timers are flushed, results are committed, workers exit 0. The next run goes on behind what was read. With
+    `--run-id` it may be asked for before that run has begun.
+    """
+    asked(target(job, bootstrap, pairs, config), Wish(r.DRAIN, run_id, lasting=bool(run_id)), wait, timeout, output)
+
+
+@click.command()
+@click.argument("job")
+@run_option
+@click.option(
+    "--worker", default="", metavar="PROCESSOR", help="Only this worker; its tasks wait for its return, then move."
+)
+@click.option("--for-good", is_flag=True, help="With --worker: it does not come back; its tasks move at once.")
+@wait_options()
+@broker_options
+@output_option
+def stop(
+    job: str,
+    run_id: str,
+    worker: str,
+    for_good: bool,
+    wait: bool,
+    timeout: float,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Commit and leave. The run stays as it is, windows open, and `start` resumes it."""
+    if for_good and not worker:
+        raise click.UsageError("--for-good goes with --worker")
+    arguments: dict[str, Any] = {"worker": worker} if worker else {}
+    if for_good:
+        arguments["for_good"] = True
+    asked(target(job, bootstrap, pairs, config), Wish(r.STOP, run_id, arguments), wait, timeout, output)
+
+
+@click.command()
+@click.argument("job")
+@click.option("--run-id", default="", metavar="ID", help="The id of the new run, or the run to resume.")
+@wait_options()
+@broker_options
+@output_option
+def start(
+    job: str,
+    run_id: str,
+    wait: bool,
+    timeout: float,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Resume the stopped run, or begin a new one after a drain or an end. A worker must be there."""
+    asked(target(job, bootstrap, pairs, config), Wish(r.START, run_id), True, timeout, output)
+
+
+stream_option = click.option("--stream", default="", metavar="TOPIC", help="Only this input.  [default: the whole job]")
+
+
+@click.command()
+@click.argument("job")
+@stream_option
+@wait_options()
+@broker_options
+@output_option
+def pause(
+    job: str,
+    stream: str,
+    wait: bool,
+    timeout: float,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Read no further until `resume`. It outlives every worker."""
+    wish = Wish(r.PAUSE, arguments={"stream": stream} if stream else {})
+    asked(target(job, bootstrap, pairs, config), wish, True, timeout, output)
+
+
+@click.command()
+@click.argument("job")
+@stream_option
+@wait_options()
+@broker_options
+@output_option
+def resume(
+    job: str,
+    stream: str,
+    wait: bool,
+    timeout: float,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Read on."""
+    wish = Wish(r.RESUME, arguments={"stream": stream} if stream else {})
+    asked(target(job, bootstrap, pairs, config), wish, True, timeout, output)
+
+
+@click.command()
+@click.argument("job")
+@click.argument("task")
+@click.option("--to", "processor", required=True, metavar="PROCESSOR", help="The worker that shall run it.")
+@wait_options()
+@broker_options
+@output_option
+def move(
+    job: str,
+    task: str,
+    processor: str,
+    wait: bool,
+    timeout: float,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Move one task to another worker. It stays there while that worker lives."""
+    wish = Wish(r.MOVE, arguments={"task": task, "to": processor})
+    asked(target(job, bootstrap, pairs, config), wish, wait, timeout, output)

@@ -1,0 +1,131 @@
+"""Options that many verbs share, and the job that they are about.
+
+Decides nothing but words: `-b`, `-X`, `--config` and `-o` mean the same everywhere, `JOB` is `name` or `name/id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ...core.names import JobName, Topics
+from ...core.settings import duration_ms
+from ..clients import ClientSettings
+from ..configuration import Configuration, Said, configure
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def broker_options(command: F) -> F:
+    """`-b`, `-X` and `--config`; the function gets `bootstrap`, `pairs`, `config`."""
+    for option in (
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Settings file.  [default: headgate.toml, from here upward]",
+        ),
+        click.option(
+            "-X",
+            "pairs",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A Kafka client setting, under its Java or librdkafka name.",
+        ),
+        click.option(
+            "-b",
+            "--bootstrap-server",
+            "bootstrap",
+            default="",
+            metavar="HOST:PORT",
+            help="Kafka brokers.  [default: HEADGATE_BOOTSTRAP, the file, or a running `headgate kafka up`]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The job that a verb is about, and how to reach its broker."""
+
+    job: JobName
+    topics: Topics
+    configuration: Configuration
+
+    @property
+    def client(self) -> ClientSettings:
+        """How to reach the broker."""
+        return self.configuration.client
+
+
+def target(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None) -> Target:
+    """What `JOB` and the broker options mean."""
+    configuration = configured(Said(bootstrap, pairs, config))
+    name = JobName.parse(job)
+    return Target(name, Topics(name, str(configuration.value("topic.prefix"))), configuration)
+
+
+def configured(said: Said, **more: Any) -> Configuration:
+    """The configuration; remarks go to standard error."""
+    configuration = configure(said, **more)
+    for remark in configuration.remarks:
+        click.echo(f"Note: {remark}", err=True)
+    return configuration
+
+
+def wait_options(default: str = "25s") -> Callable[[F], F]:
+    """`--wait/--no-wait` and `--timeout`; the function gets `wait` and `timeout` (seconds)."""
+
+    def add(command: F) -> F:
+        command = click.option(
+            "--timeout",
+            type=Duration(),
+            default=default,
+            show_default=True,
+            metavar="TIME",
+            help="How long to wait; then exit 3 with what is not done.",
+        )(command)
+        return click.option(
+            "--wait/--no-wait", default=False, show_default=True, help="Wait until it is done, not only taken up."
+        )(command)
+
+    return add
+
+
+class Duration(click.ParamType):
+    """`500ms`, `25s`, `2m`; seconds as a float."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        if isinstance(value, float):
+            return value
+        from ...core.errors import SettingError
+
+        try:
+            return duration_ms(value) / 1000
+        except SettingError as error:
+            self.fail(str(error), param, ctx)
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a verb's work; aiokafka's remarks about brokers that are away are said by us, once."""
+    import logging
+
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    return asyncio.run(work)
+
+
+def confirmed(plan: str, yes: bool) -> None:
+    """Show what cannot be undone, and ask."""
+    click.echo(plan, err=True)
+    if not yes:
+        click.confirm("Go on?", abort=True, err=True)

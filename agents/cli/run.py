@@ -1,0 +1,214 @@
+"""`headgate run MODULE:app`: one worker, or `--workers N` of them under a supervisor.
+
+SIGTERM and the first Ctrl-C commit, release and leave; a second Ctrl-C ends at once. The exit code is the worker's: 0 when its run closed
+or it was asked to go, 1 when it failed, 4 with `--no-wait` when the run is closed already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.errors import HeadgateError
+from ...core.settings import parse
+from ..configuration import Said
+from ..launch import Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
+from ..logs import FORMS, secrets_of, set_up
+from .options import broker_options, configured
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:app")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="How many processes; they are restarted when they die.",
+)
+@click.option(
+    "--processor-id",
+    default="",
+    metavar="ID",
+    help="The stable name of this worker.  [default: host name and a number]",
+)
+@click.option("--run-id", default="", metavar="ID", help="Begin, resume or join this run.")
+@click.option(
+    "--deployment",
+    default="",
+    metavar="ID",
+    help="Names the code.  [default: fingerprint of graph and immutable settings]",
+)
+@click.option("--bounded", is_flag=True, help="End where the inputs end now: a batch.")
+@click.option("--no-wait", is_flag=True, help="Exit 4 instead of waiting when the run is closed.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting, for this worker; stronger than everything else.",
+)
+@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where tables lie.")
+@click.option("--web-port", type=click.IntRange(0, 65535), help="Port of this worker's page; 0 takes a free one.")
+@click.option("--app-dir", type=click.Path(path_type=Path, file_okay=False), help="Where MODULE is.  [default: here]")
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMS),
+    default="auto",
+    show_default=True,
+    help="auto: for people on a terminal, else JSON.",
+)
+@click.option(
+    "--supervised",
+    default="",
+    hidden=True,
+    help="The process id that the supervisor gave; it knows that the one before is dead.",
+)
+@click.option("--successor", is_flag=True, hidden=True, help="A process with this id was here before, and is dead.")
+@broker_options
+def run(
+    target: str,
+    workers: int,
+    processor_id: str,
+    run_id: str,
+    deployment: str,
+    bounded: bool,
+    no_wait: bool,
+    settings: tuple[str, ...],
+    state_dir: Path | None,
+    web_port: int | None,
+    app_dir: Path | None,
+    log_format: str,
+    supervised: str,
+    successor: bool,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+) -> None:
+    """Run a job: MODULE:app is an App, or a function that returns one."""
+    app = load_app(target, app_dir)
+    if bounded:
+        bound_inputs(app)
+    said = Said(bootstrap, pairs, config, flags(settings, state_dir, web_port, processor_id))
+    configuration = configured(said, app=app.settings)
+    if workers > 1:
+        from ..supervisor import supervise
+
+        raise SystemExit(supervise(child_arguments(), workers, app, configuration))
+    root = state_root(configuration, app.job)
+    seat = take_seat(root, str(configuration.value("processor.id")))
+    identity = Identity(seat.processor, supervised, successor, run_id, deployment, no_wait)
+    try:
+        code = asyncio.run(live(app, configuration, seat, identity, root, log_format))
+    finally:
+        seat.leave()
+    raise SystemExit(code)
+
+
+def flags(settings: tuple[str, ...], state_dir: Path | None, web_port: int | None, processor: str) -> dict[str, Any]:
+    """The flags that stand for settings."""
+    found: dict[str, Any] = {}
+    for pair in settings:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set takes NAME=VALUE, and got {pair!r}")
+        parse(name.strip(), value.strip())
+        found[name.strip()] = value.strip()
+    if state_dir is not None:
+        found["state.dir"] = str(state_dir)
+    if web_port is not None:
+        found["web.port"] = web_port
+    if processor:
+        found["processor.id"] = processor
+    return found
+
+
+def child_arguments() -> list[str]:
+    """What was typed behind `run`, for the children of `--workers`."""
+    context = click.get_current_context()
+    words: list[str] = []
+    for parameter in context.command.params:
+        value = context.params[parameter.name or ""]
+        if parameter.name in ("workers", "processor_id", "supervised", "successor") or value in (None, False, "", ()):
+            continue
+        if isinstance(parameter, click.Argument):
+            words.append(str(value))
+        elif value is True:
+            words.append(parameter.opts[-1])
+        else:
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [parameter.opts[-1], str(one)]
+    return words
+
+
+async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, root: Path, log_format: str) -> int:
+    """One worker, from its page to its exit code."""
+    from ..web.service import Page
+    from ..worker import Worker
+
+    page = Page(str(configuration.value("web.host")), int(configuration.value("web.port")))
+    await page.bind()
+    options = worker_options(app, configuration, seat, identity, root=root, url=page.url)
+    worker = Worker(options)
+    bound = {
+        "job": str(app.job),
+        "worker": seat.processor,
+        "run": lambda: page.run_id(),
+        "incarnation": lambda: worker.incarnation,
+    }
+    set_up(
+        form=log_format,
+        level=str(configuration.value("log.level")),
+        secrets=secrets_of(configuration.client.given),
+        bound=bound,
+    )
+    click.echo(f"{seat.processor} of {app.job}: {page.url}", err=True)
+    await page.start(worker, configuration)
+    running = asyncio.get_running_loop().create_task(worker.run(), name="worker")
+    leaving = Leaving(worker, running)
+    leaving.listen()
+    try:
+        return await running
+    except asyncio.CancelledError:
+        if leaving.asked:
+            return 0
+        raise
+    except (HeadgateError, KeyboardInterrupt):
+        raise
+    finally:
+        await page.stop()
+
+
+class Leaving:
+    """What signals mean: the first asks to leave, a second Ctrl-C ends at once."""
+
+    def __init__(self, worker: Any, running: asyncio.Task[int]) -> None:
+        self.worker = worker
+        self.running = running
+        self.asked = ""
+
+    def listen(self) -> None:
+        """Take the signals."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.heard, number)
+
+    def heard(self, number: signal.Signals) -> None:
+        """One signal."""
+        name = signal.Signals(number).name
+        if self.asked and number == signal.SIGINT:
+            click.echo("Ended at once.", err=True)
+            os._exit(130)
+        if self.asked:
+            return
+        self.asked = name
+        click.echo(f"{name}: committing and leaving (Ctrl-C again ends at once)", err=True)
+        if hasattr(self.worker.coordination, "member"):
+            self.worker.leave(name)
+        else:
+            self.running.cancel()

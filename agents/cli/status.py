@@ -1,0 +1,138 @@
+"""`headgate status JOB`: run, leader, workers, tasks; from the coordinator stream and the heartbeats of the last seconds.
+
+The stream says what is decided and reported; heartbeats say what changes all the time (state, lag, watermark). A worker that was not
+heard for a session is shown as silent. Exit codes: 0, or 4 when there is no such job.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.jobstate import JobState
+from ..load import task_load
+from ..reading import Heard, following, heard, shown
+from ..web.documents import job, time_of
+from .options import Target, broker_options, run_async, target
+from .output import output_option, show_fields, show_json, show_table
+
+SILENT_S = 6.0
+
+
+@click.command()
+@click.argument("job")
+@broker_options
+@output_option
+def status(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+    """Leader, workers, tasks with their state, lag and watermark, and how far a drain has come."""
+    to = target(job, bootstrap, pairs, config)
+    document = run_async(read(to))
+    if output == "json":
+        show_json(document)
+    else:
+        show(document)
+
+
+async def read(to: Target) -> dict[str, Any]:
+    """The status as a document; its schema is `schemas/status.json`."""
+    async with following(to.client, to.topics) as stream:
+        beats = await heard(to.client, to.topics.heartbeat)
+        await stream.to_end()
+        return document(to, stream.job, beats)
+
+
+def document(to: Target, state: JobState, beats: dict[str, Heard]) -> dict[str, Any]:
+    """Stream and heartbeats together."""
+    found = job(state)
+    now_ms = int(time.time() * 1000)
+    loads: dict[str, Any] = {}
+    for worker in found["workers"]:
+        beat = beats.get(worker["process"])
+        silent = beat is None or beat.age_s > SILENT_S or beat.beat.gone
+        worker["heard_s"] = None if beat is None else round(beat.age_s, 1)
+        worker["alive"] = not silent
+        worker["ready"] = not silent and beat is not None and beat.beat.load.get("ready") == 1.0
+        worker["applied_config"] = None if beat is None else int(beat.beat.load.get("config", -1))
+        if beat is not None and not silent:
+            loads[worker["processor"]] = beat.beat.load
+    for task in found["tasks"]:
+        said = task_load(loads.get(task["worker"] or "", {}), task["task"])
+        task["state"] = said["state"] or task["said"] or ("granted" if task["worker"] else "waiting")
+        task["since"] = time_of(said["since_ms"])
+        task["for_s"] = None if said["since_ms"] is None else round(max(0, now_ms - said["since_ms"]) / 1000, 1)
+        task["lag"] = said["lag"]
+        task["watermark"] = time_of(said["watermark_ms"])
+        task["restore_left"] = said["restore_left"]
+    tasks = found["tasks"]
+    done = sum(1 for task in tasks if task["state"] in ("drained", "ended"))
+    found["drain"] = None
+    if found["run"] is not None and found["run"]["draining"]:
+        found["drain"] = {"request": found["run"]["draining"], "done": done, "of": len(tasks)}
+    return {"job": str(to.job), "lag": sum(task["lag"] or 0 for task in tasks), **found}
+
+
+def show(found: dict[str, Any]) -> None:
+    """For people."""
+    run = found["run"]
+    paused = (
+        "paused"
+        if run and run["paused"]
+        else ", ".join(run["paused_streams"]) + " paused"
+        if run and run["paused_streams"]
+        else ""
+    )
+    leader = found["leader"]
+    fields: list[tuple[str, object]] = [
+        ("job", found["job"]),
+        ("run", "none yet" if run is None else f"{run['id']}, {run['state']}{', ' + paused if paused else ''}"),
+        ("leader", "nobody" if leader is None else f"{leader['processor']}, term {leader['term']}"),
+        ("lag", f"{found['lag']:,} records"),
+    ]
+    if found["drain"]:
+        fields.append(("drain", f"{found['drain']['done']} of {found['drain']['of']} tasks"))
+    fields += [("request", f"{one['verb']} by {one['by']}: {one['state']}") for one in found["requests"]]
+    show_fields(fields)
+    if found["workers"]:
+        click.echo()
+        show_table(
+            ["WORKER", "STATE", "READY", "HEARD", "TASKS", "INCARNATION", "PAGE"],
+            (
+                (w["processor"], w["state"] if w["alive"] else "silent", "yes" if w["ready"] else "no",
+                 "-" if w["heard_s"] is None else f"{w['heard_s']:g}s", len(w["tasks"]), w["incarnation"], w["url"] or "-")
+                for w in found["workers"]
+            ),
+        )  # fmt: skip
+    if found["tasks"]:
+        click.echo()
+        show_table(
+            ["TASK", "STATE", "FOR", "WORKER", "LAG", "WATERMARK", "WHY"],
+            (
+                (t["task"], t["state"], "-" if t["for_s"] is None else age(t["for_s"]), t["worker"] or "-",
+                 "-" if t["lag"] is None else t["lag"], t["watermark"] or "-", t["why"] or why(t))
+                for t in found["tasks"]
+            ),
+        )  # fmt: skip
+
+
+def why(task: dict[str, Any]) -> str:
+    """What there is to add about a task."""
+    if task["restore_left"]:
+        return f"{task['restore_left']:,} records to replay"
+    if task["wanted"] and task["worker"] and task["wanted"] != task["worker"]:
+        return f"moving to {task['wanted']}"
+    return "-"
+
+
+def age(seconds: float) -> str:
+    """A length of time for people."""
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f}m"
+    return f"{seconds / 3600:.1f}h"
+
+
+__all__ = ["document", "read", "show", "shown", "status"]

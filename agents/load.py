@@ -1,0 +1,98 @@
+"""What a worker says of its load in each heartbeat, and how that is read again: numbers only, by short names.
+
+    state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  config  commits  ready
+
+Promises: a heartbeat stays below its limit, whatever a worker runs: what does not fit is left out, tasks by their order, and said
+(`left_out`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..core.frames import MAX_TIME, NO_TIME
+from ..core.task_states import (
+    ABANDONED,
+    BOOTSTRAPPING,
+    DRAINED,
+    DRAINING,
+    ENDED,
+    ENDING,
+    FAILED,
+    PAUSED,
+    RELEASED,
+    RELEASING,
+    RESTORING,
+    RUNNING,
+    WAITING,
+)
+from .web.documents import readiness, watermarks
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+STATES = (
+    WAITING,
+    RESTORING,
+    BOOTSTRAPPING,
+    RUNNING,
+    PAUSED,
+    DRAINING,
+    DRAINED,
+    ENDING,
+    ENDED,
+    RELEASING,
+    RELEASED,
+    FAILED,
+    ABANDONED,
+)
+"""By number; only ever appended to, for workers of different versions read each other's."""
+MOST_BYTES = 12_000
+
+
+def load_of(worker: Worker) -> dict[str, float]:
+    """The load of a worker now. Reads plain values; called on the main loop."""
+    ready, _ = readiness(worker)
+    load: dict[str, float] = {
+        "config": float(worker.applied_config),
+        "commits": float(worker.committing.commits if worker.committing is not None else 0),
+        "ready": float(ready),
+    }
+    size = 100
+    left_out = 0
+    for name, actor in sorted(worker.actors.items()):
+        if size + 5 * (len(name) + 20) > MOST_BYTES:
+            left_out += 1
+            continue
+        size += 5 * (len(name) + 20)
+        load[f"state.{name}"] = float(STATES.index(actor.machine.state))
+        load[f"since.{name}"] = float(actor.since_ms)
+        if actor.intake is not None:
+            load[f"lag.{name}"] = float(actor.intake.lag)
+        low = min(watermarks(actor).values(), default=NO_TIME)
+        if low > NO_TIME + 1:
+            load[f"wm.{name}"] = float(low)
+        progress = actor.state.progress
+        if progress is not None and actor.machine.state == RESTORING:
+            load[f"restore.{name}"] = float(max(0, progress.end - progress.position))
+    if left_out:
+        load["left_out"] = float(left_out)
+    return load
+
+
+def task_load(load: Mapping[str, float], task: str) -> dict[str, float | int | str | None]:
+    """What a heartbeat says of one task."""
+    number = load.get(f"state.{task}")
+    low = load.get(f"wm.{task}")
+    return {
+        "state": STATES[int(number)] if number is not None and 0 <= number < len(STATES) else None,
+        "since_ms": _int(load.get(f"since.{task}")),
+        "lag": _int(load.get(f"lag.{task}")),
+        "watermark_ms": None if low is None else MAX_TIME if low >= float(MAX_TIME) else int(low),
+        "restore_left": _int(load.get(f"restore.{task}")),
+    }
+
+
+def _int(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,120 @@
+"""What is logged, and how: structured events with the words that say who speaks.
+
+Decides the form (a line for people on a terminal, JSON elsewhere), the fields that every event of a worker carries (`job`, `worker`,
+`run`, `incarnation`; a task's add `task` and `grant`), and what becomes of other libraries' logs (the same form, warnings only).
+
+Promises: what is secret by its name, and every secret value that a client was given, is masked in every event, also inside of texts and
+tracebacks; a log line is one line.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+from ..core.settings import MASK, shown
+from .clients import is_secret
+
+FORMS = ("auto", "console", "json")
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+SHORTEST_SECRET = 4
+"""Shorter values are not looked for inside of texts: they would mask half of every line."""
+
+Event = MutableMapping[str, Any]
+
+
+class Masking:
+    """Takes secrets out of an event, by the name of a field and by value."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self.values = sorted({v for v in values if len(v) >= SHORTEST_SECRET}, key=len, reverse=True)
+
+    def __call__(self, logger: Any, method: str, event: Event) -> Event:
+        """One event, clean."""
+        for name in list(event):
+            event[name] = shown(name, self.clean(event[name]))
+        return event
+
+    def clean(self, value: Any) -> Any:
+        """The same value without secrets in it."""
+        if isinstance(value, str):
+            for secret in self.values:
+                value = value.replace(secret, MASK)
+            return value
+        if isinstance(value, Mapping):
+            return {k: shown(str(k), self.clean(v)) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.clean(one) for one in value]
+        if isinstance(value, int | float | bool) or value is None:
+            return value
+        return self.clean(str(value))
+
+
+def secrets_of(settings: Mapping[str, str]) -> list[str]:
+    """The values of client settings that must not be seen."""
+    return [value for name, value in settings.items() if is_secret(name)]
+
+
+def set_up(
+    *,
+    form: str = "auto",
+    level: str = "info",
+    secrets: Iterable[str] = (),
+    bound: Mapping[str, Any] | None = None,
+    out: TextIO | None = None,
+) -> None:
+    """Log from here on, to standard error unless told otherwise; `bound` stands in every event."""
+    out = out if out is not None else sys.stderr
+    people = form == "console" or (form == "auto" and out.isatty())
+    masking = Masking(secrets)
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        _with(dict(bound or {})),
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    render: list[Any] = (
+        [structlog.processors.format_exc_info, masking, structlog.dev.ConsoleRenderer(colors=out.isatty())]
+        if people
+        else [
+            structlog.processors.format_exc_info,
+            masking,
+            structlog.processors.EventRenamer("event"),
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    )
+    structlog.configure(
+        processors=[*shared, *render],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+
+
+def set_level(level: str) -> None:
+    """Log more or less from here on (`log.level` is dynamic)."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]))
+
+
+def _with(bound: dict[str, Any]) -> Callable[[Any, str, Event], Event]:
+    def add(logger: Any, method: str, event: Event) -> Event:
+        for name, value in bound.items():
+            event.setdefault(name, value() if callable(value) else value)
+        return event
+
+    return add

@@ -1,0 +1,130 @@
+"""What stands in a job's coordinator stream and on its heartbeat topic, read to the end from outside of any worker.
+
+The same fold as a worker's, so the command line sees what workers see. Heartbeats are those of the last seconds; how old each is, is
+measured between the broker's newest and ours by the time that stands in the records, never by this machine's clock alone.
+
+Promises: nothing is written, no group is joined, and a job that does not exist is `NotFound`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from ..core import coordinator as c
+from ..core.errors import DataError
+from ..core.jobstate import JobState
+from ..core.leader_liveness import decode_beat
+from ..core.leader_words import Heartbeat
+from ..core.names import JobName, Topics
+from .cli.group import NotFound
+from .clients import ClientSettings
+from .connect import closed, retried, started
+from .steering import CoordinatorReader
+from .topics import Topics as TopicsAdmin
+
+CONNECT_S = 20.0
+HEARD_S = 15.0
+"""Heartbeats of the last so many seconds are read."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """The job state, as far as it was read, and the reader that goes on from there."""
+
+    reader: CoordinatorReader
+    job: JobState = field(default_factory=JobState)
+    entries: list[c.Entry] = field(default_factory=list)
+    keep: bool = False
+
+    async def to_end(self) -> JobState:
+        """Read to the end that the stream has now."""
+        end = (await self.reader.end()).offset
+        while self.reader.position < end:
+            await self.more()
+        return self.job
+
+    async def more(self) -> bool:
+        """Wait a moment for more; whether something came."""
+        read = await self.reader.read()
+        if read is None:
+            return False
+        self.job.fold(read.entries)
+        if self.keep:
+            self.entries.extend(read.entries)
+        return True
+
+
+@contextlib.asynccontextmanager
+async def following(client: ClientSettings, topics: Topics, *, keep: bool = False) -> AsyncIterator[Follower]:
+    """The coordinator stream of a job, read to its end."""
+    await must_exist(client, topics)
+    reader = CoordinatorReader(client, topics.coordinator)
+    try:
+        await reader.start(deadline_s=CONNECT_S)
+        follower = Follower(reader, keep=keep)
+        await follower.to_end()
+        yield follower
+    finally:
+        await reader.stop()
+
+
+async def must_exist(client: ClientSettings, topics: Topics) -> None:
+    """Raise `NotFound`, with the jobs that there are, when this one was never started on this cluster."""
+    admin = TopicsAdmin(client)
+    await admin.start(deadline_s=CONNECT_S)
+    try:
+        found = await admin.find([topics.coordinator])
+    finally:
+        await admin.stop()
+    if topics.coordinator not in found:
+        raise NotFound(
+            f"there is no job '{shown(topics.job)}' at {client.bootstrap}",
+            remedy="check the name and the broker; a job exists from its first `headgate run` on",
+        )
+
+
+def shown(job: JobName) -> str:
+    """The job as people type it."""
+    return job.name if job.id == "1" else str(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The last heartbeat of a process, and how old it is."""
+
+    beat: Heartbeat
+    age_s: float
+
+
+async def heard(client: ClientSettings, topic: str, *, seconds: float = HEARD_S) -> dict[str, Heard]:
+    """The last heartbeat of each process within the last seconds, by process."""
+    at = TopicPartition(topic, 0)
+    options = client.consumer(enable_auto_commit=False, auto_offset_reset="latest")
+    consumer = await started(partial(AIOKafkaConsumer, **options), "heartbeats", deadline_s=CONNECT_S)
+    found: dict[str, Heard] = {}
+    try:
+        consumer.assign([at])
+        end = (await retried(partial(consumer.end_offsets, [at]), "heartbeats", deadline_s=CONNECT_S))[at]
+        since = int((time.time() - seconds) * 1000)
+        first = (await retried(partial(consumer.offsets_for_times, {at: since}), "heartbeats"))[at]
+        if first is None:
+            return {}
+        consumer.seek(at, first.offset)
+        now = time.time()
+        async with asyncio.timeout(CONNECT_S):
+            while await consumer.position(at) < end:
+                answer = await consumer.getmany(at, timeout_ms=500)
+                for record in answer.get(at, []):
+                    with contextlib.suppress(DataError):
+                        beat = decode_beat(record.value)
+                        found[beat.process] = Heard(beat, max(0.0, now - record.timestamp / 1000))
+    finally:
+        await closed(consumer.stop)
+    return found

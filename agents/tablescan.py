@@ -1,0 +1,157 @@
+"""Rows of a task's tables for people: from a live store, or from a replay of the task log.
+
+With the declaration at hand keys and values are decoded with the table's own serdes; without it (the command line knows a job's name
+and no more) bytes are read as the most probable of msgpack, JSON and text, and else shown as hex. What has expired is not shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+import orjson
+
+from ..core.checkpoint import CONTROL_TABLE, parse_log_value
+from ..core.errors import DataError, HeadgateError
+from .declared import Declared
+from .pipeline import CLOSED
+from .store import Store
+from .table import TTL_TABLE
+
+Row = tuple[Any, Any]
+CHECKPOINT = "__checkpoint"
+"""The task's checkpoint, shown as a table of one row."""
+
+
+class NoSuchTable(HeadgateError):
+    """The job has no table of this name."""
+
+
+class TableReader:
+    """Decodes the rows of one task's store."""
+
+    def __init__(self, store: Store, declared: Declared | None = None) -> None:
+        self.store = store
+        self.serdes = {} if declared is None else {spec.name: (spec.key, spec.value) for spec in declared.tables()}
+
+    @staticmethod
+    def names(declared: Declared) -> list[tuple[str, str]]:
+        """Every table of the job and its kind: `user`, or `control` for headgate's own."""
+        own = [(CHECKPOINT, "control"), (CLOSED, "control"), (CONTROL_TABLE, "control")]
+        return sorted((spec.name, "user") for spec in declared.tables()) + own
+
+    @staticmethod
+    def known(declared: Declared, table: str) -> None:
+        """Refuse a name that the job does not have."""
+        names = [name for name, _ in TableReader.names(declared)]
+        if table not in names:
+            raise NoSuchTable(f"there is no table '{table}'", remedy=f"the job has {', '.join(names)}")
+
+    def stored(self) -> list[str]:
+        """The tables that were ever written to."""
+        return [name for name in self.store.tables() if not name.startswith(TTL_TABLE)]
+
+    def key_bytes(self, table: str, key: str) -> list[bytes]:
+        """What a key that a person typed may be in bytes: as the table's serde has it, as a number or as text."""
+        found: list[bytes] = []
+        values: list[Any] = [key]
+        with contextlib.suppress(orjson.JSONDecodeError):
+            values.append(orjson.loads(key))
+        for value in values:
+            for dump in (*([self.serdes[table][0].dumps] if table in self.serdes else []), _text_bytes, _pack):
+                try:
+                    data = dump(value)
+                except (DataError, TypeError, ValueError, AttributeError):
+                    continue
+                if data not in found:
+                    found.append(data)
+        return found
+
+    def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> Row | None:
+        """One row; None if it has expired."""
+        value, expires = parse_log_value(data)
+        if expires is not None and expires <= now_ms:
+            return None
+        if table in self.serdes:
+            key_serde, value_serde = self.serdes[table]
+            return _tried(key_serde.loads, key), _tried(value_serde.loads, value)
+        return _guess(key), _guess(value)
+
+
+def scan(reader: TableReader, table: str, key: str, most: int) -> Iterator[Row]:
+    """Rows of one table, or the row of one key."""
+    now_ms = int(time.time() * 1000)
+    store = reader.store
+    if table == CHECKPOINT:
+        found = store.meta.checkpoint
+        if found is not None:
+            yield "checkpoint", _guess(found)
+        return
+    if key:
+        for raw in reader.key_bytes(table, key):
+            data = store.get(table, raw)
+            row = None if data is None else reader.decode(table, raw, data, now_ms)
+            if row is not None:
+                yield row
+                return
+        return
+    shown = 0
+    for raw, data in store.range(table):
+        if shown >= most:
+            return
+        row = reader.decode(table, raw, data, now_ms)
+        if row is not None:
+            shown += 1
+            yield row
+
+
+def _text_bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError
+    return value.encode()
+
+
+def _pack(value: Any) -> bytes:
+    return msgpack.packb(value)
+
+
+def _tried(load: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return load(data)
+    except DataError:
+        return _guess(data)
+
+
+def _guess(data: bytes) -> Any:
+    """The most probable reading of bytes that nobody has explained.
+
+    >>> _guess(b'{"n": 1}'), _guess(b"DE"), _guess(msgpack.packb([1, "x"]))
+    ({'n': 1}, 'DE', [1, 'x'])
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    if data[:1] and data[0] >= 0x80:
+        try:
+            return _plain(msgpack.unpackb(data, strict_map_key=False))
+        except (ValueError, msgpack.UnpackException):
+            pass
+    try:
+        text = data.decode()
+        if text.isprintable():
+            return text
+    except UnicodeDecodeError:
+        pass
+    return data.hex()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {(key if isinstance(key, str) else str(_plain(key))): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.hex() if isinstance(value, bytes) else value

@@ -1,0 +1,272 @@
+"""What a worker says of itself and of the job, as plain values: for `/api`, for the page, for metrics, for heartbeats.
+
+Everything here is read from the worker's own state at this moment; nothing is asked of Kafka.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from ...core import coordinator as c
+from ...core.frames import MAX_TIME, NO_TIME
+from ...core.settings import find, shown
+
+if TYPE_CHECKING:
+    from ..configuration import Configuration
+    from ..task_actor import TaskActor
+    from ..worker import Worker
+
+
+def page_text() -> str:
+    """The page for people."""
+    return resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+
+
+def run_id(worker: Worker) -> str:
+    """The run that the worker knows of."""
+    member = getattr(worker.coordination, "member", None)
+    run = member.job.run if member is not None else None
+    return run.run_id if run is not None else ""
+
+
+def readiness(worker: Worker) -> tuple[bool, str]:
+    """Whether its tasks run, and else what it waits for."""
+    if worker.exit_code is not None:
+        return False, worker.exit_why or "exiting"
+    return worker.ready, worker.why
+
+
+def time_of(ms: int | None) -> str | None:
+    """An event time for people: ISO, or `end` when there is no more time."""
+    if ms is None or ms <= NO_TIME + 1:
+        return None
+    if ms >= MAX_TIME:
+        return "end"
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ms / 1000)) + f".{ms % 1000:03d}Z"
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+
+
+def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
+    """One task that this worker runs."""
+    machine, intake = actor.machine, actor.intake
+    inputs: list[dict[str, Any]] = []
+    heads = intake.intake.heads() if intake is not None else {}
+    for at, head in sorted(heads.items()):
+        inputs.append(
+            {
+                "stream": at.stream,
+                "partition": at.partition,
+                "position": machine.position(at),
+                "lag": head.lag,
+                "buffered": head.count,
+                "at_end": head.at_end,
+                "paused": head.paused,
+                "state": "lost" if head.lost else "blocked" if head.blocked else "degraded" if head.degraded else "ok",
+            }
+        )
+    progress = actor.state.progress
+    return {
+        "task": actor.name,
+        "grant": actor.grant,
+        "state": machine.state,
+        "since": time_of(actor.since_ms),
+        "for_s": round(max(0.0, (now_ms - actor.since_ms) / 1000), 1),
+        "why": why_of(actor),
+        "lag": sum(one["lag"] or 0 for one in inputs),
+        "watermarks": {stream: time_of(ms) for stream, ms in watermarks(actor).items()},
+        "inputs": inputs,
+        "restore": None if progress is None else restore_of(progress),
+        "counts": dict(sorted(actor.host.counters.get(actor.name, {}).items())),  # type: ignore[attr-defined]
+        "notes": dict(actor.notes),
+    }
+
+
+def restore_of(progress: Any) -> dict[str, Any]:
+    """How far a restore has come."""
+    return {
+        "position": progress.position,
+        "end": getattr(progress, "end", None),
+        "records": getattr(progress, "records", None),
+    }
+
+
+def why_of(actor: TaskActor) -> str:
+    """What a task waits for, or why it failed."""
+    why = getattr(actor.machine, "why", "") or ""
+    return str(why)
+
+
+def watermarks(actor: TaskActor) -> dict[str, int]:
+    """The watermark of each stream that a task reads."""
+    inputs = getattr(actor.machine, "inputs", None)
+    progress = getattr(inputs, "progress", None)
+    if progress is None:
+        return {}
+    found: dict[str, int] = {}
+    for plan in actor.plan.inputs:
+        found[plan.stream] = progress.watermark(plan.stream)
+    return found
+
+
+def status(worker: Worker) -> dict[str, Any]:
+    """This worker and its tasks, and the job as it knows it."""
+    now = worker.now()
+    ready, why = readiness(worker)
+    member = getattr(worker.coordination, "member", None)
+    return {
+        "job": str(worker.job),
+        "worker": {
+            "processor": worker.options.processor,
+            "incarnation": worker.incarnation,
+            "location": worker.options.location,
+            "url": worker.options.url,
+            "pid": worker.options.pid,
+            "version": worker.options.version,
+            "ready": ready,
+            "why": why,
+            "leads": leads(worker),
+            "up_s": round((now.wall - worker.started_ms) / 1000, 1),
+            "commits": worker.committing.commits if worker.committing is not None else 0,
+            "applied_config": worker.applied_config,
+            "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
+        },
+        **(job(member.job) if member is not None else {"run": None, "leader": None, "workers": [], "tasks": []}),
+    }
+
+
+def leads(worker: Worker) -> bool:
+    """Whether this worker is the leader, as it knows."""
+    member = getattr(worker.coordination, "member", None)
+    leader = member.job.leader if member is not None else None
+    return leader is not None and leader.process == worker.options.process
+
+
+def job(state: Any) -> dict[str, Any]:
+    """The job as its coordinator stream has it: run, leader, workers, tasks."""
+    run, leader, model = state.run, state.leader, state.model
+    workers = [worker_of(state, processor) for processor in state.processors()]
+    wanted = {} if model is None else dict(model.wanted)
+    tasks: list[dict[str, Any]] = []
+    for name in sorted({*(wanted), *(grant.task for grant in state.grants())}, key=_by_number):
+        grant, said = state.held(name), state.task_state(name)
+        tasks.append(
+            {
+                "task": name,
+                "worker": grant.processor if grant is not None else None,
+                "wanted": wanted.get(name),
+                "grant": grant.grant if grant is not None else None,
+                "said": said.state if said is not None else None,
+                "why": said.why if said is not None else "",
+            }
+        )
+    return {
+        "run": None
+        if run is None
+        else {
+            "id": run.run_id,
+            "state": run.state,
+            "deployment": run.deployment,
+            "draining": run.drain,
+            "paused": run.paused_job,
+            "paused_streams": sorted(run.paused_streams),
+        },
+        "leader": None
+        if leader is None or not leader.processor
+        else {"processor": leader.processor, "term": leader.term},
+        "workers": [one for one in workers if one is not None],
+        "tasks": tasks,
+        "requests": [
+            {"request": wish.uuid, "verb": wish.verb, "by": wish.requested_by, "state": _answer(state, wish.uuid)}
+            for wish in state.open_requests()
+        ],
+        "problems": state.problem_count,
+    }
+
+
+def _answer(state: Any, uuid: str) -> str:
+    answer = state.answer(uuid)
+    return "written" if answer is None else answer.state
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    front, _, number = name.rpartition(" ")
+    return (front, int(number)) if number.isdigit() else (name, -1)
+
+
+def worker_of(state: Any, processor: str) -> dict[str, Any] | None:
+    """A processor's newest life, if it has not left."""
+    life = state.newest(processor)
+    if life is None or life.state == c.LEFT:
+        return None
+    member = state.member(processor)
+    return {
+        "processor": processor,
+        "incarnation": life.incarnation,
+        "process": life.process,
+        "state": life.state,
+        "counts": member is not None and member.incarnation == life.incarnation and not member.dismissed,
+        "location": life.location,
+        "url": life.url,
+        "pid": life.pid,
+        "version": life.version,
+        "tasks": sorted(
+            (g.task for g in state.grants() if g.processor == processor and state.held(g.task)), key=_by_number
+        ),
+    }
+
+
+def model(worker: Worker) -> dict[str, Any]:
+    """The job model, for people."""
+    member = getattr(worker.coordination, "member", None)
+    return model_document(member.job.model if member is not None else None)
+
+
+def model_document(found: Any) -> dict[str, Any]:
+    """A job model as plain values."""
+    if found is None:
+        return {"version": None, "term": None, "run": None, "streams": {}, "tasks": [], "producers": []}
+    return {
+        "version": found.version,
+        "term": found.term,
+        "run": found.run_id,
+        "streams": found.streams,
+        "tasks": [
+            {"task": name, "wanted": found.wanted.get(name), "partitions": [f"{s}[{p}]" for s, p in owned]}
+            for name, owned in sorted(found.tasks.items(), key=lambda pair: _by_number(pair[0]))
+        ],
+        "producers": [
+            {"stream": stream, "epoch": one.epoch, "tasks": sorted(one.tasks, key=_by_number)}
+            for stream, one in sorted(found.producers.items())
+        ],
+    }
+
+
+def config(worker: Worker, configuration: Configuration) -> dict[str, Any]:
+    """Every setting, with where it comes from; and the client settings, masked."""
+    member = getattr(worker.coordination, "member", None)
+    overrides = {} if member is None else {name: one.value for name, one in member.job.configs.items()}
+    return config_document(configuration, overrides)
+
+
+def config_document(configuration: Configuration, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Settings as plain values."""
+    return {
+        "file": str(configuration.file) if configuration.file is not None else None,
+        "settings": [
+            {
+                "name": name,
+                "value": shown(name, one.raw),
+                "origin": one.origin,
+                "masks": list(one.masked),
+                "kind": find(name).kind,
+                "owner": find(name).owner,
+            }
+            for name, one in sorted(configuration.resolved(overrides).items())
+        ],
+        "client": configuration.client.shown(),
+        "broker_from": configuration.broker_origin,
+    }

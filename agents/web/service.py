@@ -1,0 +1,188 @@
+"""A worker's pages: Faust's own web server, on loopback unless told otherwise, read-only.
+
+    /             a live page for people              /metrics   for Prometheus
+    /api/status   this worker, its tasks, the job     /livez     200 while the main loop turns (it is the one that answers)
+    /api/model    the job model                       /readyz    200 once its tasks run; 503 before, and from the first moment of
+    /api/config   settings and where they come from              a drain, a stop or a leave
+    /api/tables   tables, and what is in them
+
+Promises: nothing here changes anything; what is secret is masked; the port is bound before the worker starts, so its address can stand in
+what the worker says of itself.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from aiohttp.web import SockSite
+from faust.web.drivers.aiohttp import Web
+from faust.web.views import View
+
+from ...core.errors import EnvironmentFault, HeadgateError
+from ..configuration import Configuration
+from . import documents
+from .tables import NoSuchTable, table_document
+
+if TYPE_CHECKING:
+    from ..worker import Worker
+
+
+class _Web(Web):
+    """Faust's server on a socket that is bound already, without Faust's own pages (they speak of Faust's own tables and topics)."""
+
+    bound: socket.socket
+
+    def _enabled_blueprints(self) -> list[Any]:
+        return []
+
+    def _create_site(self) -> Any:
+        return SockSite(self._runner, self.bound, shutdown_timeout=1.0)
+
+
+class Page:
+    """The web server of one worker: bound first, started when there is a worker to speak of."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.host = host
+        self.port = port
+        self.worker: Worker | None = None
+        self.configuration: Configuration | None = None
+        self._socket: socket.socket | None = None
+        self._web: _Web | None = None
+
+    @property
+    def url(self) -> str:
+        """Where people find it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{socket.gethostname() if self.host in ('0.0.0.0', '::') else host}:{self.port}"
+
+    async def bind(self) -> None:
+        """Take the port."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((self.host, self.port))
+        except OSError as error:
+            made.close()
+            raise EnvironmentFault(
+                f"the page cannot be served at {self.host}:{self.port}: {error.strerror}",
+                remedy="another --web-port; 0 takes a free one",
+            ) from error
+        self._socket, self.port = made, made.getsockname()[1]
+
+    def run_id(self) -> str:
+        """The run that the worker knows of, for its log."""
+        return documents.run_id(self.worker) if self.worker is not None else ""
+
+    async def start(self, worker: Worker, configuration: Configuration) -> None:
+        """Serve."""
+        assert self._socket is not None, "bind() comes first"
+        self.worker, self.configuration = worker, configuration
+        web = self._web = _Web(worker.app)
+        web.bound = self._socket
+        for pattern, view in VIEWS.items():
+            made = view(worker.app, web)
+            made.page = self
+            web.route(pattern, made)
+        await web.start()
+
+    async def stop(self) -> None:
+        """Serve no more."""
+        web, self._web = self._web, None
+        if web is not None:
+            await web.stop()
+        if self._socket is not None:
+            self._socket.close()
+
+
+class _View(View):
+    page: Page
+
+    @property
+    def worker(self) -> Worker:
+        """Whom it is about."""
+        assert self.page.worker is not None
+        return self.page.worker
+
+    def document(self, value: Any, status: int = 200) -> Any:
+        """JSON; keys of any kind become text."""
+        body = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2)
+        return self.web.bytes(body, content_type="application/json", status=status)
+
+
+class Index(_View):
+    """The page for people."""
+
+    async def get(self, request: Any, **_: Any) -> Any:
+        """The page; it asks `/api/status` by itself."""
+        return self.web.html(documents.page_text())
+
+
+class Status(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """This worker, its tasks, and what it knows of the job."""
+        return self.document(documents.status(self.worker))
+
+
+class Model(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """The job model."""
+        return self.document(documents.model(self.worker))
+
+
+class Config(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """Every setting, its value, and where it comes from."""
+        assert self.page.configuration is not None
+        return self.document(documents.config(self.worker, self.page.configuration))
+
+
+class Tables(_View):
+    async def get(self, request: Any, table: str = "", key: str = "", **_: Any) -> Any:
+        """The tables of the tasks that run here; one of them; one key of it."""
+        try:
+            return self.document(table_document(self.worker, table, key, request.query))
+        except NoSuchTable as error:
+            return self.document({"error": error.what, "remedy": error.remedy}, 404)
+        except HeadgateError as error:
+            return self.document({"error": error.what, "remedy": error.remedy}, 400)
+
+
+class Metrics(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """For Prometheus."""
+        from ..metrics import CONTENT_TYPE, render
+
+        response = self.web.bytes(render(self.worker))
+        response.headers["Content-Type"] = CONTENT_TYPE
+        return response
+
+
+class Live(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """Whoever can answer lives."""
+        return self.web.text("ok\n")
+
+
+class Ready(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """Whether this worker does its work now; else what it waits for."""
+        ready, why = documents.readiness(self.worker)
+        return self.web.text("ready\n" if ready else f"not ready: {why}\n", status=200 if ready else 503)
+
+
+VIEWS: dict[str, type[_View]] = {
+    "/": Index,
+    "/api/status": Status,
+    "/api/model": Model,
+    "/api/config": Config,
+    "/api/tables": Tables,
+    "/api/tables/{table}": Tables,
+    "/api/tables/{table}/{key:.*}": Tables,
+    "/metrics": Metrics,
+    "/livez": Live,
+    "/readyz": Ready,
+}

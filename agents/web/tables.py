@@ -1,0 +1,64 @@
+"""Tables, read while the job runs: which there are, and what is in them, the control table included.
+
+Reads what is applied (what a commit has made durable), from the store of a task that runs here, on the worker's loop and in small
+pages; what a running chunk has changed and not committed is not seen. Keys of internal tables are shown as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import HeadgateError
+from ...core.settings import shown
+from ..tablescan import NoSuchTable, TableReader, scan
+
+if TYPE_CHECKING:
+    from ..worker import Worker
+
+MOST = 10_000
+PAGE = 100
+
+
+def readers(worker: Worker, task: str = "") -> Iterator[tuple[str, TableReader]]:
+    """The tasks that run here and have their tables, with a reader for each."""
+    for name, actor in sorted(worker.actors.items()):
+        if actor.state.store is not None and actor.state.tables is not None and task in ("", name):
+            yield name, TableReader(actor.state.store, worker.declared)
+
+
+def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """All tables; rows of one; or one key of it, asked of every task that runs here."""
+    most = _number(query.get("limit", str(PAGE)))
+    task = query.get("task", "")
+    if not table:
+        return {
+            "worker": worker.options.processor,
+            "tables": [
+                {"table": name, "kind": kind, "tasks": [task for task, _ in readers(worker)]}
+                for name, kind in TableReader.names(worker.declared)
+            ],
+        }
+    TableReader.known(worker.declared, table)
+    rows: list[dict[str, Any]] = []
+    for name, reader in readers(worker, task):
+        for found in scan(reader, table, key or query.get("key", ""), most - len(rows)):
+            rows.append({"task": name, "key": found[0], "value": shown(str(found[0]), found[1])})
+        if len(rows) >= most:
+            break
+    return {
+        "worker": worker.options.processor,
+        "table": table,
+        "tasks": [name for name, _ in readers(worker, task)],
+        "rows": rows,
+        "more": len(rows) >= most,
+    }
+
+
+def _number(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= MOST:
+        raise HeadgateError(f"limit={text!r} is no number between 1 and {MOST}")
+    return int(text)
+
+
+__all__ = ["MOST", "NoSuchTable", "readers", "table_document"]
