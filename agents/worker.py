@@ -37,6 +37,7 @@ from .faust_app import ActorApp, new_app
 from .heartbeat import Heartbeats
 from .intake import Intake, Source
 from .job_topics import JobTopics
+from .load import load_of
 from .mailbox import Mailbox
 from .offsets import Offsets
 from .outbox import Outbox, TaskBuffer
@@ -188,6 +189,7 @@ class Worker:
     async def _turn(self) -> None:
         while True:
             self._turned = time.monotonic()
+            self._load = load_of(self)
             await asyncio.sleep(0.5)
 
     # -------------------------------------------------------------------------------------------------------- coordination
