@@ -267,3 +267,23 @@ def test_who_should_begin(run: c.SetRun, more: tuple, expected: tuple | None):
     """Deployments that never ran, new ids, wishes; never a restart, a dead process, or one that has left."""
     found = begins(run, *more)
     assert (None if found is None else (found.life.processor, found.run_id, found.resume)) == expected
+
+
+def test_a_leader_of_other_code_resigns_for_the_one_that_has_it():
+    house = House()
+    drained(house)
+    house.worker("p1")
+    house.run(1)
+    new = house.worker("p2", plan("d2"))
+    house.run(2)
+    assert house.leads() == ["p2"]
+    assert len(new.tasks) == 4
+
+
+def test_when_every_task_has_ended_the_run_has():
+    house = House()
+    one = house.worker("p1")
+    for n in range(4):
+        one.report(f"Partition {n}", o.ENDED)
+    assert house.state.run.state == "ended"
+    assert one.exit.code == 0

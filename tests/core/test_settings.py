@@ -32,7 +32,8 @@ def test_every_row_is_whole_and_its_default_can_be_parsed(name: str):
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("200ms", 200), ("5s", 5000), ("1.5m", 90_000), ("2h", 7_200_000), ("1d", 86_400_000), ("1w", 604_800_000), (2, 2000), ("0", 0), (0.5, 500)],
+    [("200ms", 200), ("5s", 5000), ("1.5m", 90_000), ("2h", 7_200_000), ("1d", 86_400_000), ("1w", 604_800_000),
+        (2, 2000), ("0", 0), (0.5, 500)],
 )  # fmt: skip
 def test_durations(text: object, ms: int):
     assert duration_ms(text) == ms
