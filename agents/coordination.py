@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import structlog
 
@@ -226,7 +226,7 @@ class Coordination:
     def _exit(self, order: mw.Exit) -> None:
         self.world.exit(order.code, order.why)
 
-    _LEADER: Mapping[type[Any], Callable[[Coordination, Any], None]] = {
+    _LEADER: ClassVar[Mapping[type[Any], Any]] = {
         c.AskEnd: lambda self, _: self._ask_end(self.feed_leader),
         lw.Fence: lambda self, order: self._fence(order, self.feed_leader),
         lw.Note: _note,
@@ -235,7 +235,7 @@ class Coordination:
         lw.Resolve: _resolve,
         lw.Resigned: _resigned,
     }
-    _MEMBER: Mapping[type[Any], Callable[[Coordination, Any], None]] = {
+    _MEMBER: ClassVar[Mapping[type[Any], Any]] = {
         c.AskEnd: lambda self, _: self._ask_end(self.feed_member),
         lw.Fence: lambda self, order: self._fence(order, self.feed_member),
         lw.Note: _note,

@@ -105,6 +105,9 @@ class Operator:
     def seal(self) -> None:
         """A transaction is about to close, or a marker to be said: give on what was held back."""
 
+    def durable(self) -> None:
+        """What the last seal held is committed."""
+
     def complete(self) -> None:
         """The chunk is complete: what it changed counts from now on."""
 

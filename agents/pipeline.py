@@ -92,6 +92,11 @@ class Pipeline:
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
         self.wants_stop = False
+        self.spark: Any = None
+        """Who runs functions of PySpark; only jobs that use it have one."""
+        self.spark_in_flight = 2
+        self.poke: Callable[[], None] = _nothing
+        """Called when `due()` may have changed without a letter."""
         self.operators: list[Operator] = []
         self.sources: dict[str, Source] = {}
         self.reads: dict[int, frozenset[str]] = {}
@@ -330,7 +335,8 @@ class Pipeline:
         buffer, self.buffer = self.buffer, self.seal_buffer
         try:
             with bound(cast("Any", self)):
-                for operator in self.operators:
+                for operator in self.operators:  # parents stand before children: what one gives on, the next one gives on, too
+                    operator.complete()
                     operator.seal()
             for operator in self.operators:
                 operator.complete()
@@ -343,6 +349,11 @@ class Pipeline:
             for operator, kept in zip(self.operators, aside, strict=True):
                 operator.resume(kept)
 
+    def durable(self) -> None:
+        """What was sealed is committed, or what was restored is known: steps that wait for that may go on."""
+        for operator in self.operators:
+            operator.durable()
+
     async def close(self) -> None:
         """End what user code has running."""
         for operator in self.operators:
@@ -351,7 +362,11 @@ class Pipeline:
 
 def _bridge() -> Any:
     """The operators of Spark: imported only by jobs that use it."""
-    return importlib.import_module("..spark_bridge.operator", __package__)
+    return importlib.import_module(".spark_operators", __package__)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _awaits(operator: Operator) -> bool:

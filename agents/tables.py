@@ -33,6 +33,7 @@ class TaskTables:
         self._tables: dict[str, Table[Any, Any]] = {}
         self._raw: dict[str, Rows] = {}
         self._sealed_raw: deque[dict[str, Rows]] = deque()
+        self._prepared = False
 
     def declare(self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None) -> Table[K, V]:
         """Bind a table."""
@@ -59,16 +60,24 @@ class TaskTables:
         """What the store holds of such a table."""
         return [(key, data[1:]) for key, data in self.store.range(table)]
 
-    def complete(self) -> None:
-        """The chunk is done, for all tables; raises a `DataError` with nothing merged if a value cannot be encoded."""
-        tables = self._tables.values()
-        for table in tables:
+    def prepare(self) -> None:
+        """Encode what the chunk changed, for all tables; raises a `DataError` with nothing merged if something cannot be."""
+        for table in self._tables.values():
             table.prepare()
+        self._prepared = True
+
+    def complete(self) -> None:
+        """The chunk is done, for all tables. What `prepare` has not encoded yet is encoded first."""
+        if not self._prepared:
+            self.prepare()
+        self._prepared = False
+        tables = self._tables.values()
         for table in tables:
             table.complete()
 
     def drop(self) -> None:
         """The chunk failed."""
+        self._prepared = False
         for table in self._tables.values():
             table.drop()
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import structlog
 
@@ -45,6 +46,8 @@ class Host(Protocol):
 
     client: ClientSettings
     declared: Declared
+    spark: Any
+    """Who runs functions of PySpark, for jobs that use it."""
 
     def now(self) -> Now: ...
     def buffer(self, task: str) -> TaskBuffer: ...
@@ -192,7 +195,11 @@ class TaskActor:
             now_ms=lambda: self.host.now().wall,
             count=lambda what, amount: self.host.count(self.name, what, amount),
             streams=[one.stream for one in self.plan.inputs],
+            prepare=self.state.prepare,
         )
+        self.pipeline.spark = self.host.spark
+        self.pipeline.poke = self._watch_due
+        self.pipeline.durable()
 
     def _resolve(self, order: t.Resolve) -> None:
         async def work() -> None:
@@ -374,7 +381,8 @@ class TaskActor:
     def _run_again(self, order: t.RunAgain) -> None:
         letter = self._letter_now
         if letter is not None:
-            self._beside_run(self.give(type(letter)(*_letter_args(letter), order.attempt)), "run again")
+            again = replace(letter, attempt=order.attempt)
+            self._beside_run(self.give(again), "run again")
 
     def _drop_chunk(self, order: t.DropChunk) -> None:
         letter, self._letter_now = self._letter_now, None
@@ -466,6 +474,9 @@ class TaskActor:
 
     def committed(self, txn: int, log_position: int) -> None:
         """The transaction is durable and applied."""
+        if self.pipeline is not None and not self._gone:
+            self.pipeline.durable()
+            self._watch_due()
         self.feed(t.CommitDone(txn, log_position))
 
     def apply(self, log_position: int) -> None:
@@ -523,7 +534,7 @@ class TaskActor:
         self.host.count(self.name, f"note_{order.what}", 1)
         self.log.info(order.what, detail=order.detail)
 
-    _HANDLERS: Mapping[type[Any], Callable[[TaskActor, Any], None]] = {
+    _HANDLERS: ClassVar[Mapping[type[Any], Any]] = {
         t.OpenStore: _open_store,
         t.AskLogEnds: _ask_log_ends,
         t.WipeStore: _wipe_store,
@@ -544,10 +555,6 @@ class TaskActor:
         t.Discard: _discard,
         t.Note: _note,
     }
-
-
-def _letter_args(letter: Letter) -> tuple[Any, ...]:
-    return (letter.chunk,) if isinstance(letter, ChunkLetter) else (letter.step,)
 
 
 __all__ = ["Host", "TaskActor", "UserCodeError"]

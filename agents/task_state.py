@@ -20,8 +20,6 @@ from ..core.checkpoint import (
     unpack_rows,
 )
 from ..core.names import StreamPartition
-from . import steps as s
-from .actor_operator import timers_table
 from .clients import ClientSettings
 from .declared import Declared
 from .outbox import LogWrite
@@ -29,7 +27,7 @@ from .pipeline import CLOSED
 from .serde import msgpack
 from .store import MemoryStore, Store, StoreBroken
 from .store_rocks import StoreMemory, open_rocks, wipe
-from .tables import TaskTables, bound
+from .tables import TaskTables
 from .tasklog import Progress, log_write, restore
 
 LogEnds = Callable[[StreamPartition], Any]
@@ -120,30 +118,18 @@ class TaskState:
         tables = self.tables = TaskTables(store, clock=self.clock)
         plain = msgpack()
         tables.declare(CLOSED, plain, plain)
-        for declared in self.declared.app.tables.values():
-            tables.declare(declared.name, declared.key_serde, declared.serde, ttl_ms=declared.ttl_ms)
-        for step in self.declared.steps:
-            match step:
-                case s.AggregateStep():
-                    tables.declare(step.name, step.key_serde, plain)
-                case s.TableStep():
-                    tables.declare(step.name, step.key_serde, step.serde, ttl_ms=step.ttl_ms)
-                case s.ActorStep():
-                    tables.declare(timers_table(step), plain, plain)
-                case s.BatchStep():
-                    tables.declare(step.name, plain, plain)
-                case _:
-                    pass
+        for spec in self.declared.tables():
+            tables.declare(spec.name, spec.key, spec.value, ttl_ms=spec.ttl_ms)
+
+    def prepare(self) -> None:
+        """Encode what the letter changed; raises what cannot be encoded, with nothing changed."""
+        if self.tables is not None:
+            self.tables.prepare()
 
     def table(self, name: str) -> Any:
         """A table by name."""
         assert self.tables is not None, "tables exist once the task is restored"
         return self.tables.table(name)
-
-    def bound(self) -> Any:
-        """A context in which user code sees the tables of this task."""
-        assert self.tables is not None
-        return bound(self.tables)
 
     def complete(self) -> None:
         """The letter is complete."""

@@ -43,6 +43,7 @@ from .offsets import Offsets
 from .outbox import Outbox, TaskBuffer
 from .outbox_errors import OutboxError
 from .plans import leader_config, member_config
+from .steps import SparkStep
 from .store_rocks import StoreMemory
 from .task_actor import TaskActor
 from .task_chooser import TaskChooser
@@ -69,6 +70,7 @@ class Worker:
         self.offsets = Offsets(self.client)
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
         self.coordination = Coordination(self, self.client, self.job, self.topics.coordinator, stamp)
+        self.spark: Any = self._make_spark()
         self.committing: Committing | None = None
         self.outbox: Outbox | None = None
         self.incarnation = ""
@@ -114,6 +116,8 @@ class Worker:
         self.spawn(self._read(), "coordinator reader")
         self.spawn(self._count_partitions(), "partition counts")
         self.spawn(self._turn(), "main loop's turn")
+        if self.spark is not None:
+            self.spawn(self.spark.warm(), "Spark")
         self.heartbeats = Heartbeats(
             self.client,
             self.topics.heartbeat,
@@ -135,10 +139,21 @@ class Worker:
             task.cancel()
         if self._spawned:
             await asyncio.wait(list(self._spawned), timeout=10.0)
+        if self.spark is not None:
+            await self.spark.close()
         await self.coordination.close()
         await self.offsets.stop()
         await self.job_topics.stop()
         await self.app.stop()
+
+    def _make_spark(self) -> Any:
+        """One session for the worker, imported and begun only if the job has a Spark step."""
+        if not any(isinstance(step, SparkStep) for step in self.declared.steps):
+            return None
+        from ..spark_bridge.session import Spark
+        from .broker.java import find_java
+
+        return Spark(self.text("spark.master"), java_home=str(find_java().home))
 
     def leave(self, why: str) -> None:
         """SIGTERM or the like: commit, release, say so, end with 0."""
@@ -386,6 +401,12 @@ class Worker:
 
     def milliseconds(self, name: str) -> int:
         """A duration setting."""
+        from ..core.settings import find
+
+        return parse(name, self.settings.get(name, find(name).default))
+
+    def text(self, name: str) -> str:
+        """A setting that is text."""
         from ..core.settings import find
 
         return parse(name, self.settings.get(name, find(name).default))
