@@ -335,7 +335,9 @@ class Pipeline:
         buffer, self.buffer = self.buffer, self.seal_buffer
         try:
             with bound(cast("Any", self)):
-                for operator in self.operators:  # parents stand before children: what one gives on, the next one gives on, too
+                for (
+                    operator
+                ) in self.operators:  # parents stand before children: what one gives on, the next one gives on, too
                     operator.complete()
                     operator.seal()
             for operator in self.operators:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import itemgetter
 from typing import Any
 
 from ..core.errors import DeclarationError
+from .declaring import check_function, check_selector
+from .selecting import column_of
 
 Extract = Callable[[list[Any], list[int]], list[int]]
 
@@ -36,6 +37,7 @@ def field(name: str, *, unit: str = "ms") -> Field:
     return Field(name, unit)
 
 
+INT = frozenset((int,))
 When = str | Field | Callable[[Any], Any]
 """A field's name, `hg.field(…)`, or a function of the value that returns milliseconds."""
 
@@ -57,16 +59,17 @@ def timestamps_of(of: When) -> Extract:
     """A column of event times from a column of values; null values keep Kafka's timestamp."""
     if isinstance(of, str):
         of = Field(of)
-    if isinstance(of, Field):
-        get: Callable[[Any], Any] = itemgetter(of.name)
-        unit = of.unit
-    elif callable(of):
-        get, unit = of, "ms"
-    else:
+    if not (isinstance(of, Field) or callable(of)):
         raise DeclarationError(f"timestamp={of!r}", remedy="a field's name, hg.field(…) or a function of the value")
+    if isinstance(of, Field):
+        check_selector(of.name, "timestamp")
+        column, unit = column_of(of.name), of.unit
+    else:
+        check_function(of, "timestamp")
+        column, unit = column_of(of), "ms"
 
     def one(value: Any) -> int:
-        found = get(value)
+        found = column([value])[0]
         if unit == "iso":
             return _iso_ms(found)
         if isinstance(found, bool) or not isinstance(found, int | float):
@@ -76,8 +79,8 @@ def timestamps_of(of: When) -> Extract:
     def extract(values: list[Any], arrived: list[int]) -> list[int]:
         if unit == "ms":
             try:
-                times = [get(value) for value in values]
-                if all(type(time) is int for time in times):
+                times = column(values)
+                if INT.issuperset(map(type, times)):
                     return times
             except Exception:  # noqa: BLE001, S110 - the slow way below finds which row it was
                 pass

@@ -1,0 +1,173 @@
+"""Verbs refuse what cannot work, at the line that is wrong, in the user's own words."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+import headgate as hg
+
+
+async def waits(value: Any) -> Any:
+    return value
+
+
+async def yields(value: Any) -> Any:
+    yield value
+
+
+class Waits:
+    async def __call__(self, value: Any) -> Any:
+        return value
+
+
+def two(a: Any, b: Any) -> Any:
+    return a
+
+
+def app() -> hg.App:
+    return hg.App("sales")
+
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("map of a coroutine", lambda a, s: s.map(waits), "async function"),
+    ("map of an async generator", lambda a, s: s.map(yields), "async function"),
+    ("map of an object that awaits", lambda a, s: s.map(Waits()), "async function"),
+    ("map of a partial coroutine", lambda a, s: s.map(functools.partial(waits)), "async function"),
+    ("map of no function", lambda a, s: s.map(3), "needs a function"),
+    ("map of a function of two", lambda a, s: s.map(two), "called with"),
+    ("map of a function of none", lambda a, s: s.map(lambda: 1), "called with"),
+    ("filter of a coroutine", lambda a, s: s.filter(waits), "async function"),
+    ("flat_map of a coroutine", lambda a, s: s.flat_map(waits), "async function"),
+    ("map_async that runs nothing", lambda a, s: s.map_async(waits, concurrency=0), "concurrency"),
+    ("an unknown policy", lambda a, s: s.map(str, on_error="ignore"), "'fail', 'skip', 'dead_letter'"),
+    ("a policy of one argument", lambda a, s: s.map(str, on_error=lambda record: "skip"), "(record, exception)"),
+    ("a field without a name", lambda a, s: s.repartition(""), "names no field"),
+    ("a selector that is none", lambda a, s: s.rekey(3), "field's name"),
+    ("a selector that awaits", lambda a, s: s.rekey(waits), "async function"),
+    ("repartition by a lambda", lambda a, s: s.repartition(lambda v: v), "has no name"),
+    ("repartition by its own key", lambda a, s: s.repartition(), "has no name"),
+    ("no partitions", lambda a, s: s.repartition("a", partitions=0), "at least one partition"),
+    ("half a partition", lambda a, s: s.repartition("a", partitions=1.5), "at least one partition"),
+    ("a name that is no topic", lambda a, s: s.repartition("a", name="a b"), "cannot be the name"),
+    ("the dead letters' name", lambda a, s: s.repartition("a", name="dead-letters"), "dead-letter"),
+    ("a serde that was not called", lambda a, s: s.repartition("a", serde=hg.json), "call it: json()"),
+    ("a serde that is none", lambda a, s: s.to("x", serde="json"), "is no serde"),
+    ("merge of nothing", lambda a, s: s.merge(), "at least one other"),
+    ("merge with itself", lambda a, s: s.merge(s), "count everything twice"),
+    ("merge of one stream twice", lambda a, s: s.merge(*[a.input("b")] * 2), "count everything twice"),
+    ("merge with another app", lambda a, s: s.merge(app().input("b")), "another app"),
+    ("merge with no stream", lambda a, s: s.merge("b"), "takes streams"),
+    ("agg of nothing", lambda a, s: s.agg(), "at least one aggregate"),
+    ("agg of the builtin sum", lambda a, s: s.agg(total=sum), "no aggregate"),
+    ("agg by a rekeyed key", lambda a, s: s.rekey("a").agg(n=hg.count()), "without a shuffle"),
+    ("agg of differently keyed streams", lambda a, s: s.repartition("a").merge(s.repartition("b")).agg(n=hg.count()), "different keys"),
+    ("agg of what every task has", lambda a, s: s.broadcast("all").agg(n=hg.count()), "every task would do it again"),
+    ("sum of nothing", lambda a, s: s.agg(n=hg.sum("")), "names no field"),
+    ("sum of a coroutine", lambda a, s: s.agg(n=hg.sum(waits)), "async function"),
+    ("a state that cannot be stored", lambda a, s: s.agg(n=hg.aggregate(set, two)), "cannot be stored"),
+    ("add of one argument", lambda a, s: s.agg(n=hg.aggregate(int, lambda state: state)), "(state, value)"),
+    ("a table of headgate's own", lambda a, s: s.table("__control"), "headgate's own"),
+    ("a table without a name", lambda a, s: s.table(""), "cannot be the name"),
+    ("a table that lives no time", lambda a, s: s.table("t", ttl="soon"), "ttl: 'soon' is not a duration"),
+    ("a broadcast table of a part", lambda a, s: s.repartition("a").table("t", broadcast=True), "only its part"),
+    ("join with a stream", lambda a, s: s.join(a.input("b"), into=two), "takes a table that follows a stream"),
+    ("join with a table for user code", lambda a, s: s.join(a.table("t"), into=two), "takes a table that follows a stream"),
+    ("join with another app", lambda a, s: s.join(app().input("b").table("t"), into=two), "another app"),
+    ("join with itself", lambda a, s: s.join(s.table("t"), into=two), "with itself"),
+    ("an outer join with a table", lambda a, s: s.join(a.input("b").table("t"), into=two, how="outer"), "'inner' or 'left'"),
+    ("into of one argument", lambda a, s: s.join(a.input("b").table("t"), into=str.upper), "(value, row)"),
+    ("into that awaits", lambda a, s: s.join(a.input("b").table("t"), into=waits), "async function"),
+    ("join on what it is not keyed by", lambda a, s: s.join(a.input("b", key="x").table("t"), on="y", into=two), "keyed by"),
+    ("batch without a bound", lambda a, s: s.batch(), "without a bound"),
+    ("batch of no rows", lambda a, s: s.batch(max_rows=0), "at least 1"),
+    ("batch of true bytes", lambda a, s: s.batch(max_bytes=True), "at least 1"),
+    ("batch of no age", lambda a, s: s.batch(max_age="old"), "not a duration"),
+    ("spark without a schema", lambda a, s: s.batch(max_rows=1).spark(two, schema=""), "without a schema"),
+    ("spark of one argument", lambda a, s: s.batch(max_rows=1).spark(lambda df: df, schema="a int"), "called with (df, batch)"),
+    ("to nowhere", lambda a, s: s.to(""), "names no topic"),
+    ("to a stream", lambda a, s: s.to(s), "names no topic"),
+    ("to an illegal topic", lambda a, s: s.to("a b"), "not a legal name"),
+    ("to its own input", lambda a, s: s.to("orders"), "in a circle"),
+    ("to its own dead letters", lambda a, s: s.to("sales-1-dead-letters"), "headgate's own topic"),
+    ("to a stream between its stages", lambda a, s: (s.repartition("a"), s.to("sales-1-by-a")), "job's own stream"),
+    ("to a partition by a coroutine", lambda a, s: s.to("x", partition=waits), "async function"),
+    ("a step behind to", lambda a, s: s.to("x").map(str), "stands behind to('x')"),
+    ("a step behind sink", lambda a, s: s.sink(print).to("x"), "stands behind sink()"),
+    ("sink of no function", lambda a, s: s.sink("x"), "needs a function"),
+    ("process by a function", lambda a, s: s.process(two), "not derived from hg.Actor"),
+    ("two steps of one name", lambda a, s: (s.repartition("a"), s.map(str).repartition("a")), "two steps are named 'by-a'"),
+    ("two tables of one name", lambda a, s: (a.table("t"), s.table("t")), "declared twice"),
+    ("a table called like an aggregate", lambda a, s: (s.agg(name="n", n=hg.count()), a.table("n")), "would be the one of the step"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "declare", "says"), REFUSED, ids=[one[0] for one in REFUSED])
+def test_what_cannot_work_is_refused_when_it_is_declared(what: str, declare: Any, says: str) -> None:
+    """And the refused step leaves nothing behind: the job can be declared on."""
+    job = app()
+    orders = job.input("orders")
+    with pytest.raises(hg.DeclarationError) as refused:
+        declare(job, orders)
+    assert says in str(refused.value)
+    job.input("more").to("even-more")
+    assert "more" in {step.name for step in job.steps}
+
+
+def test_a_refusal_says_where_the_line_is() -> None:
+    """A graph that cannot work is noticed at the verb that makes it so."""
+    job = app()
+    keyed = job.input("orders").rekey("country")
+    with pytest.raises(hg.DeclarationError) as refused:
+        keyed.agg(n=hg.count())
+    assert "test_stream.py:" in str(refused.value)
+
+
+def test_streams_are_values() -> None:
+    """A verb changes nothing of the stream it is called on, so a stream may be used twice."""
+    job = app()
+    orders = job.input("orders")
+    orders.filter(bool).to("some")
+    orders.to("all")
+    assert job.graph().outputs == {"some", "all"}
+
+
+def test_names_come_from_arguments_and_not_from_positions() -> None:
+    """A verb more upstream renames no topic and no table."""
+    plain, more = app(), app()
+    plain.input("orders").repartition("country").agg(n=hg.count()).to("out")
+    more.input("orders").map(dict).filter(bool).repartition("country").agg(n=hg.count()).to("out")
+    named = [{stage.name for stage in job.graph().stages if stage.stateful or stage.shuffles} for job in (plain, more)]
+    assert named == [{"by-country", "agg-n"}, {"by-country", "agg-n"}]
+
+
+def test_a_function_lends_its_name() -> None:
+    """Underscores become hyphens, because the name becomes part of a topic."""
+
+    def land_of(order: Any) -> Any:
+        return order["country"]
+
+    job = app()
+    job.input("orders").repartition(land_of).agg(n=hg.count()).to("out")
+    assert job.graph().intermediates == {"sales-1-by-land-of"}
+
+
+def test_a_table_may_be_called_like_its_input() -> None:
+    """As in the first example that everybody reads."""
+    job = app()
+    rates = job.input("rates", key="currency").table("rates", broadcast=True)
+    job.input("orders").join(rates, on="currency", into=two).to("out")
+    assert job.graph().input["rates"].broadcast
+    assert job.graph().input["rates"].bootstrap
+
+
+def test_an_input_that_also_flows_on_is_no_bootstrap_input() -> None:
+    """Else its watermark, end and drain would not count."""
+    job = app()
+    orders = job.input("orders")
+    last = orders.table("last")
+    orders.to("copy")
+    job.input("payments").join(last, into=two).to("out")
+    assert not job.graph().input["orders"].bootstrap
