@@ -12,7 +12,7 @@ from ..core import commit_events as e
 from ..core.commit import Committer
 from ..core.machine import Now, Tick
 from .outbox import LogWrite, Outbox, Receipt
-from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, TargetFailed
+from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
 
 if TYPE_CHECKING:
     from .task_actor import TaskActor
@@ -89,13 +89,19 @@ class Committing:
 
         def seal() -> list[LogWrite]:
             writes: list[LogWrite] = []
-            for task in tasks:
+            # whoever completed something since the machine named its tasks is in this transaction, too
+            for task in dict.fromkeys([*tasks, *sorted(self.outbox.writers)]):
                 actor = self.host.actor(task)
                 found = actor.seal(txn) if actor is not None else []
                 if found:
                     contributed.add(task)
                     logs[task] = found[-1].at
                     writes += found
+            astray = self.outbox.writers - contributed
+            if astray:
+                raise ProducerBroken(
+                    f"outputs of {', '.join(sorted(astray))} stand in the transaction without their positions"
+                )
             self.feed(e.Sealed(txn, frozenset(contributed)))
             return writes
 

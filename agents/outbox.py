@@ -167,6 +167,11 @@ class Outbox(Joining):
 
     # ----------------------------------------------------------------------------------------------------- joining
 
+    @property
+    def writers(self) -> frozenset[str]:
+        """The tasks of which something stands in the open transaction."""
+        return frozenset(task for tasks in self._open.writers.values() for task in tasks)
+
     async def room(self) -> None:
         """Wait while too much is unsent. Raises when the producer is dead."""
         if self.failed is None:
