@@ -1,0 +1,143 @@
+"""What a type checker infers of a declared job. Checked by pyright; it is never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, TypedDict, assert_type
+
+import msgspec
+
+import headgate as hg
+from headgate import Batch, Batches, Context, Record, Stream, Table, TableView
+
+
+@dataclass
+class Order:
+    country: str
+    currency: str
+    amount: float
+
+
+class Rate(TypedDict):
+    currency: str
+    rate: float
+
+
+class Priced(msgspec.Struct):
+    country: str
+    total: float
+
+
+app = hg.App("sales", "1", serde=hg.json(), key_serde=hg.text(), on_error="dead_letter")
+
+# inputs: from their serdes
+orders = app.input(
+    "orders", serde=hg.json(Order), key_serde=hg.text(), timestamp="ts", max_out_of_order="5s", start="oldest"
+)
+assert_type(orders, Stream[str, Order])
+rates = app.input("rates", serde=hg.json(Rate), key="currency").table("rates", broadcast=True)
+assert_type(rates, TableView[Any, Rate])
+assert_type(app.input("plain"), Stream[Any, Any])
+assert_type(app.input("keys", key_serde=hg.raw()), Stream[bytes, Any])
+assert_type(app.input("priced", serde=hg.msgpack(Priced)), Stream[Any, Priced])
+app.input("wrong", until="newest", on_lost="oldest", priority=1, producers=["shop"])
+app.input("wrong-2", start="latest")  # pyright: ignore[reportArgumentType]
+app.input("wrong-3", partition=3)  # pyright: ignore[reportCallIssue]
+
+# values
+assert_type(orders.filter(lambda order: order.amount > 0), Stream[str, Order])
+assert_type(orders.map(lambda order: order.amount), Stream[str, float])
+assert_type(orders.flat_map(lambda order: [order.country, order.currency]), Stream[str, str])
+orders.map(lambda order: order.price)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def keyed(record: Record[str, Order]) -> Record[int, float]:
+    return Record(len(record.key), record.value.amount, record.timestamp)
+
+
+assert_type(orders.map(keyed, with_record=True), Stream[int, float])
+assert_type(orders.map(lambda record: record.timestamp, with_record=True), Stream[str, int])
+assert_type(orders.filter(lambda record: record.key != "", with_record=True), Stream[str, Order])
+
+
+async def looked_up(order: Order) -> Priced:
+    return Priced(order.country, order.amount)
+
+
+assert_type(orders.map_async(looked_up, concurrency=4), Stream[str, Priced])
+orders.map_async(lambda order: order.amount)  # pyright: ignore[reportArgumentType]
+
+
+# joins
+def priced(order: Order, rate: Rate) -> Priced:
+    return Priced(order.country, order.amount * rate["rate"])
+
+
+def maybe_priced(order: Order, rate: Rate | None) -> Priced | None:
+    return None if rate is None else priced(order, rate)
+
+
+totals = orders.join(rates, on="currency", into=priced)
+assert_type(totals, Stream[str, Priced])
+assert_type(orders.join(rates, on="currency", into=maybe_priced, how="left"), Stream[str, Priced | None])
+orders.join(rates, on="currency", into=priced, how="left")  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+# keys
+assert_type(totals.repartition("country"), Stream[Any, Priced])
+assert_type(totals.repartition("country", key_serde=hg.text()), Stream[str, Priced])
+assert_type(totals.repartition(lambda one: round(one.total), name="total"), Stream[int, Priced])
+assert_type(totals.repartition(name="own"), Stream[str, Priced])
+assert_type(totals.rekey(lambda one: one.country), Stream[str, Priced])
+assert_type(totals.broadcast("everywhere"), Stream[str, Priced])
+assert_type(totals.merge(totals.filter(bool)), Stream[str, Priced])
+assert_type(
+    totals.repartition("country", key_serde=hg.text(), name="land").agg(n=hg.count(), total=hg.sum("total")),
+    Stream[str, dict[str, Any]],
+)
+totals.agg(n=3)  # pyright: ignore[reportArgumentType]
+
+# tables
+counts = app.table("counts", key=hg.text(), value=hg.json(Priced), ttl="1d")
+assert_type(counts, Table[str, Priced])
+assert_type(counts["DE"], Priced)
+assert_type(counts.get("DE"), Priced | None)
+assert_type(counts.get("DE", 0), Priced | int)
+assert_type(counts.get_many(["DE"]), list[Priced | None])
+counts["DE"] = 3  # pyright: ignore[reportArgumentType]
+
+# ends
+totals.to("totals", key="country", partition=lambda record: hash(record.key) % 2)
+totals.to("totals").map(str)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def write(batch: Batch[str, Priced]) -> None:
+    assert_type(batch.values, list[Priced])
+    for record in batch:
+        assert_type(record, Record[str, Priced])
+
+
+totals.sink(write)
+
+
+@app.agent(totals, sink="alerts")
+async def alert(batches: Batches[str, Priced]) -> AsyncIterator[list[Record[str, Priced]]]:
+    async for batch in batches:
+        assert_type(batch, Batch[str, Priced])
+        yield [record for record in batch if record.value.total > 10_000]
+
+
+@app.actor(totals, app.input("more"))
+class Totals(hg.Actor):
+    def on_batch(self, ctx: Context, batch: Batch[Any, Any]) -> None:
+        ctx.emit("out", len(batch), key=batch.stream)
+        ctx.timer("flush", after="5s")
+        assert_type(ctx.watermark, int | None)
+
+    async def on_drain(self, ctx: Context) -> None:
+        ctx.commit()
+
+
+with hg.testing.Driver(app, partitions={"orders": 4}) as driver:
+    driver.send("orders", Order("DE", "EUR", 3.0), key="a", at=5, headers={"h": b"1"})
+    assert_type(driver.read("totals"), list[Record[Any, Any]])
