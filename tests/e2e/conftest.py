@@ -1,0 +1,302 @@
+"""A job on the real broker: workers in this process or in processes of their own, and waiting for causes instead of sleeping.
+
+    async def test_x(job, topic):
+        app = hg.App(job.name)
+        ...
+        worker = await job.start(app)
+        await job.write("in", [{"n": 1}])
+        assert await job.values(out, 1) == [{"n": 1}]
+
+`job` stops everything that it started. A reader here is a plain read-committed consumer, none of our code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from headgate.agents.asking import Wish, ask
+from headgate.agents.clients import ClientSettings
+from headgate.agents.declared import Declared
+from headgate.agents.worker import Worker
+from headgate.agents.worker_options import WorkerOptions
+from headgate.core.names import JobName, Topics
+
+QUICK = {
+    "placement.debounce": "20ms",
+    "placement.rejoin-grace": "0s",
+    "commit.interval": "50ms",
+    "heartbeat.interval": "200ms",
+    "session.timeout": "3s",
+}
+WAIT_S = 20.0
+
+
+class Running:
+    """A worker in this process."""
+
+    def __init__(self, worker: Worker, task: asyncio.Task[int]) -> None:
+        self.worker = worker
+        self.task = task
+
+    def state(self, task: str) -> str:
+        actor = self.worker.actors.get(task)
+        return actor.machine.state if actor is not None else "absent"
+
+    def states(self) -> dict[str, str]:
+        return {name: actor.machine.state for name, actor in sorted(self.worker.actors.items())}
+
+    async def until(self, true: Callable[[], Any], what: str = "", *, within_s: float = WAIT_S) -> None:
+        """Wait until something is true; a worker that ends meanwhile raises what it ended with."""
+        give_up = time.monotonic() + within_s
+        while not true():
+            if self.task.done() and not true():
+                self.task.result()
+                raise AssertionError(f"the worker ended: {self.worker.exit_code} {self.worker.exit_why}")
+            if time.monotonic() > give_up:
+                raise AssertionError(f"{what or true} did not come true: {self.states()} {self.worker.why}")
+            await asyncio.sleep(0.01)
+
+    async def until_running(self, tasks: int, *, within_s: float = WAIT_S) -> None:
+        def all_run() -> bool:
+            return len(self.worker.actors) == tasks and set(self.states().values()) == {"running"}
+
+        await self.until(all_run, f"{tasks} running tasks", within_s=within_s)
+
+    async def stop(self) -> int:
+        """As SIGTERM does."""
+        self.worker.leave("test")
+        return await self.ended()
+
+    async def ended(self, within_s: float = WAIT_S) -> int:
+        return await asyncio.wait_for(asyncio.shield(self.task), within_s)
+
+    async def crash(self) -> None:
+        """As nearly like kill -9 as one process can: nothing is committed, said or released; sockets fall."""
+        worker = self.worker
+        worker.coordination.stop()
+        for actor in list(worker.actors.values()):
+            actor.host = _Silent(worker)  # type: ignore[assignment]
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await self.task
+
+
+class _Silent:
+    """A host through which a dying task says nothing."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker, name)
+
+    def report(self, report: Any) -> None:
+        pass
+
+    def want_commit(self, task: str, urgent: bool) -> None:
+        pass
+
+
+class Process:
+    """A worker in a process of its own: `headgate run`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    async def ended(self, within_s: float = 30.0) -> int:
+        try:
+            return await asyncio.wait_for(self.process.wait(), within_s)
+        except TimeoutError:
+            raise AssertionError(f"the worker did not end:\n{self.text()[-4000:]}") from None
+
+
+class Jobs:
+    """Workers of one job, its topics and its outputs."""
+
+    def __init__(self, bootstrap: str, directory: Path, client: ClientSettings | None = None) -> None:
+        self.bootstrap = bootstrap
+        self.client = client or ClientSettings(bootstrap)
+        self.directory = directory
+        self.name = f"e2e-{uuid.uuid4().hex[:8]}"
+        self.topics = Topics(JobName(self.name))
+        self.workers: list[Running] = []
+        self.processes: list[Process] = []
+        self.uuid = uuid.uuid4().hex
+        self._producer: AIOKafkaProducer | None = None
+
+    # ------------------------------------------------------------------------------------------------------------ workers
+
+    async def start(
+        self, app: Any, processor: str = "w1", *, settings: Mapping[str, Any] | None = None, **more: Any
+    ) -> Running:
+        """A worker in this process."""
+        options: dict[str, Any] = {
+            "declared": Declared(app),
+            "client": self.client,
+            "processor": processor,
+            "location": "here",
+            "process": uuid.uuid4().hex,
+            "token": secrets.token_hex(3),
+            "state_dir": self.directory / "state",
+            "settings": {**QUICK, **app.settings, **(settings or {})},
+            "lock_free": True,
+            "job_uuid": self.uuid,
+            "state_memory": 32 << 20,
+            **more,
+        }
+        worker = Worker(WorkerOptions(**options))
+        running = Running(worker, asyncio.get_running_loop().create_task(worker.run(), name=f"worker {processor}"))
+        self.workers.append(running)
+        return running
+
+    async def process(self, source: str, processor: str = "w1", *words: str, **environment: str) -> Process:
+        """`headgate run` of this source in a process of its own. In it, JOB stands for the job's name."""
+        module = self.directory / "the_job.py"
+        module.write_text(source.replace("JOB", self.name))
+        log = self.directory / f"{processor}-{len(self.processes)}.log"
+        command = [sys.executable, "-m", "headgate.agents.cli", "run", "the_job:app", "-b", self.bootstrap]
+        command += ["--app-dir", str(self.directory), "--processor-id", processor]
+        command += ["--state-dir", str(self.directory / "state"), "--log-format", "json"]
+        for name, value in QUICK.items():
+            command += ["--set", f"{name}={value}"]
+        with log.open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                *command, *words, stdout=out, stderr=out, env={**os.environ, **environment}
+            )
+        started = Process(process, log)
+        self.processes.append(started)
+        return started
+
+    async def ask(self, verb: str, *, wait: bool = True, timeout_s: float = WAIT_S, **arguments: Any) -> Any:
+        """What `headgate VERB JOB` does."""
+        return await ask(self.client, self.topics, Wish(verb, arguments=arguments), wait=wait, timeout_s=timeout_s)
+
+    # ------------------------------------------------------------------------------------------------------------- records
+
+    async def write(self, topic: str, values: list[Any], *, partition: int | None = None, **more: Any) -> None:
+        """JSON records (bytes go as they are), in order, spread over the partitions by their number unless one is named."""
+        if self._producer is None:
+            self._producer = AIOKafkaProducer(**self.client.producer())
+            await self._producer.start()
+        partitions = len(await self._producer.partitions_for(topic))
+        futures = []
+        for number, value in enumerate(values):
+            body = value if isinstance(value, bytes) or value is None else orjson.dumps(value)
+            at = number % partitions if partition is None else partition
+            futures.append(await self._producer.send(topic, body, partition=at, **more))
+        await self._producer.flush()
+        await asyncio.gather(*futures)
+
+    async def records(self, topic: str, count: int, *, within_s: float = WAIT_S, more_s: float = 0.3) -> list[Any]:
+        """At least `count` committed records, and what comes in the moment behind them."""
+        consumer = AIOKafkaConsumer(
+            **self.client.consumer(isolation_level="read_committed", enable_auto_commit=False)
+        )
+        await consumer.start()
+        try:
+            partitions: set[int] | None = None
+            give_up = time.monotonic() + within_s
+            while not partitions:
+                partitions = await _partitions(consumer, topic)
+                if time.monotonic() > give_up:
+                    raise AssertionError(f"the topic {topic} does not exist")
+            consumer.assign([TopicPartition(topic, n) for n in sorted(partitions)])
+            await consumer.seek_to_beginning()
+            found: list[Any] = []
+            quiet_at = None
+            while quiet_at is None or time.monotonic() < quiet_at:
+                got = await consumer.getmany(timeout_ms=100)
+                for batch in got.values():
+                    found += batch
+                if len(found) >= count and (quiet_at is None or got):
+                    quiet_at = time.monotonic() + more_s
+                if time.monotonic() > give_up:
+                    for one in self.workers:
+                        if one.task.done():
+                            one.task.result()
+                    states = [one.states() for one in self.workers]
+                    raise AssertionError(f"{len(found)} of {count} records in {topic}: {found[-3:]} {states}")
+            return found
+        finally:
+            await consumer.stop()
+
+    async def values(self, topic: str, count: int, **more: Any) -> list[Any]:
+        """Their values, as JSON."""
+        return [None if r.value is None else orjson.loads(r.value) for r in await self.records(topic, count, **more)]
+
+    @contextlib.asynccontextmanager
+    async def admin(self) -> Any:
+        admin = AIOKafkaAdminClient(**self.client.admin())
+        await admin.start()
+        try:
+            yield admin
+        finally:
+            await admin.close()
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.stop()
+        for one in self.workers:
+            if not one.task.done():
+                one.worker.coordination.stop()
+                one.task.cancel()
+        await asyncio.wait_for(asyncio.gather(*(w.task for w in self.workers), return_exceptions=True), 30)
+        for one in self.processes:
+            if one.process.returncode is None:
+                one.kill()
+                await one.process.wait()
+
+
+async def _partitions(consumer: Any, topic: str) -> set[int] | None:
+    await consumer._client.force_metadata_update()
+    found = consumer._client.cluster.partitions_for_topic(topic)
+    if found is None:
+        consumer._client.add_topic(topic)
+        await asyncio.sleep(0.05)
+    return found
+
+
+@pytest_asyncio.fixture
+async def job(kafka: Any, tmp_path: Path) -> Any:
+    """One job on the broker of the run."""
+    jobs = Jobs(kafka.bootstrap, tmp_path)
+    yield jobs
+    await jobs.close()
+
+
+@pytest.fixture
+def job_on(tmp_path: Path) -> Any:
+    """A job on another broker: `async with job_on(private_kafka) as job`."""
+
+    @contextlib.asynccontextmanager
+    async def on(broker: Any, client: ClientSettings | None = None) -> Any:
+        jobs = Jobs(broker.bootstrap if client is None else client.bootstrap, tmp_path, client)
+        try:
+            yield jobs
+        finally:
+            await jobs.close()
+
+    return on
