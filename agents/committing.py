@@ -31,10 +31,21 @@ class Tasks(Protocol):
 class Committing:
     """The transactions of one producer incarnation."""
 
-    def __init__(self, host: Tasks, incarnation: str, outbox: Outbox, *, interval_s: float, timeout_s: float) -> None:
+    def __init__(
+        self,
+        host: Tasks,
+        incarnation: str,
+        outbox: Outbox,
+        *,
+        interval_s: float,
+        timeout_s: float,
+        direct: Outbox | None = None,
+    ) -> None:
         self.host = host
         self.incarnation = incarnation
         self.outbox = outbox
+        self.direct = direct
+        """The plain producer of final outputs, when they need not be exactly once."""
         self.machine = Committer(interval_s=interval_s, timeout_s=timeout_s)
         self.finished = asyncio.Event()
         self.last: Receipt | None = None
@@ -106,7 +117,7 @@ class Committing:
             return writes
 
         try:
-            receipt = await self.outbox.commit(seal)
+            receipt = await self.outbox.commit(seal, before=self.direct.commit if self.direct is not None else None)
         except OutboxError as error:
             self.failed(error)
             return

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,7 @@ GONE_AFTER_S = 10.0
 @dataclass(slots=True)
 class _Request:
     seal: Callable[[], Iterable[LogWrite]]
+    before: Callable[[], Awaitable[object]] | None
     answer: asyncio.Future[Receipt]
 
 
@@ -181,11 +182,19 @@ class Outbox(Joining):
 
     # ----------------------------------------------------------------------------------------------------- the owner
 
-    async def commit(self, seal: Callable[[], Iterable[LogWrite]] = tuple) -> Receipt:
-        """Commit what is complete. `seal` adds each task's table changes and checkpoint, at the moment of division."""
+    async def commit(
+        self,
+        seal: Callable[[], Iterable[LogWrite]] = tuple,
+        *,
+        before: Callable[[], Awaitable[object]] | None = None,
+    ) -> Receipt:
+        """Commit what is complete. `seal` adds each task's table changes and checkpoint, at the moment of division.
+
+        `before` is awaited between that moment and the commit: what it raises keeps the transaction from being committed.
+        """
         if self.failed is not None:
             raise self.failed
-        request = _Request(seal, asyncio.get_running_loop().create_future())
+        request = _Request(seal, before, asyncio.get_running_loop().create_future())
         self._requests.append(request)
         self._wake.set()
         return await asyncio.shield(request.answer)
@@ -230,6 +239,9 @@ class Outbox(Joining):
         self._open = Transaction()
         await self._send(transaction, everything=True)
         positions = await self._confirm(transaction)
+        for request in requests:
+            if request.before is not None:
+                await request.before()
         if self._id is not None and transaction.begun:
             await self._commit_transaction()
         tasks = frozenset(task for writers in transaction.writers.values() for task in writers)

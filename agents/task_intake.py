@@ -105,6 +105,7 @@ class TaskIntake:
     async def _hand_out(self) -> None:
         while True:
             await self.actor.idle.wait()
+            await self.actor.host.room()
             self._wake.clear()
             if not await self._one():
                 await self._wait()

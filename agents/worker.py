@@ -9,6 +9,7 @@ its own. The worker decides nothing: it starts, connects, carries out, and ends 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping
@@ -34,6 +35,7 @@ from .clients import ClientSettings
 from .committing import Committing
 from .coordination import Coordination
 from .faust_app import ActorApp, new_app
+from .guarantee import SplitBuffer
 from .heartbeat import Heartbeats
 from .intake import Intake, Source
 from .job_topics import JobTopics
@@ -73,6 +75,7 @@ class Worker:
         self.spark: Any = self._make_spark()
         self.committing: Committing | None = None
         self.outbox: Outbox | None = None
+        self.direct: Outbox | None = None
         self.incarnation = ""
         self.actors: dict[str, TaskActor] = {}
         self.counters: dict[str, Counter[str]] = {}
@@ -260,7 +263,8 @@ class Worker:
         model = self.coordination.member.job.model
         if model is None or order.task not in model.tasks:
             raise RuntimeError(f"{order.task} was granted, but the job model does not know it")
-        await self.job_topics.learn(self.outbox, model)
+        for producer in (self.outbox, self.direct):
+            await self.job_topics.learn(producer, model)
         actor = TaskActor(self, self.declared.task_plan(order.task, model, self.task_settings()), order)
         self.actors[order.task] = actor
         await actor.begin(order)
@@ -309,16 +313,34 @@ class Worker:
         )
         await self.job_topics.learn(outbox, self.coordination.member.job.model)
         await outbox.start()
+        direct = await self._start_direct()
         self.incarnation = incarnation
-        self.outbox = outbox
+        self.outbox, self.direct = outbox, direct
         self.committing = Committing(
             self,
             incarnation,
             outbox,
             interval_s=self.seconds("commit.interval"),
             timeout_s=self.seconds("transaction.timeout"),
+            direct=direct,
         )
-        self.spawn(self._own_producer(outbox, self.committing), f"outbox {incarnation}")
+        for producer in (outbox, direct):
+            if producer is not None:
+                self.spawn(self._own_producer(producer, self.committing), f"outbox {incarnation}")
+
+    async def _start_direct(self) -> Outbox | None:
+        """The second producer of `at_least_once`."""
+        if self.text("guarantee") != "at_least_once":
+            return None
+        direct = Outbox(
+            self.client,
+            None,
+            name=f"{self.job.slug}-{self.options.processor}-direct",
+            compression=self.options.compression,
+        )
+        await self.job_topics.learn(direct, self.coordination.member.job.model)
+        await direct.start()
+        return direct
 
     async def _own_producer(self, outbox: Outbox, committing: Committing) -> None:
         try:
@@ -333,12 +355,13 @@ class Worker:
             await self._drop_producer()
 
     async def _drop_producer(self) -> None:
-        outbox, committing = self.outbox, self.committing
-        self.outbox = self.committing = None
+        producers, committing = (self.outbox, self.direct), self.committing
+        self.outbox = self.direct = self.committing = None
         if committing is not None:
             committing.stop()
-        if outbox is not None:
-            await outbox.stop()
+        for producer in producers:
+            if producer is not None:
+                await producer.stop()
 
     def incarnation_over(self, incarnation: str, order: ce.IncarnationOver) -> None:
         """The producer is dead: every task drops what was not durable; a new incarnation follows."""
@@ -356,11 +379,21 @@ class Worker:
         """A running task."""
         return self.actors.get(task)
 
-    def buffer(self, task: str) -> TaskBuffer:
-        """A buffer of the present producer."""
+    def buffer(self, task: str) -> TaskBuffer | SplitBuffer:
+        """A buffer of the present producer, or of both."""
         if self.outbox is None:
             raise RuntimeError(f"{task} was started without a producer")
-        return self.outbox.buffer(task)
+        if self.direct is None:
+            return self.outbox.buffer(task)
+        fenced = self.declared.graph.intermediates
+        return SplitBuffer(self.outbox.buffer(task), self.direct.buffer(task), fenced.__contains__)
+
+    async def room(self) -> None:
+        """Wait while too much is unsent: a broker that is away must not fill the memory."""
+        for producer in (self.outbox, self.direct):
+            if producer is not None:
+                with contextlib.suppress(OutboxError):  # the incarnation is over, and its tasks hear of it
+                    await producer.room()
 
     def width(self, topic: str) -> int:
         """How many partitions a topic has."""
