@@ -111,7 +111,7 @@ def take_seat(root: Path, given: str = "", *, host: str = "") -> Seat:
         locks.mkdir(parents=True, exist_ok=True)
         if given:
             return _sit(locks, processor_id(given)) or Seat(given, False)
-        name = _host_word(host or socket.gethostname())
+        name = host_word(host or socket.gethostname())
         for number in range(MOST_HERE):
             seat = _sit(locks, processor_id(f"{name}-{number}"))
             if seat is not None:
@@ -138,7 +138,8 @@ def _sit(locks: Path, processor: str) -> Seat | None:
     return Seat(processor, True, file)
 
 
-def _host_word(host: str) -> str:
+def host_word(host: str) -> str:
+    """The host name as it may stand in an id."""
     word = "".join(c if c.isalnum() or c in "._-" else "-" for c in host.partition(".")[0])
     return word.strip("-_.")[:60] or "worker"
 

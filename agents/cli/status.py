@@ -69,7 +69,7 @@ def document(to: Target, state: JobState, beats: dict[str, Heard]) -> dict[str, 
     tasks = found["tasks"]
     done = sum(1 for task in tasks if task["state"] in ("drained", "ended"))
     found["drain"] = None
-    if found["run"] is not None and found["run"]["draining"]:
+    if found["run"] is not None and found["run"]["state"] == "draining":
         found["drain"] = {"request": found["run"]["draining"], "done": done, "of": len(tasks)}
     return {"job": str(to.job), "lag": sum(task["lag"] or 0 for task in tasks), **found}
 
