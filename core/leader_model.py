@@ -1,6 +1,8 @@
 """Which tasks there are and who should run them: grouping, placement, debounce, rejoin grace, growth.
 
 - The tasks are made anew when the run or its deployment changes, and, without state, when an input has grown. Never during a drain.
+- Growth in a live run only adds tasks. One that is there keeps its partitions (it may have said its end already), and an input whose
+  bounds were resolved for the run keeps its count (its readers may have heard the end of all its producers): that waits for the next run.
 - They are placed when somebody came or went and nobody else has for `debounce`; the first model does not wait.
 - The tasks with state of a processor that went, but was not found dead by silence, wait for it for `rejoin-grace`; a drain does
   not wait.
@@ -59,11 +61,15 @@ def model(draft: Draft) -> None:
     tasks = before.tasks if same and before is not None else None
     if not same or (not draft.plan.stateful and run.state == RUNNING):
         try:
-            grown = tasks_of(draft.plan, draft.memory.counts, before)
+            grown = tasks_of(draft.plan, _counted(draft, run, before), before)
         except DeclarationError as error:
             draft.note_once(f"the tasks cannot be made: {error}")
             grown = None
-        if grown is not None and (tasks is None or dict(grown) != dict(tasks)):
+        if grown is not None and tasks is not None and any(grown.get(task) != tasks[task] for task in tasks):
+            draft.note_once(
+                "an input has grown into tasks that are there; its new partitions are read from the next run"
+            )
+        elif grown is not None and (tasks is None or dict(grown) != dict(tasks)):
             tasks = grown
     if tasks is None:
         draft.note_once("waiting for the partition counts of the inputs")
@@ -71,6 +77,16 @@ def model(draft: Draft) -> None:
     if draft.plan.stateful and same and draft.memory.counts:
         _growth_waits(draft, tasks)
     _place(draft, run, before, tasks, same)
+
+
+def _counted(draft: Draft, run: SetRun, before: JobModel | None) -> Mapping[str, int]:
+    """The partition counts that count in this run: an input whose ends were resolved for it does not grow in it."""
+    if before is None or before.run_id != run.run_id:
+        return draft.memory.counts
+    return {
+        **draft.memory.counts,
+        **{s: n for s, n in before.streams.items() if s in run.untils and s in draft.plan.inputs},
+    }
 
 
 def _growth_waits(draft: Draft, tasks: Grouping) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headgate.core.leader_model import tasks_of, widths
 from headgate.core.leader_plan import Plan
 from headgate.core.leader_words import Counts
@@ -185,3 +187,29 @@ def test_a_model_without_anybody_to_run_it_waits():
     house.wish("u1", "stop", worker="p1", for_good=True)
     house.run(3)
     assert house.state.model.version == version
+
+
+def test_growth_that_would_change_a_task_that_is_there_waits_for_the_next_run():
+    """A grouper of the user's own puts new partitions into old tasks; such a task may have said its end already."""
+
+    def one_task(partitions, broadcast):
+        return {"One": [StreamPartition(stream, n) for stream, width in partitions.items() for n in range(width)]}
+
+    house = House(partitions=2)
+    one = house.worker("p1", plan(stateful=False, intermediates={}, feeds={}, grouper=one_task))
+    before = house.state.model.tasks
+    one.feed(one.leader, Counts({"orders": 4}))
+    house.settle()
+    assert dict(house.state.model.tasks) == dict(before)
+    assert any("next run" in note.text for note in one.notes)
+
+
+def test_an_input_whose_ends_were_resolved_for_the_run_does_not_grow_in_it():
+    """Its readers may have heard the end of all its producers: a new one would write to nobody."""
+    house = House(partitions=2)
+    one = house.worker("p1", plan(stateful=False, intermediates={}, feeds={}))
+    house.append(replace(house.state.run, untils={"orders": (5, 5)}))
+    house.settle()
+    one.feed(one.leader, Counts({"orders": 4}))
+    house.settle()
+    assert len(house.state.model.tasks) == 2

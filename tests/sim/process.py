@@ -250,14 +250,14 @@ class Process(Host):
         at = deadline - self.mono_origin
         if at < self._ticks[name] - 1e-9:
             self._ticks[name] = at
-            self.schedule.post(self, max(0.0, at - self.schedule.moment), self._tick, name, machine, give, at)
+            self.schedule.post(self, max(0.0, at - self.schedule.moment) + 1e-6, self._tick, name, machine, give, at)
 
     def _tick(self, name: str, machine: Any, give: Callable[[Any], None], at: float) -> None:
         if self._ticks[name] != at:
             return
         self._ticks[name] = float("inf")
         deadline = machine.deadline()
-        if deadline is not None and deadline <= self.schedule.moment + self.mono_origin + 1e-6:
+        if deadline is not None and deadline <= self.schedule.moment + self.mono_origin:
             give(Tick())
         else:
             self._arm(name, machine, give)

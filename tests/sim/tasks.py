@@ -149,14 +149,14 @@ class Actor:
         at = deadline - self.process.mono_origin
         if at < self._tick_at - 1e-9:
             self._tick_at = at
-            self.schedule.post(self.process, max(0.0, at - self.schedule.moment), self._tick, at)
+            self.schedule.post(self.process, max(0.0, at - self.schedule.moment) + 1e-6, self._tick, at)
 
     def _tick(self, at: float) -> None:
         if self.gone or self._tick_at != at:
             return
         self._tick_at = float("inf")
         deadline = self.machine.deadline()
-        if deadline is not None and deadline <= self.schedule.moment + self.process.mono_origin + 1e-6:
+        if deadline is not None and deadline <= self.schedule.moment + self.process.mono_origin:
             self.handle(Tick())
         else:
             self._arm()
@@ -660,14 +660,14 @@ class Tasks:
         at = deadline - self.process.mono_origin
         if at < self._tick_at - 1e-9:
             self._tick_at = at
-            self.schedule.post(self.process, max(0.0, at - self.schedule.moment), self._tick, at, committer)
+            self.schedule.post(self.process, max(0.0, at - self.schedule.moment) + 1e-6, self._tick, at, committer)
 
     def _tick(self, at: float, committer: Committer) -> None:
         if self._tick_at != at or committer is not self.committer:
             return
         self._tick_at = float("inf")
         deadline = committer.deadline()
-        if deadline is not None and deadline <= self.schedule.moment + self.process.mono_origin + 1e-6:
+        if deadline is not None and deadline <= self.schedule.moment + self.process.mono_origin:
             self.to_committer(Tick())
         else:
             self._arm()
