@@ -1,0 +1,1 @@
+"""Real processes, real faults; then every record is accounted for."""

@@ -1,0 +1,77 @@
+"""The long form: `python -m tests.chaos [FAULTS] [SECONDS] [SEED]`; 36 faults by default, at most so many seconds.
+
+Prints one line a fault, and at the end how many of each kind really happened, how long counts stood still, and that every record
+counts once. Exit code 0 only then.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from headgate.agents.broker.broker import Broker
+
+from .scene import MOST_S, Scene
+
+FAULTS = ("kill", "kill", "kill", "zombie", "same", "broker", "pause")
+
+
+def main(faults: int = 36, seconds: float = 1200.0, seed: int = 1, per_second: int = 3000) -> int:
+    """Torment, count, report."""
+    chance = random.Random(seed)
+    directory = Path(tempfile.mkdtemp(prefix="headgate-chaos-"))
+    print(f"seed {seed}, in {directory}")
+    with Broker.start(directory / "kafka") as broker:
+        scene = Scene(broker, directory / "scene")
+        names = ["w1", "w2"]
+        try:
+            watch = scene.watch()
+            load = scene.load(per_second)
+            worker = scene.worker(names[0])
+            scene.advanced("the start", worker)
+            until = time.monotonic() + seconds
+            bag: list[str] = []
+            while scene.happened.total() < faults and time.monotonic() < until:
+                scene.flowing(chance.uniform(0.1, 2.5))
+                if not bag:
+                    bag = list(FAULTS)
+                    chance.shuffle(bag)
+                match bag.pop():
+                    case "kill":
+                        worker = scene.kill(worker)
+                    case "zombie":
+                        other = names[1] if worker.processor == names[0] else names[0]
+                        worker = scene.zombie(worker, other)
+                    case "same":
+                        worker = scene.zombie(worker, worker.processor)
+                    case "broker":
+                        scene.broker_killed(worker, chance.uniform(0.0, 5.0))
+                    case _:
+                        scene.broker_paused(worker, chance.uniform(1.0, 8.0))
+            made = scene.settle(load, 120)
+            longest = watch.longest()
+        finally:
+            scene.close()
+        counted = scene.check()
+    print(f"\n{scene.happened.total()} faults: {dict(scene.happened)}")
+    for kind in scene.happened:
+        took = [seconds for name, seconds in scene.recoveries if name == kind]
+        print(
+            f"  {kind:20} counts grow again after {statistics.median(took):.1f} s (median), {max(took):.1f} s (longest)"
+        )
+    print(
+        f"{made} records written, {counted} counted once, 0 lost, 0 doubled; longest silence {longest:.1f} s (bound {MOST_S:g} s)"
+    )
+    if longest < MOST_S and counted == made:
+        shutil.rmtree(directory, ignore_errors=True)
+        return 0
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(int(word) for word in sys.argv[1:])))

@@ -1,0 +1,242 @@
+"""The scene: a broker of its own, a job in processes of their own, load, a watch, and what can be done to them.
+
+Every fault says that it really happened (a process that is gone by SIGKILL, a process that the kernel shows as stopped, a broker
+whose pid is gone) and waits until new counts come; how long that took is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headgate.agents.broker.broker import Broker
+
+from .account import differences
+from .load import PARTITIONS, Load
+from .reader import Watch
+
+HERE = Path(__file__).parent
+MOST_S = 30.0
+"""Throughput must not stand still for longer."""
+
+
+class Process:
+    """One `headgate run`."""
+
+    def __init__(self, scene: Scene, number: int, processor: str, *, more: dict[str, str] | None = None) -> None:
+        self.processor = processor
+        self.log = scene.directory / f"worker-{number:03d}-{processor}.log"
+        self._file: IO[bytes] = self.log.open("wb")
+        command = [sys.executable, "-m", "headgate.agents.cli", "run", "job:app", "--app-dir", str(HERE)]
+        command += ["-b", scene.broker.bootstrap, "--state-dir", str(scene.directory / "state")]
+        command += ["--processor-id", processor, "--log-format", "json"]
+        for name, value in scene.settings.items():
+            command += ["--set", f"{name}={value}"]
+        self.popen = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **scene.names, **(more or {})},
+            cwd=scene.directory,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs (or is stopped)."""
+        return self.popen.poll() is None
+
+    def send(self, number: int) -> None:
+        """A signal."""
+        self.popen.send_signal(number)
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code."""
+        code = self.popen.wait(timeout_s)
+        self._file.close()
+        return code
+
+    def said(self) -> str:
+        """Its whole log."""
+        return self.log.read_text(errors="replace")
+
+    def tail(self, lines: int = 25) -> str:
+        """The end of its log, for a failure."""
+        return "\n".join(line[:600] for line in self.said().splitlines()[-lines:])
+
+
+class Scene:
+    """Everything that takes part."""
+
+    def __init__(
+        self, broker: Broker, directory: Path, *, job: str = "chaos", settings: dict[str, str] | None = None
+    ) -> None:
+        self.broker = broker
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.job = job
+        self.settings = settings or {}
+        self.source, self.counts, self.groups = f"{job}-events", f"{job}-counts", f"{job}-groups"
+        self.names = {
+            "CHAOS_JOB": job,
+            "CHAOS_INPUT": self.source,
+            "CHAOS_COUNTS": self.counts,
+            "CHAOS_GROUPS": self.groups,
+        }
+        self.processes: list[Process] = []
+        self.happened: Counter[str] = Counter()
+        self.recoveries: list[tuple[str, float]] = []
+        self.story: list[str] = []
+        self._began = time.monotonic()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (self.source, self.counts, self.groups)])
+        for future in made.values():
+            future.result(20)
+
+    # -------------------------------------------------------------------------------------------------------------- acting
+
+    def worker(self, processor: str = "w1", **more: str) -> Process:
+        """Start a worker."""
+        process = Process(self, len(self.processes), processor, more=more)
+        self.processes.append(process)
+        return process
+
+    def load(self, per_second: int, limit: int = 1 << 60) -> Load:
+        """Start the load."""
+        load = Load(self.broker.bootstrap, self.source, per_second=per_second, limit=limit)
+        load.start()
+        return load
+
+    def watch(self) -> Watch:
+        """Start watching the counts."""
+        self.watching = Watch(self.broker.bootstrap, self.counts, PARTITIONS)
+        self.watching.start()
+        return self.watching
+
+    def tell(self, what: str) -> None:
+        """One line of the story."""
+        line = f"{time.monotonic() - self._began:7.1f} s  {what}"
+        self.story.append(line)
+        print(line, flush=True)
+
+    # -------------------------------------------------------------------------------------------------------------- faults
+
+    def kill(self, process: Process) -> Process:
+        """kill -9, and the same worker again."""
+        process.send(signal.SIGKILL)
+        assert process.wait(10) == -signal.SIGKILL, (
+            "the worker had ended by itself: no fault happened\n" + process.tail()
+        )
+        after = self.worker(process.processor)
+        self._recovered("kill -9", after)
+        return after
+
+    def zombie(self, process: Process, successor: str) -> Process:
+        """SIGSTOP; a successor under `successor` (the same name, or another) takes over; then the stopped one goes on, a zombie."""
+        process.send(signal.SIGSTOP)
+        self.until(lambda: psutil.Process(process.popen.pid).status() == psutil.STATUS_STOPPED, 5, "the worker to stop")
+        after = self.worker(successor)
+        kind = "zombie, same name" if successor == process.processor else "zombie"
+        self._recovered(kind, after)
+        assert process.alive, "the stopped worker is gone: it was no zombie"
+        process.send(signal.SIGCONT)
+        self.flowing(2.0)
+        if successor == process.processor:
+            self.until(lambda: not process.alive, MOST_S, "the superseded worker to stop by itself", process)
+        elif process.alive:
+            process.send(signal.SIGKILL)
+        process.wait(10)
+        self.advanced("the zombie's end", after)
+        return after
+
+    def broker_killed(self, process: Process, away_s: float) -> None:
+        """The broker is killed and comes back."""
+        before = self.broker.pids()
+        self.broker.kill()
+        assert before and not self.broker.is_running(), "the broker was not there, or is still there: no fault happened"
+        time.sleep(away_s)
+        self.broker.restart()
+        self._recovered("broker kill -9", process)
+
+    def broker_paused(self, process: Process, away_s: float) -> None:
+        """The broker keeps its connections and answers nobody for a while."""
+        pid = self.broker.pids()[0]
+        self.broker.pause()
+        self.until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, 5, "the broker to stop")
+        time.sleep(away_s)
+        self.broker.resume()
+        self._recovered("broker SIGSTOP", process)
+
+    # ------------------------------------------------------------------------------------------------------------- waiting
+
+    def until(self, done: Callable[[], bool], seconds: float, what: str, process: Process | None = None) -> float:
+        """Wait for something; what it waited for, and the end of a log, if it does not come."""
+        began = time.monotonic()
+        while not done():
+            if time.monotonic() - began > seconds:
+                shown = process or (self.processes[-1] if self.processes else None)
+                told = "\n".join(self.story[-12:])
+                raise AssertionError(
+                    f"{seconds:g} s are over, waiting for {what}\n{told}\n--- {shown and shown.log}\n{shown and shown.tail()}"
+                )
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def advanced(self, what: str, process: Process) -> float:
+        """Wait until the counts have grown."""
+        before = self.watching.counted
+        return self.until(lambda: self.watching.counted > before, MOST_S, f"new counts after {what}", process)
+
+    def flowing(self, seconds: float) -> None:
+        """Let it work for a while."""
+        end = time.monotonic() + seconds
+        self.until(lambda: time.monotonic() > end, seconds + 1, "time to pass")
+
+    def _recovered(self, kind: str, process: Process) -> None:
+        took = self.advanced(kind, process)
+        self.happened[kind] += 1
+        self.recoveries.append((kind, took))
+        self.tell(f"{kind}: counts grow again after {took:.1f} s ({self.watching.counted} records counted)")
+
+    def settle(self, load: Load, seconds: float = 60.0) -> int:
+        """End the load and wait until everything is counted."""
+        made = load.end()
+        self.until(
+            lambda: self.watching.counted >= made,
+            seconds,
+            f"the last of {made} records to be counted ({self.watching.counted} are)",
+        )
+        return made
+
+    def close(self) -> None:
+        """End what still runs, in good order where it listens."""
+        for process in self.processes:
+            if process.alive:
+                process.send(signal.SIGCONT)
+                process.send(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.send(signal.SIGKILL)
+                process.wait(10)
+        if hasattr(self, "watching"):
+            self.watching.end()
+
+    def check(self) -> int:
+        """Every record counts once, at every stage; how many there are."""
+        truth, wrong = differences(
+            self.broker.bootstrap, job=self.job, source=self.source, counts=self.counts, groups=self.groups
+        )
+        assert not wrong, f"{len(wrong)} differences, the first:\n" + "\n".join([*wrong[:15], *self.story])
+        return truth.records

@@ -1,0 +1,43 @@
+"""Faults under load, the short form: kill -9, zombies, a broker that dies and one that hangs; every record counts once.
+
+The long form is `python -m tests.chaos`, with as many faults as one likes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.agents.broker.broker import Broker
+
+from .scene import MOST_S, Scene
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
+QUICK = {"session.timeout": "3s", "heartbeat.interval": "500ms"}
+
+
+def test_every_record_counts_once_whatever_dies(private_kafka: Broker, tmp_path: Path) -> None:
+    """Seven faults in four kinds: a plain reader finds each record counted once, in order, and no long silence."""
+    scene = Scene(private_kafka, tmp_path / "scene", settings=QUICK)
+    try:
+        watch = scene.watch()
+        load = scene.load(3000)
+        worker = scene.worker()
+        scene.advanced("the start", worker)
+        worker = scene.kill(worker)
+        scene.broker_killed(worker, 0.5)
+        worker = scene.kill(worker)
+        worker = scene.zombie(worker, "w2")
+        worker = scene.kill(worker)
+        scene.broker_paused(worker, 3.0)
+        worker = scene.zombie(worker, "w2")
+        made = scene.settle(load)
+        longest = watch.longest()
+    finally:
+        scene.close()
+    assert scene.happened == {
+        "kill -9": 3, "broker kill -9": 1, "broker SIGSTOP": 1, "zombie": 1, "zombie, same name": 1,
+    }  # fmt: skip
+    assert longest < MOST_S, scene.story
+    assert scene.check() == made
