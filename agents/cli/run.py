@@ -178,8 +178,10 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         if leaving.asked:
             return 0
         raise
-    except (HeadgateError, KeyboardInterrupt):
+    except HeadgateError:
         raise
+    except Exception:  # noqa: BLE001 - the worker has logged it, with its traceback
+        return 1
     finally:
         await page.stop()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...core import coordinator as c
 from ...core.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
+from ...core.task_states import RESTING, WORKING
 
 if TYPE_CHECKING:
     from ..configuration import Configuration
@@ -101,15 +102,11 @@ def why_of(actor: TaskActor) -> str:
 
 
 def watermarks(actor: TaskActor) -> dict[str, int]:
-    """The watermark of each stream that a task reads."""
-    inputs = getattr(actor.machine, "inputs", None)
-    progress = getattr(inputs, "progress", None)
-    if progress is None:
+    """The watermark of each stream that a task reads; nothing before its state is restored."""
+    if actor.machine.state not in (*WORKING, *RESTING):
         return {}
-    found: dict[str, int] = {}
-    for plan in actor.plan.inputs:
-        found[plan.stream] = progress.watermark(plan.stream)
-    return found
+    progress = actor.machine.inputs.progress
+    return {one.stream: progress.watermark(one.stream) for one in actor.machine.inputs.by_stream.values()}
 
 
 def status(worker: Worker) -> dict[str, Any]:
