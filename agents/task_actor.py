@@ -152,7 +152,11 @@ class TaskActor:
 
     def feed_failure(self, why: str) -> None:
         """Something that the machine did not foresee: the task fails with the reason, the worker goes on."""
-        if not self._gone:
+        if self._gone:
+            return
+        if self.machine.state in ("waiting", "restoring"):
+            self.feed(t.ApplyFailed(why))
+        else:
             self.feed(t.WorkFailed(why, final=True))
 
     # ------------------------------------------------------------------------------------------------------------ the store
@@ -516,10 +520,14 @@ class TaskActor:
         for task in list(self._beside):
             if task is not asyncio.current_task():
                 task.cancel()
-        await self.mailbox.stop()
-        await self._put_down()
-        self.host.gone(self.name)
-        self.ended.set()
+        try:
+            await self.mailbox.stop()
+            await self._put_down()
+        except Exception as error:  # noqa: BLE001 - a hook of user code may raise; the task is gone all the same
+            self.log.error("the task did not end cleanly", error=f"{type(error).__name__}: {error}")
+        finally:
+            self.host.gone(self.name)
+            self.ended.set()
 
     async def kill(self) -> None:
         """The worker ends: drop everything, now."""

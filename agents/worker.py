@@ -248,13 +248,14 @@ class Worker:
     def tell(self, task: str, order: Order) -> None:
         """An order of the member for one task."""
         if isinstance(order, Start):
+            self._waiting[task] = []
             self.spawn(self._begin(order), f"{task}: start")
             return
-        actor = self.actors.get(task)
-        if actor is None:
-            self._waiting.setdefault(task, []).append(order)
-            return
-        actor.order(order)
+        waiting, actor = self._waiting.get(task), self.actors.get(task)
+        if waiting is not None:
+            waiting.append(order)
+        elif actor is not None:
+            actor.order(order)
 
     async def _begin(self, order: Start) -> None:
         old = self.actors.get(order.task)
@@ -268,7 +269,7 @@ class Worker:
         actor = TaskActor(self, self.declared.task_plan(order.task, model, self.task_settings()), order)
         self.actors[order.task] = actor
         await actor.begin(order)
-        for waiting in self._waiting.pop(order.task, []):
+        for waiting in self._waiting.pop(order.task):
             actor.order(waiting)
 
     def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None:
