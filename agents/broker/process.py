@@ -73,7 +73,9 @@ class Daemon:
         if (child := _children.get(pid)) is not None and child.poll() is not None:
             del _children[pid]
             return None
-        if self.mark not in command_of(pid):
+        told = command_of(pid)
+        # A living process has no command line for a moment of its `exec`; then its start alone must do.
+        if self.mark not in told and (told or len(lines) < 2 or is_zombie(pid)):
             return None
         return pid if len(lines) < 2 or lines[1] == started_at(pid) else None
 
@@ -142,6 +144,14 @@ def started_at(pid: int) -> str:
         if Path("/proc/self").exists():
             return ""
         return _ps(pid, "lstart").replace(" ", "_")
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether it has ended, and only its parent has not asked for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return not Path("/proc/self").exists() and _ps(pid, "stat").startswith("Z")
 
 
 def _ps(pid: int, column: str) -> str:
