@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headgate.core import coordinator as words
 from headgate.core import leader_words, member_words
 
-from .job import SOURCE
+from .job import EXTRAS, SOURCE
 from .process import Process, Slot
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Faults:
         self.kinds = self.rng.sample(names, self.rng.randint(3, 8))
         if not any(kind not in WISHES for kind in self.kinds):
             self.kinds.append("kill")
-        if world.shape.bounded and not world.shape.stateful and "growth" not in self.kinds:
+        if world.shape.mixed and "growth" not in self.kinds:
             self.kinds.append("growth")  # new tasks join while others have ended: the set of producers changes in a run
         self.pace_s = self.rng.uniform(0.6, 3.0)
         self.over_at = self.rng.uniform(*WINDOW_S)
@@ -205,13 +205,14 @@ class Faults:
     def growth(self) -> None:
         """The source gets more partitions; with state that waits for the next run."""
         world = self.world
-        before = len(self.kafka.topics[SOURCE])
-        if before > world.shape.sources:
+        topic = EXTRAS if world.shape.mixed else SOURCE
+        before = len(self.kafka.topics[topic])
+        if before > (2 if world.shape.mixed else world.shape.sources):
             return
-        self.kafka.grow(SOURCE, before * 2)
+        self.kafka.grow(topic, before * 2)
         world.took_effect("growth")
         for partition in range(before, before * 2):
-            self.schedule.at(self.rng.uniform(0.0, 2.0), world.write_source, partition)
+            self.schedule.at(self.rng.uniform(0.0, 2.0), world.write_source, topic, partition)
         self.schedule.at(0.5, self._counts)
 
     def _counts(self) -> None:
@@ -285,7 +286,10 @@ class Faults:
         to = self.rng.choice(("oldest", "newest", self.rng.randrange(20)))
         self._wished(job, "seek", "seek", stream=SOURCE, partition=partition, to=to)
         if self.rng.random() < 0.6:
-            self.schedule.at(self.rng.uniform(0.0, 0.3), self._kill_owner, job, f"Partition {partition % 6}")
+            if self.rng.random() < 0.5:
+                self.schedule.at(self.rng.uniform(0.02, 0.3), self.kill_all)
+            else:
+                self.schedule.at(self.rng.uniform(0.0, 0.3), self._kill_owner, job, f"Partition {partition % 6}")
 
     def _kill_owner(self, job: Job, task: str) -> None:
         """Somewhere between the wish, the checkpoint that holds it, and the answer."""

@@ -30,7 +30,7 @@ from headgate.core.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermar
 from headgate.core.jobstate import FINAL, JobState
 from headgate.core.names import StreamPartition, incarnation_order, worker_id
 
-from .job import LAG_MS, SOURCE, Sent
+from .job import LAG_MS, Sent
 from .log import COMMITTED, MARKER
 
 if TYPE_CHECKING:
@@ -334,12 +334,9 @@ class Invariants:
         sources = [head for head in actor.heads.values() if actor.job.stages[head.at.stream] == "shuffle"]
         if not sources:
             return
-        if (
-            frame.ts not in (MAX_TIME, NO_TIME)
-            and not self.world.seeks
-            and frame.ts > actor.marks.get(SOURCE, frame.ts)
-        ):
-            self.fail(f"{actor.name} says watermark {frame.ts}; its operators have heard {actor.marks.get(SOURCE)}")
+        heard = actor.marks.get(sources[0].at.stream, frame.ts)
+        if frame.ts not in (MAX_TIME, NO_TIME) and not self.world.seeks and frame.ts > heard:
+            self.fail(f"{actor.name} says watermark {frame.ts}; its operators have heard {heard}")
         if not frame.idle:
             self.world.idle_now.discard(name)
         elif name not in self.world.idle_now:

@@ -20,6 +20,8 @@ from .log import Kafka
 
 LAG_MS = 500
 SOURCE = "orders"
+EXTRAS = "extras"
+"""A second source, of the jobs that are `mixed`."""
 OUTPUT = "counted"
 OUTPUTS = 2
 CYCLE = 3
@@ -80,36 +82,43 @@ class Shape:
     """Six tasks that own two partitions of the shuffled stream each."""
     bounded: bool = False
     """Each partition of the source ends in each run, a few rows behind where it stands when the run begins."""
+    mixed: bool = False
+    """A second source that does not end beside one that does, and a task for each partition of each stream."""
 
     @classmethod
     def draw(cls, rng: Random) -> Shape:
         """Six or more tasks, a shuffle of at least two partitions."""
         modulo = rng.random() < 0.25
         stateful = rng.random() < 0.75
+        split = rng.random() < 0.2
+        mixed = not (stateful or split or modulo) and rng.random() < 0.5
         sources = 6 if modulo else rng.choice((6, 6, 7, 8))
         return cls(
             sources=sources,
-            width=12 if modulo else rng.choice((2, 3, 6, sources)),
+            width=12 if modulo else 3 if mixed else rng.choice((2, 3, 6, sources)),
             keys=rng.randint(5, 40),
             chunk=rng.randint(1, 8),
             aggregated=rng.random() < 0.4,
             rows=rng.randint(15, 40),
             pace_s=rng.uniform(0.05, 0.4),
             stateful=stateful,
-            split=rng.random() < 0.2,
+            split=split,
             modulo=modulo,
-            bounded=rng.random() < (0.1 if stateful else 0.4),
+            bounded=mixed or rng.random() < (0.1 if stateful else 0.4),
+            mixed=mixed,
         )
 
 
 class Feed:
     """The producers of the source topic: one a partition, outside of any job, each row once."""
 
-    def __init__(self, kafka: Kafka, rng: Random, shape: Shape, topic: str = SOURCE) -> None:
+    def __init__(self, kafka: Kafka, rng: Random, shape: Shape, topic: str = SOURCE, base: int = 0) -> None:
         self.kafka = kafka
         self.rng = rng
         self.shape = shape
         self.topic = topic
+        self.base = base
+        """What is added to a partition to name its producer."""
         self.seqs: dict[int, int] = {}
         self.newest: dict[int, int] = {}
         self.silent: set[int] = set()
@@ -125,7 +134,7 @@ class Feed:
         newest = max(self.newest.get(partition, 0), now_ms - rng.randint(0, 50))
         self.newest[partition] = newest
         late = rng.randint(0, LAG_MS) if seq and rng.random() < 0.3 else 0
-        row = Row(partition, seq, rng.randrange(self.shape.keys))
+        row = Row(self.base + partition, seq, rng.randrange(self.shape.keys))
         self.kafka.plain(self.topic, partition, row.key, row, newest - late)
         return True
 
@@ -154,18 +163,18 @@ class Account:
         return ", ".join(parts)
 
 
-Intervals = dict[int, list[tuple[int, int]]]
-"""By partition: from where to where the committed transactions moved its position, in their order."""
+Intervals = dict[tuple[str, int], list[tuple[int, int]]]
+"""By source partition: from where to where the committed transactions moved its position, in their order."""
 Lanes = dict[tuple[int, int], list[int]]
 """By key and producer: the numbers of the rows, in order."""
 
 
-def taken_in(kafka: Kafka, source: str, intervals: Intervals) -> tuple[Lanes, dict[int, int]]:
+def taken_in(kafka: Kafka, intervals: Intervals) -> tuple[Lanes, dict[int, int]]:
     """The rows that the committed positions speak for and that pass the filter, and how many each key has of them."""
     lanes: Lanes = {}
     recount: dict[int, int] = {}
-    for partition, moves in sorted(intervals.items()):
-        records = kafka.read(source, partition, 0, 1 << 30)[0]
+    for at, moves in sorted(intervals.items()):
+        records = kafka.read(*at, 0, 1 << 30)[0]
         for begin, end in moves:
             for record in records:
                 if not begin <= record.offset < end:
@@ -186,10 +195,10 @@ def row_of(value: Any) -> Row | None:
     return value.row if isinstance(value, Sent) else None
 
 
-def account(kafka: Kafka, source: str, intervals: Intervals, output: str, tables: dict[int, int] | None) -> Account:
+def account(kafka: Kafka, intervals: Intervals, output: str, tables: dict[int, int] | None) -> Account:
     """Compare the output with what was taken in. `tables` is the count of each key in the tasks' logs, where there are tables."""
     result = Account()
-    expected, recount = taken_in(kafka, source, intervals)
+    expected, recount = taken_in(kafka, intervals)
     found: Lanes = {}
     counts: dict[int, int] = {}
     for partition in range(len(kafka.topics[output])):

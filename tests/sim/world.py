@@ -12,7 +12,7 @@ from typing import Any
 
 from headgate.core import coordinator as words
 from headgate.core import orders
-from headgate.core.grouping import by_partition
+from headgate.core.grouping import by_partition, by_stream_partition
 from headgate.core.jobstate import FINAL
 from headgate.core.leader import Leader
 from headgate.core.leader_plan import LeaderConfig, Plan, Timing
@@ -25,7 +25,7 @@ from headgate.core.task_plan import SOURCE as PLAIN
 
 from .faults import Faults
 from .invariants import Invariants, Violation
-from .job import LAG_MS, OUTPUT, OUTPUTS, SOURCE, Account, Feed, Shape, account
+from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, Account, Feed, Shape, account
 from .log import Kafka
 from .process import Process, Slot
 from .schedule import Schedule
@@ -98,7 +98,7 @@ class Job:
         self.slots: list[Slot] = []
         self.coordinator_watchers: list[Process] = []
         self.stages = {
-            "whole": {SOURCE: "shuffle", "shuffled": "count" if shape.stateful else "map"},
+            "whole": {SOURCE: "shuffle", EXTRAS: "shuffle", "shuffled": "count" if shape.stateful else "map"},
             "upstream": {SOURCE: "shuffle"},
             "downstream": {"shuffled": "count"},
         }[kind]
@@ -126,7 +126,9 @@ class Job:
     @property
     def inputs(self) -> tuple[str, ...]:
         """External streams."""
-        return ("shuffled",) if self.kind == "downstream" else (SOURCE,)
+        if self.kind == "downstream":
+            return ("shuffled",)
+        return (SOURCE, EXTRAS) if self.shape.mixed else (SOURCE,)
 
     def _plan(self) -> Plan:
         whole = self.kind == "whole"
@@ -135,9 +137,9 @@ class Job:
             fingerprint={"job": self.kind},
             inputs=self.inputs,
             intermediates={"shuffled": self.shape.width} if whole else {},
-            feeds={} if self.kind == "downstream" else {"shuffled": frozenset({SOURCE})},
+            feeds={} if self.kind == "downstream" else {"shuffled": frozenset(self.inputs)},
             stateful=self.shape.stateful and self.kind != "upstream",
-            grouper=modulo if self.shape.modulo else by_partition,
+            grouper=modulo if self.shape.modulo else by_stream_partition if self.shape.mixed else by_partition,
             resolve=self.shape.bounded and self.kind != "downstream",
         )
 
@@ -155,6 +157,7 @@ class Job:
             untils = {
                 stream: tuple(max(log.stable, min(rows, log.stable + rng.randrange(rows))) for log in topics[stream])
                 for stream in self.inputs
+                if stream != EXTRAS
             }
         return starts, untils
 
@@ -203,7 +206,9 @@ class Job:
             )
         outputs: tuple[OutputPlan, ...] = ()
         if self.kind != "downstream":
-            outputs = (OutputPlan("shuffled", self.shape.width, frozenset({SOURCE}), crosses=self.kind == "upstream"),)
+            outputs = (
+                OutputPlan("shuffled", self.shape.width, frozenset(self.inputs), crosses=self.kind == "upstream"),
+            )
         return TaskPlan(str(self.job_name), start.task, tuple(inputs), outputs, self.settings)
 
     @property
@@ -251,7 +256,10 @@ class World:
         self.kafka.create(SOURCE, self.shape.sources)
         self.kafka.create("shuffled", self.shape.width)
         self.kafka.create(OUTPUT, OUTPUTS)
-        self.feed = Feed(self.kafka, self.rng, self.shape)
+        self.feeds = {SOURCE: Feed(self.kafka, self.rng, self.shape)}
+        if self.shape.mixed:
+            self.kafka.create(EXTRAS, 2)
+            self.feeds[EXTRAS] = Feed(self.kafka, self.rng, self.shape, EXTRAS, base=100)
         kinds = (("upstream", "upstream"), ("downstream", "downstream")) if self.shape.split else (("job", "whole"),)
         self.jobs = [Job(self, name, kind, self.shape) for name, kind in kinds]
         locations = [f"host{n}" for n in range(self.rng.choice((1, 2, 3)))]
@@ -397,18 +405,19 @@ class World:
 
     # -------------------------------------------------------------------------------------------------------- running
 
-    def write_source(self, partition: int) -> None:
+    def write_source(self, topic: str, partition: int) -> None:
         """The next row of one partition, and when the one after it comes."""
         if self.kafka.down:
-            self.schedule.at(0.3, self.write_source, partition)
+            self.schedule.at(0.3, self.write_source, topic, partition)
             return
-        if self.feed.write(partition, self.schedule.wall_ms):
-            self.schedule.at(self.rng.expovariate(1.0 / self.shape.pace_s), self.write_source, partition)
+        if self.feeds[topic].write(partition, self.schedule.wall_ms):
+            self.schedule.at(self.rng.expovariate(1.0 / self.shape.pace_s), self.write_source, topic, partition)
 
     def begin(self) -> None:
         """What happens at the start of the world."""
-        for partition in range(self.shape.sources):
-            self.schedule.at(self.rng.random(), self.write_source, partition)
+        for topic in self.feeds:
+            for partition in range(len(self.kafka.topics[topic])):
+                self.schedule.at(self.rng.random(), self.write_source, topic, partition)
         for job in self.jobs:
             for slot in job.slots:
                 self.launch(slot, self.rng.random() * 1.5)
@@ -482,11 +491,10 @@ class World:
         """The account of each job, at a reader that reads committed."""
         result = []
         for job in self.jobs:
-            source = job.inputs[0]
             intervals = {
-                at.partition: moves
+                (at.stream, at.partition): moves
                 for at, moves in self.invariants.intervals.get(job.name, {}).items()
-                if at.stream == source
+                if at.stream in job.inputs
             }
             output = "shuffled" if job.kind == "upstream" else OUTPUT
             tables: dict[int, int] | None = None
@@ -495,7 +503,7 @@ class World:
                 for (name, _), reference in sorted(self.invariants.references.items()):
                     if name == job.name:
                         tables.update(reference.table)
-            result.append((job.name, account(self.kafka, source, intervals, output, tables)))
+            result.append((job.name, account(self.kafka, intervals, output, tables)))
         return result
 
     def check_end(self) -> None:
