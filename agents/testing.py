@@ -70,7 +70,7 @@ class Driver:
     ) -> None:
         self.app = app
         self.declared = Declared(app)
-        self.spark = spark
+        self.spark = _spark(self.declared, spark)
         self.counters: Counter[str] = Counter()
         """What was counted: join_misses, dead_letters, records_skipped …"""
         self._settings: dict[str, Any] = {"error.retries": 0, **app.settings, **(settings or {})}
@@ -104,6 +104,8 @@ class Driver:
             for task in self.tasks.values():
                 if task.pipeline is not None:
                     self._loop.run_until_complete(task.pipeline.close())
+            if self.spark is not None:
+                self._loop.run_until_complete(self.spark.close())
             self._loop.close()
 
     # ------------------------------------------------------------------------------------------------------------ the job
@@ -364,8 +366,12 @@ class Driver:
             turned = False
             for task in self.tasks.values():
                 turned = await task.turn() or turned
-            if not turned and not self._commit_turn():
+            if turned or self._commit_turn() or any(task.work() for task in self.tasks.values()):
+                continue
+            running = [one for one in asyncio.all_tasks() if one.get_name().startswith("spark ")]
+            if not running:
                 return
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         self._stuck()
 
     def _stuck(self) -> NoReturn:
@@ -420,6 +426,15 @@ class Driver:
         for name in self._committer.tasks:
             self.tasks[name].log_end += 1
         self._commit_event(ce.Committed(txn, {name: self.tasks[name].log_end for name in self._committer.tasks}))
+
+
+def _spark(declared: Declared, session: Any) -> Any:
+    """Who runs functions of PySpark, on the test's own session if it gives one."""
+    if not any(isinstance(step, s.SparkStep) for step in declared.steps):
+        return None
+    from ..spark_bridge.session import Spark
+
+    return Spark("local[1]", session=session)
 
 
 def _pairs(headers: Headers | Mapping[str, bytes]) -> Iterable[tuple[str, bytes | None]]:

@@ -39,6 +39,7 @@ class World(Protocol):
 
     declared: Declared
     topics: MemoryTopics
+    spark: Any
 
     def now(self) -> Now: ...
     def want_commit(self, task: str, urgent: bool) -> None: ...
@@ -72,6 +73,7 @@ class DriverTask:
         self._at_fault: BaseException | None = None
         self._checkpoints: deque[bytes] = deque()
         self._closing = False
+        self._fresh = False
 
     # ------------------------------------------------------------------------------------------------ events and answers
 
@@ -118,6 +120,9 @@ class DriverTask:
             streams=[one.stream for one in self.plan.inputs],
             prepare=self._prepare,
         )
+        self.pipeline.spark = self.world.spark
+        self.pipeline.spark_in_flight = 1
+        self._fresh = True
         found = self.store.meta.checkpoint
         rows = {_tuple(key): _tuple(row) for key, row in tables.raw_rows(CONTROL_TABLE)}
         return t.Restored(order.end, decode_checkpoint(found) if found is not None else None, rows)
@@ -197,6 +202,9 @@ class DriverTask:
 
     async def turn(self) -> bool:
         """One letter, if there is one; whether there was."""
+        if self._fresh and self.pipeline is not None:
+            self._fresh = False
+            self.pipeline.durable()
         if self._letter is not None and self._again:
             self._again = False
             if isinstance(self._letter, Chunk):
@@ -289,11 +297,17 @@ class DriverTask:
             records = self.world.topics.records(at)
             if not buffer.framed and self._fed[at] == len(records) and self.machine.position(at) == len(records):
                 self.feed(t.AtEnd(at, len(records)))
-        due = self.pipeline.due() if self.pipeline is not None else None
-        if due is not None and due[0] <= self.world.now().wall:
-            self.feed(t.WorkDue("work", due[1]))
+        self.work()
         if self.pipeline is not None and any(one.ttl_ms is not None for one in self.world.declared.tables()):
             self.feed(t.WorkDue("expire"))
+
+    def work(self) -> bool:
+        """Whether something of an operator's own is due: a timer, a batch, a result of Spark. It is a letter, then."""
+        due = self.pipeline.due() if self.pipeline is not None else None
+        if due is None or due[0] > self.world.now().wall or self._letter is not None:
+            return False
+        self.feed(t.WorkDue("work", due[1]))
+        return self._letter is not None
 
     def next_s(self) -> float | None:
         """When it wants to be looked at again."""
@@ -322,6 +336,8 @@ class DriverTask:
     def apply(self, position: int) -> None:
         """It is durable."""
         self.tables.applied(position, checkpoint=self._checkpoints.popleft(), followed_until_ms=self.world.now().wall)
+        assert self.pipeline is not None
+        self.pipeline.durable()
 
     _HANDLERS: ClassVar[dict[type[Any], Callable[[DriverTask, Any], Any]]] = {
         t.OpenStore: _open_store,
