@@ -300,7 +300,7 @@ class Task(TaskCommits):
         return self.leave()
 
     def on_WorkFailed(self, event: WorkFailed, now: Now) -> Out:
-        nothing = self.chunk is None and self.letters.current is None
+        nothing = self.chunk is None and (self.letters.current is None or self._step_at is not None)
         if self.state == RELEASING and not nothing:
             self.chunk = self.letters.current = None
             return self.leave()
@@ -324,7 +324,7 @@ class Task(TaskCommits):
 
     def on_StepDone(self, event: StepDone, now: Now) -> Out:
         step = self.letters.current
-        if self.state in GONE or step is None or step.letter != event.letter:
+        if self.state in GONE or step is None or step.letter != event.letter or self._step_at is not None:
             return []
         self.attempt, self.retry_s = 0, None
         made = self.ledger.touch()

@@ -224,12 +224,9 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
 
     def _frames_drain(self) -> str:
         """The id of the drain that came in frames, before the job state brought it."""
-        for one in self.inputs.counted:
-            for partition in one.partitions:
-                standing = self.inputs.progress.partition(one.stream, partition)
-                if standing.id:
-                    return standing.id
-        return ""
+        standing = self.inputs.progress.partition
+        named = (standing(at.stream, at.partition).id for one in self.inputs.counted for at in one.owned)
+        return next(filter(None, named), "")
 
     def speak(self, *, with_time: bool) -> list[TaskInstruction]:
         """Say what is due, and have it committed."""

@@ -70,7 +70,9 @@ class TaskCommits(TaskBody):
         own = self.ledger.contribute(event.txn)
         if own is None:
             return []
-        self.inputs.observe(now)  # the time of the records whose positions are committed here is known after a restart, too
+        self.inputs.observe(
+            now
+        )  # the time of the records whose positions are committed here is known after a restart, too
         rows: Mapping[tuple[object, ...], tuple[object, ...] | None] = {**own, **self.control_rows()}
         return [Contribute(event.txn, self.checkpoint(), MappingProxyType(rows))]
 
@@ -87,9 +89,9 @@ class TaskCommits(TaskBody):
             if self.state != RELEASING:
                 self.state = DRAINED if self.phase == PHASE_DRAINED else ENDED
         if self._step_at is not None and self.ledger.is_durable(self._step_at):
-            self._step_at = None
-            if self.letters.current is not None:
-                out.append(self.letters.current)
+            step, self._step_at = self.letters.current, None
+            assert step is not None  # who drops a letter drops this, too
+            out.append(step)
         if self.state == RELEASING:
             return out + self.leave()
         return out

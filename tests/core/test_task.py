@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core import orders as o
-from headgate.core.frames import MAX_TIME, NO_TIME
 from headgate.core.machine import IllegalEvent, Tick, diagram, replay
 from headgate.core.task import Task
 from headgate.core.task_events import (
@@ -18,15 +17,14 @@ from headgate.core.task_events import (
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
-    CloseStore,
     CommitBegins,
     CommitDone,
     CommitLost,
     CommitWanted,
     ControlAtHead,
     Discard,
-    DropChunk,
     FetchStopped,
+    Gate,
     Lag,
     LogEnds,
     Lost,
@@ -40,31 +38,28 @@ from headgate.core.task_events import (
     RestoreProgress,
     RunAgain,
     RunStep,
-    SeekConsumer,
     StepDone,
     StoreBroken,
     StoreClosed,
     StoreOpened,
     StoreWiped,
     TaskEvent,
+    Tell,
     WorkDue,
     WorkFailed,
 )
-from headgate.core.task_plan import FOREIGN, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from headgate.core.task_plan import TaskSettings
 from headgate.core.task_states import STATES
 
 from .task_rig import (
-    BY,
     BY0,
     BY1,
-    JOB,
     ME,
     ORDERS,
     ORDERS0,
     Rig,
     bootstrap_plan,
     drain,
-    producers,
     reader_plan,
     run_view,
     source_plan,
@@ -273,164 +268,73 @@ def test_user_code_may_ask_for_a_commit_and_for_the_end():
     assert rig.told() == ["running", "ended"]
 
 
-def test_a_drain_processes_what_is_buffered_and_reads_nothing_new():
+def test_another_runs_news_are_not_this_tasks():
     rig = Rig(source_plan()).start()
-    rig.chunk(ORDERS0, 5, 100)
-    rig.buffered = {ORDERS0: 9}
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    assert rig.task.state == "draining"
-    assert rig.task.may_take(ORDERS0)
-    rig.chunk(ORDERS0, 9, 120)
-    assert rig.letters()[-3:] == [("watermark", ORDERS, MAX_TIME), ("drain", ORDERS, None), ("drain", None, None)]
-    assert {one.cause for one in rig.of(RunStep, last=False)[-3:]} == {"drain"}
-    assert rig.said()[-2:] == [("wm", MAX_TIME, (0, 1)), ("drain", "d1", (0, 1))]
-    assert rig.told() == ["running", "drained"]
-    assert rig.log[-1][0].positions == {ORDERS0: 9}
+    (note,) = rig.feed(o.RunChanged(run_view(run_id="r0", draining="d")))
+    assert (note.what, rig.task.state) == ("other-run", "running")
 
 
-def test_drained_is_reported_only_when_it_is_durable_and_never_twice():
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    rig.begin_commit()
-    assert rig.told() == ["running"]
-    rig.end_commit()
-    assert rig.told() == ["running", "drained"]
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    rig.commit()
-    assert rig.told() == ["running", "drained"]
+def test_a_newer_job_state_lets_in_the_frames_that_waited_for_it_and_no_others():
+    """Partition 0 has a frame of epoch 2, partition 1 one of epoch 3; epoch 2 comes first."""
+    rig = Rig(reader_plan((0, 1))).start(run_view("a"))
+    rig.hear(BY0, wm("b", 5, epoch=2))
+    rig.hear(BY1, wm("b", 5, epoch=3))
+    assert [rig.task.position(at) for at in (BY0, BY1)] == [0, 0]
+    rig.feed(o.RunChanged(run_view("a", "b", epoch=2)))
+    assert [rig.task.position(at) for at in (BY0, BY1)] == [1, 0]
+    rig.feed(o.RunChanged(run_view("a", "b", epoch=3)))
+    assert [rig.task.position(at) for at in (BY0, BY1)] == [1, 1]
+    assert rig.log[-1][0].positions == {BY0: 1, BY1: 1}
 
 
-def test_a_restart_during_a_drain_drains_at_once_and_reads_no_new_input():
-    rig = Rig(two_inputs()).start()
-    rig.chunk(ORDERS0, 5, 100)
-    rig.buffered = {ORDERS0: 50}
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    again = rig.again(run_view(draining="d1"))
-    assert again.of(SeekConsumer, last=False) == [SeekConsumer({BY0: 0})]
-    assert not again.task.may_take(ORDERS0)
-    again.hear(BY0, drain(ME, "d1"))
-    assert again.told() == ["running", "drained"]
-    assert again.log[-1][0].positions == {ORDERS0: 5, BY0: 1}
+def test_control_inside_a_chunk_is_a_mistake():
+    """The edge cuts chunks at control messages: one that stands inside a chunk in hand has been cut wrongly."""
+    rig = Rig(reader_plan()).start()
+    rig.feed(ChunkTaken(BY0, 5))
+    with pytest.raises(IllegalEvent):
+        rig.handle(ControlAtHead(BY0, 3, wm(ME, 5)))
+    rig.feed(ChunkDone(BY0, 5))
+    assert rig.feed(ControlAtHead(BY0, 3, wm(ME, 5))) == []
+    assert rig.task.position(BY0) == 5
 
 
-def test_a_restart_that_has_not_heard_of_the_drain_yet_still_remembers_it():
-    rig = Rig(two_inputs()).start()
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    again = rig.again(run_view())
-    assert again.task.state == "draining"
+def test_what_a_task_does_not_listen_to_is_passed_all_the_same():
+    """A machine of the simulator that is deaf by design: its position moves on, it just learns nothing."""
 
+    class Deaf(Task):
+        def hears(self, at, frame):
+            return False
 
-def test_a_drained_task_that_is_granted_again_only_says_so_again():
-    rig = Rig(source_plan()).start()
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    again = rig.again(run_view(draining="d1"))
-    assert again.told() == ["drained"]
-    assert again.letters() == []
-    assert again.said() == []
-
-
-def test_drain_with_an_input_that_has_ended():
-    """The original waits for a drain from what has ended, for ever."""
-    plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0,), 1, until=5), InputPlan("clicks", (0,), 1)))
-    rig = Rig(plan).start()
-    rig.chunk(ORDERS0, 5, 100)
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    assert rig.told() == ["running", "drained"]
-    assert ("end", ORDERS, None) in rig.letters()
-    assert ("drain", "clicks", None) in rig.letters()
-
-
-def test_drain_overrides_pause():
-    rig = Rig(source_plan()).start(run_view(paused_job=True))
-    assert rig.task.state == "paused"
-    rig.buffered = {ORDERS0: 3}
-    rig.feed(o.RunChanged(run_view(paused_job=True, draining="d1")))
-    rig.chunk(ORDERS0, 3, 1)
-    assert rig.told() == ["running", "drained"]
-
-
-def test_the_drain_of_another_run_is_ignored():
-    rig = Rig(reader_plan()).start(run_view("a"))
-    rig.hear(BY0, drain("a", run="r0"))
-    assert rig.task.state == "running"
+    rig = Rig(reader_plan(), machine=Deaf).start()
+    rig.hear(BY0, drain(ME))
     assert rig.task.position(BY0) == 1
-    out = rig.feed(o.RunChanged(run_view(run_id="r0", draining="d")))
-    assert [type(one) for one in out] == [Note]
     assert rig.task.state == "running"
 
 
-def test_a_drain_that_comes_in_frames_before_the_job_state_brings_it():
-    rig = Rig(reader_plan()).start(run_view("a"))
-    rig.hear(BY0, drain("a", "d9"))
-    assert rig.told() == ["running", "drained"]
-    assert rig.log[-1][0].drain_id == "d9"
-
-
-def test_a_chunk_in_hand_is_part_of_the_drain():
-    rig = Rig(source_plan()).start()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    assert rig.told() == ["running"]
-    rig.feed(ChunkDone(ORDERS0, 5, 100))
-    assert rig.told() == ["running", "drained"]
-    assert rig.log[-1][0].positions == {ORDERS0: 5}
-    assert rig.feed(FetchStopped({ORDERS0: 99})) == []
-
-
-def test_neither_drain_nor_its_time_crosses_into_another_job():
-    plan = TaskPlan(
-        JOB, ME, (InputPlan(ORDERS, (0,), 1),), (OutputPlan("shared", 1, frozenset({ORDERS}), crosses=True),)
-    )
-    rig = Rig(plan).start()
-    rig.wait(1)
+def test_the_end_of_a_log_moves_the_position_and_counts_towards_idleness():
+    rig = Rig(source_plan(settings=TaskSettings(idle_timeout_s=10.0, watermark_interval_s=0.2))).start()
     rig.chunk(ORDERS0, 5, 100)
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    assert rig.told() == ["running", "drained"]
-    assert rig.said() == [("wm", NO_TIME, (0,)), ("wm", 100, (0,))]
+    rig.feed(AtEnd(ORDERS0, 7))
+    assert rig.task.position(ORDERS0) == 7
+    rig.now += 11
+    rig.feed(AtEnd(ORDERS0, 7))
+    assert rig.said()[-1][0] == "idle"
+    rig.wait(1)
+    rig.feed(NotAtEnd(ORDERS0))
+    assert rig.said()[-1][0] == "wm"
+    rig.feed(AtEnd(ORDERS0, 7))
+    rig.now += 11
+    rig.feed(AtEnd(ORDERS0, 7))
+    (note,) = [one for one in rig.feed(NotAnswered(ORDERS0)) if isinstance(one, Note)]
+    assert (note.what, "orders" in note.detail) == ("degraded", True)
 
 
-def test_another_jobs_stream_is_read_no_further_when_this_job_drains():
-    plan = TaskPlan(JOB, ME, (InputPlan("shared", (0,), 1, FOREIGN, jobs=("other/1",)),))
-    rig = Rig(plan).start()
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    assert rig.told() == ["running", "drained"]
-
-
-def test_release_finishes_commits_closes_and_then_reports():
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    assert rig.feed(o.Release("moved")) == [DropChunk("moved")]
-    assert rig.feed(o.Release("moved")) == []
-    rig.feed(ChunkDone(ORDERS0, 5))
-    assert rig.of(CloseStore, last=False) == []
-    rig.begin_commit()
-    assert rig.told() == ["running"]
-    rig.end_commit()
-    assert rig.told() == ["running", "released"]
-    assert rig.log[-1][0].positions == {ORDERS0: 5}
-
-
-@pytest.mark.parametrize("answer", [ChunkDropped(ORDERS0), WorkFailed("cancelled")])
-def test_release_drops_a_chunk_that_does_not_finish(answer):
-    rig = Rig(source_plan()).start()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    rig.feed(o.Release("moved"))
-    rig.feed(answer)
-    assert rig.told() == ["running", "released"]
-    assert rig.log[-1][0].positions == {ORDERS0: 0}
-    assert rig.feed(ChunkDropped(ORDERS0)) == []
-
-
-def test_release_of_what_waits_for_a_retry_waits_for_nobody():
-    rig = Rig(source_plan()).start()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    rig.feed(WorkFailed("boom"))
-    rig.feed(o.Release("moved"))
-    assert rig.told() == ["running", "released"]
+def test_too_much_between_the_stages_closes_what_comes_from_outside_once():
+    rig = Rig(two_inputs()).start()
+    assert rig.feed(Lag(100)) == []
+    assert [type(one) for one in rig.feed(Lag(101))] == [Gate]
+    assert rig.feed(Lag(102)) == []
+    assert [one.closed for one in rig.feed(Lag(3))] == [{}]
 
 
 @pytest.mark.parametrize("more", [True, False])
@@ -445,80 +349,16 @@ def test_release_between_two_steps_leaves_the_letter_to_the_next_owner(more):
     assert again.said()[-1] == ("end", 1, (0, 1))
 
 
-def test_release_while_the_commit_of_a_step_is_awaited():
-    rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.chunk(ORDERS0, 5, 100)
-    rig.feed(StepDone(rig.task.letters.number, more=True))
-    rig.feed(o.Release("moved"))
-    rig.commit()
-    assert rig.told() == ["running", "released"]
-
-
-def test_release_just_before_drained_is_durable_reports_both():
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    rig.begin_commit()
-    rig.feed(o.Release("run closes"))
-    rig.end_commit()
-    assert rig.told() == ["running", "drained", "released"]
-
-
-def test_released_before_it_began():
-    rig = Rig(source_plan())
-    rig.feed(o.Release("moved"))
-    assert rig.told() == ["released"]
-
-
-def test_whoever_is_fenced_drops_everything_and_says_nothing():
-    rig = Rig(source_plan()).start()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    assert rig.feed(o.Abandon("fenced")) == [Discard("fenced")]
-    assert rig.feed(ChunkDone(ORDERS0, 5)) == []
-    assert rig.feed(CommitBegins(99)) == []
-    assert rig.feed(ChunkTaken(ORDERS0, 9)) == []
-    assert rig.told() == ["running"]
-
-
-def test_a_lost_commit_voids_what_was_not_durable():
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    rig.feed(ChunkDone(ORDERS0, 5))
-    rig.begin_commit()
-    assert rig.feed(CommitLost("outcome unknown")) == [Discard("outcome unknown")]
-    assert rig.task.state == "abandoned"
-    assert rig.again(auto_commit=True).task.position(ORDERS0) == 0
-
-
-def test_a_full_disk_fails_the_task_after_its_last_commit():
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.feed(ChunkTaken(ORDERS0, 5))
-    rig.feed(ChunkDone(ORDERS0, 5))
-    rig.begin_commit()
-    rig.feed(ChunkTaken(ORDERS0, 7))
-    rig.feed(ChunkDone(ORDERS0, 7))
-    rig.feed(ApplyFailed("disk full"))
-    assert rig.told() == ["running"]
-    rig.begin_commit()
-    assert rig.pending is not None
-    assert rig.pending.checkpoint.positions == {ORDERS0: 7}
-    rig.feed(ApplyFailed("disk full"))
-    assert rig.told() == ["running", "failed"]
-    assert rig.feed(ApplyFailed("disk full")) == []
-
-
-def test_a_full_disk_while_restoring():
-    rig = Rig(source_plan(), auto_commit=False).start()
-    rig.begin_commit()
-    rig.feed(ApplyFailed("disk full"))
-    assert rig.told() == ["failed"]
+def test_an_open_transaction_in_the_log_is_waited_for_until_the_deadline():
+    rig = Rig(source_plan(settings=TaskSettings(restore_deadline_s=10.0)))
+    rig.handle(o.Start(ME, 1, run_view(), 0))
+    assert rig.handle(Tick()) == []
+    rig.handle(RestoreProgress(5, blocked=True))
+    rig.now += 9
+    assert rig.handle(Tick()) == []
+    rig.now += 1
+    assert [type(one) for one in rig.handle(Tick())] == [Discard, Tell]
+    assert rig.task.state == "failed"
 
 
 @settings(deadline=None, max_examples=150)
@@ -573,8 +413,3 @@ def test_in_any_order_of_events_and_with_any_deaths_it_reports_what_is_durable_o
     recorded = rig.task.steps()
     if len(recorded) < 200:
         replay(lambda: Task(rig.task.plan), recorded)
-
-
-def test_producers_helper_is_a_set():
-    assert producers("a") == o.ProducerSet(BY, 1, frozenset({"a"}))
-    assert BY1.partition == 1

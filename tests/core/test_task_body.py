@@ -5,17 +5,27 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import orders as o
-from headgate.core.frames import MAX_TIME, NO_TIME
+from headgate.core.frames import MAX_TIME
+from headgate.core.machine import Tick
 from headgate.core.task_events import (
     ChunkDone,
+    ChunkDropped,
     ChunkTaken,
+    CloseStore,
+    Discard,
+    DropChunk,
     FetchStopped,
+    Lost,
     Note,
+    RequestCommit,
+    RestoreProgress,
     RunStep,
     SeekConsumer,
+    StepDone,
+    Tell,
     WorkFailed,
 )
-from headgate.core.task_plan import FOREIGN, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from headgate.core.task_plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
 
 from .task_rig import (
     BY0,
@@ -139,18 +149,6 @@ def test_a_chunk_in_hand_is_part_of_the_drain():
     assert rig.feed(FetchStopped({ORDERS0: 99})) == []
 
 
-def test_neither_drain_nor_its_time_crosses_into_another_job():
-    plan = TaskPlan(
-        JOB, ME, (InputPlan(ORDERS, (0,), 1),), (OutputPlan("shared", 1, frozenset({ORDERS}), crosses=True),)
-    )
-    rig = Rig(plan).start()
-    rig.wait(1)
-    rig.chunk(ORDERS0, 5, 100)
-    rig.feed(o.RunChanged(run_view(draining="d1")))
-    assert rig.told() == ["running", "drained"]
-    assert rig.said() == [("wm", NO_TIME, (0,)), ("wm", 100, (0,))]
-
-
 def test_another_jobs_stream_is_read_no_further_when_this_job_drains():
     plan = TaskPlan(JOB, ME, (InputPlan("shared", (0,), 1, FOREIGN, jobs=("other/1",)),))
     rig = Rig(plan).start()
@@ -196,3 +194,70 @@ def test_a_bounded_task_passes_through_ending():
     rig.feed(o.Release("stop"))
     rig.commit()
     assert rig.told() == ["running", "ended", "released"]
+
+
+def fragile() -> TaskPlan:
+    """What fails is not tried again."""
+    return source_plan(settings=TaskSettings(error_retries=0, restore_deadline_s=10.0, watermark_interval_s=0.2))
+
+
+def test_what_fails_commits_what_was_complete_and_closes_before_it_says_so():
+    rig = Rig(fragile(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(ChunkDone(ORDERS0, 5))
+    rig.feed(ChunkTaken(ORDERS0, 9))
+    assert rig.feed(WorkFailed("boom"))[0] == Note("failed", "boom")
+    assert (rig.task.state, rig.told()) == ("releasing", ["running"])
+    rig.commit()
+    assert (rig.told(), rig.log[-1][0].positions) == (["running", "failed"], {ORDERS0: 5})
+
+
+def test_a_log_that_begins_behind_the_position_fails_the_task_while_its_chunk_is_dropped():
+    """Whatever the failing fact would lead to otherwise is not done any more: the task only leaves."""
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    out = rig.feed(Lost(ORDERS0, 0, 40))
+    assert [type(one) for one in out] == [Note, DropChunk]
+    assert rig.feed(ChunkDropped(ORDERS0)) != []
+    assert rig.told() == ["running", "failed"]
+
+
+def test_what_waits_for_a_retry_or_for_the_commit_of_a_step_is_dropped_without_asking():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(WorkFailed("boom"))
+    assert [type(one) for one in rig.feed(o.Release("moved"))] == [CloseStore, Tell]
+    rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.feed(StepDone(rig.task.letters.number, more=True))
+    assert DropChunk not in map(type, rig.feed(o.Release("moved")))
+    rig.commit()
+    assert rig.told() == ["running", "released"]
+
+
+def test_leaving_waits_for_the_actor_then_for_the_commit_then_for_the_store():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    assert rig.feed(o.Release("moved")) == [DropChunk("moved")]
+    assert rig.feed(ChunkDone(ORDERS0, 5)) == [RequestCommit("released", urgent=True)]
+    rig.begin_commit()
+    assert rig.handle(ChunkDropped(ORDERS0)) == []
+    assert rig.told() == ["running"]
+    rig.end_commit()
+    assert rig.told() == ["running", "released"]
+
+
+def test_while_restoring_there_is_nothing_to_commit_and_failing_is_at_once():
+    rig = Rig(fragile())
+    rig.handle(o.Start(ME, 1, run_view(), 0))
+    rig.handle(RestoreProgress(5, blocked=True))
+    assert rig.task.deadline() == pytest.approx(110.0)
+    rig.now += 10
+    assert [type(one) for one in rig.handle(Tick())] == [Discard, Tell]
+    assert rig.told() == ["failed"]

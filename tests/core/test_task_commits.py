@@ -65,18 +65,6 @@ def test_release_of_what_waits_for_a_retry_waits_for_nobody():
     assert rig.told() == ["running", "released"]
 
 
-@pytest.mark.parametrize("more", [True, False])
-def test_release_between_two_steps_leaves_the_letter_to_the_next_owner(more):
-    rig = Rig(source_plan(until=5), auto_steps=False).start()
-    rig.chunk(ORDERS0, 5, 100)
-    rig.feed(o.Release("moved"))
-    rig.feed(StepDone(rig.task.letters.number, more=more))
-    assert rig.told() == ["running", "released"]
-    again = rig.again(auto_steps=True)
-    assert again.letters() == ([("end", ORDERS, None)] if more else []) + [("end", None, None)]
-    assert again.said()[-1] == ("end", 1, (0, 1))
-
-
 def test_release_while_the_commit_of_a_step_is_awaited():
     rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
     rig.commit()
@@ -125,6 +113,14 @@ def test_a_lost_commit_voids_what_was_not_durable():
     assert rig.feed(CommitLost("outcome unknown")) == [Discard("outcome unknown")]
     assert rig.task.state == "abandoned"
     assert rig.again(auto_commit=True).task.position(ORDERS0) == 0
+
+
+def test_the_task_that_wrote_to_what_failed_is_failed_and_what_comes_later_changes_nothing():
+    """A right was revoked: the incarnation is over for all, but only one task is to blame."""
+    rig = Rig(source_plan()).start()
+    assert rig.feed(CommitLost("no right to write to out", blamed=True)) == [Discard("no right to write to out")]
+    assert rig.feed(CommitLost("fenced")) == []
+    assert (rig.task.state, rig.task.why) == ("failed", "no right to write to out")
 
 
 def test_a_full_disk_fails_the_task_after_its_last_commit():

@@ -108,6 +108,41 @@ def test_the_next_step_waits_for_the_commit_of_the_last_one():
     assert [one.letter for one in rig.of(RunStep)] == [letter]
 
 
+def test_while_a_step_waits_for_its_commit_nothing_runs_so_nothing_can_be_done_or_fail():
+    """An answer that comes twice must not complete a letter whose last step has not run."""
+    rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.chunk(ORDERS0, 5, 100)
+    letter = rig.of(RunStep)[-1].letter
+    rig.feed(StepDone(letter, more=True))
+    assert rig.feed(StepDone(letter)) == []
+    assert rig.feed(WorkFailed("boom")) == []
+    assert rig.task.letters.current is not None
+    rig.did = []
+    rig.commit()
+    assert [one.letter for one in rig.of(RunStep)] == [letter]
+
+
+def test_time_that_was_about_to_be_told_is_overtaken_by_the_drain():
+    """While a timer's letter runs, time advances and then a drain comes: one last time, the drain, no older time after it."""
+    rig = Rig(reader_plan(), auto_steps=False).start(run_view("a"))
+    rig.wait(1)
+    rig.feed(WorkDue("timer", "t"))
+    rig.hear(BY0, wm("a", 10))
+    rig.wait(1)
+    rig.hear(BY0, drain("a"))
+    for _ in range(4):
+        rig.feed(StepDone(rig.task.letters.number))
+    assert rig.letters() == [
+        ("timer", None, None),
+        ("watermark", BY, MAX_TIME),
+        ("drain", BY, None),
+        ("drain", None, None),
+    ]
+    assert rig.told()[-1] == "drained"
+
+
 def test_a_failing_step_is_run_again():
     rig = Rig(source_plan(until=5), auto_steps=False).start()
     rig.chunk(ORDERS0, 5, 100)

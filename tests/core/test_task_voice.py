@@ -140,3 +140,16 @@ def test_an_output_follows_only_what_flows_into_it():
     rig = Rig(plan).start()
     rig.chunk(ORDERS0, 5, 100)
     assert [one.stream for one in rig.of(SendControl, last=False) if type(one.frame).__name__ == "EndOfStream"] == ["x"]
+
+
+def test_a_drain_says_nothing_new_to_another_job():
+    """What leads into another job keeps the time that was said last: neither the drain nor its maximal time goes there."""
+    plan = TaskPlan(
+        JOB, ME, (InputPlan(ORDERS, (0,), 1),), (OutputPlan("shared", 1, frozenset({ORDERS}), crosses=True),)
+    )
+    rig = Rig(plan).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.told() == ["running", "drained"]
+    assert rig.said() == [("wm", NO_TIME, (0,)), ("wm", 100, (0,))]
