@@ -26,8 +26,9 @@ from .outbox import LogWrite
 from .pipeline import CLOSED
 from .serde import msgpack
 from .store import MemoryStore, Store, StoreBroken
-from .store_rocks import StoreMemory, open_rocks, wipe
+from .store_rocks import StoreMemory, wipe
 from .tables import TaskTables
+from .task_directory import open_best
 from .tasklog import Progress, log_write, restore
 
 LogEnds = Callable[[StreamPartition], Any]
@@ -70,9 +71,10 @@ class TaskState:
             self.store = MemoryStore(self.job_uuid)
         else:
             try:
-                self.store = await asyncio.to_thread(open_rocks, self.path, self.memory, self.job_uuid)
+                found = await asyncio.to_thread(open_best, self.path, self.memory, self.job_uuid)
             except StoreBroken as error:
                 return t.StoreBroken(error.reason)
+            self.store, self.path = found, found.path
         meta = self.store.meta
         return t.StoreOpened(meta.position, meta.job_uuid, meta.followed_until_ms)
 
