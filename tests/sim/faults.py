@@ -109,7 +109,10 @@ class Faults:
         self.world.took_effect("kill")
 
     def kill_all(self) -> None:
-        job = self.job()
+        self.kill_job(self.job())
+
+    def kill_job(self, job: Job) -> None:
+        """Every worker of a job at once."""
         for slot in job.slots:
             if slot.process is not None:
                 self.world.kill(slot.process, self.rng.uniform(0.2, 5.0))

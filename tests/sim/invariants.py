@@ -254,7 +254,7 @@ class Invariants:
         for request in applied:
             if request not in reference.seeks:
                 reference.seeks[request] = actor.grant
-                self.world.seeks_applied += 1
+                self.world.seek_committed(job)
 
     def _has_data(self, at: StreamPartition, begin: int, end: int) -> bool:
         if begin >= end:

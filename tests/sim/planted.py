@@ -64,6 +64,8 @@ def _fold_judges_in_log_order() -> list[tuple[Any, str, Any]]:
             grant = self.grant(message.task)
             if grant is not None and grant.grant != message.grant:
                 return
+        if isinstance(message, words.SetProcessor) and self.fenced(message.processor, message.incarnation):
+            return
         original(self, entry)
 
     return [(JobState, "apply", apply)]
@@ -246,7 +248,7 @@ PLANTS: dict[str, Plant] = {
         Plant("owned-by-processor", "a grant counts for whoever has the processor's name", _ownership_by_processor),
         Plant(
             "fold-in-log-order",
-            "the fold drops a task state that is not of the grant that it knows at that moment",
+            "the fold drops what is not of the grant, or below the fence, that it knows at that moment",
             _fold_judges_in_log_order,
         ),
         Plant(

@@ -62,6 +62,8 @@ class Process(Host):
         self.kafka = world.kafka
         self.born = self.schedule.moment
         self.frozen_last = -1e9
+        self.holds_writes = False
+        """Whether what it has written and not sent yet goes out when it wakes (a zombie's late words), or went before."""
         self.guilty_until = 0.0
         """Until then there may be a good reason to fence it."""
         self.exiting = False
@@ -107,6 +109,7 @@ class Process(Host):
     def freeze(self, seconds: float) -> None:
         super().freeze(seconds)
         self.frozen_last = self.schedule.moment + seconds
+        self.holds_writes = self.schedule.rng.random() < 0.6
 
     # ---------------------------------------------------------------------------------------- calls to the broker
 
@@ -134,6 +137,9 @@ class Process(Host):
         self, effect: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[Exception | None], None]
     ) -> None:
         if not self.alive:
+            return
+        if self.holds_writes and self.frozen_until > self.schedule.moment:
+            self.schedule.post(self, 0.0, self._reach_write, effect, done, failed)
             return
         try:
             result = effect()

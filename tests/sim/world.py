@@ -247,7 +247,6 @@ class World:
         self.duplicate_beats = 0
         self.duplicate_singles = 0
         self.seeks = 0
-        self.seeks_applied = 0
         self.wiped = 0
         self.quiet_from = 0.0
         self.last_wish = 0.0
@@ -333,6 +332,11 @@ class World:
         """A name that is used once."""
         self._uuids += 1
         return f"wish-{self._uuids}"
+
+    def seek_committed(self, job: Job) -> None:
+        """The moment that matters for a seek: it is durable, and nobody knows it yet. Sometimes everybody dies just then."""
+        if self.faults is not None and not self.faults.concluding and self.rng.random() < 0.5:
+            self.schedule.at(self.rng.random() * 0.06, self.faults.kill_job, job)
 
     def innocent(self, process: Process) -> bool:
         """Whether there is no reason but the broker's own absence to believe that this process is dead."""
