@@ -78,7 +78,7 @@ class TableReader:
         if table in self.serdes:
             key_serde, value_serde = self.serdes[table]
             return _tried(key_serde.loads, key), _tried(value_serde.loads, value)
-        return _guess(key), _guess(value)
+        return guess(key), guess(value)
 
 
 def scan(reader: TableReader, table: str, key: str, most: int) -> Iterator[Row]:
@@ -88,7 +88,7 @@ def scan(reader: TableReader, table: str, key: str, most: int) -> Iterator[Row]:
     if table == CHECKPOINT:
         found = store.meta.checkpoint
         if found is not None:
-            yield "checkpoint", _guess(found)
+            yield "checkpoint", guess(found)
         return
     if key:
         for raw in reader.key_bytes(table, key):
@@ -122,13 +122,13 @@ def _tried(load: Callable[[bytes], Any], data: bytes) -> Any:
     try:
         return load(data)
     except DataError:
-        return _guess(data)
+        return guess(data)
 
 
-def _guess(data: bytes) -> Any:
+def guess(data: bytes) -> Any:
     """The most probable reading of bytes that nobody has explained.
 
-    >>> _guess(b'{"n": 1}'), _guess(b"DE"), _guess(msgpack.packb([1, "x"]))
+    >>> guess(b'{"n": 1}'), guess(b"DE"), guess(msgpack.packb([1, "x"]))
     ({'n': 1}, 'DE', [1, 'x'])
     """
     try:

@@ -14,13 +14,24 @@ VERBS: dict[str, tuple[str, str]] = {
     # verb: (module:command, what `headgate --help` says about it); the order is the order of the help
     "kafka": ("kafka:kafka", "A real Kafka on this machine: no Docker, no root."),
     "run": ("run:run", "Run a job: one worker, or several under a supervisor."),
+    "plan": ("plan:plan", "What would be created and placed; changes nothing."),
     "status": ("status:status", "Leader, workers, tasks, lag, watermarks, drain."),
+    "watch": ("watch:watch", "The status, again and again."),
     "drain": ("asks:drain", "Read no further, finish what was read, close the run."),
     "stop": ("asks:stop", "Commit and leave; `start` resumes the run."),
     "start": ("asks:start", "Resume the stopped run, or begin a new one."),
     "pause": ("asks:pause", "Read no further until `resume`."),
     "resume": ("asks:resume", "Read on."),
     "move": ("asks:move", "Move one task to another worker."),
+    "seek": ("model:seek", "Go on reading an input from another place."),
+    "config": ("config:config", "Settings of a job, and overrides while it runs."),
+    "model": ("model:model", "Tasks, what each owns, who should run it."),
+    "tables": ("tables:tables", "What is in the tables of a job, also while it runs."),
+    "coordinator": ("coordinator:coordinator", "The coordinator stream, message by message."),
+    "frames": ("frames:frames", "What travels between the stages of a job."),
+    "dead-letters": ("dead_letters:dead_letters", "Records that could not be processed."),
+    "topics": ("plan:topics", "The commands that create the topics of a job."),
+    "reset": ("reset:reset", "Forget what a job has kept; it begins anew."),
 }
 """Every verb, one line each. The help text stands here, so that showing it imports no verb."""
 

@@ -1,0 +1,196 @@
+"""`headgate config get|set|unset|diff|history JOB`: the settings of a job, and an operator's overrides.
+
+An override stands in the coordinator stream, for all workers; dynamic settings apply at once, others when the next run begins. Flags and
+environment of one worker are stronger, and are shown as what they mask.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core import requests as r
+from ...core.settings import find, shown
+from ..asking import Wish
+from ..reading import following, heard
+from ..web.documents import config_document
+from .asks import asked
+from .options import Target, broker_options, run_async, target, wait_options
+from .output import output_option, show_json, show_table
+
+
+@click.group()
+def config() -> None:
+    """Settings of a job, and overrides while it runs."""
+
+
+@config.command()
+@click.argument("job")
+@click.argument("setting", required=False)
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@broker_options
+@output_option
+def get(
+    job: str,
+    setting: str | None,
+    origin: bool,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Every setting, or one, as this place resolves it: file and environment of here, overrides of the job."""
+    to = target(job, bootstrap, pairs, config)
+    if setting is not None:
+        find(setting)
+    found = config_document(to.configuration, run_async(_overrides(to)))
+    rows = [one for one in found["settings"] if setting in (None, one["name"])]
+    if output == "json":
+        show_json({"job": str(to.job), **found, "settings": rows})
+        return
+    if setting is not None and not origin:
+        click.echo(rows[0]["value"] if rows else find(setting).default)
+        return
+    headers = ["SETTING", "VALUE", "ORIGIN", "MASKS", "KIND"] if origin else ["SETTING", "VALUE"]
+    show_table(
+        headers,
+        ([o["name"], o["value"], o["origin"], ", ".join(o["masks"]) or "-", o["kind"]][: len(headers)] for o in rows),
+    )
+
+
+async def _overrides(to: Target) -> dict[str, Any]:
+    async with following(to.client, to.topics) as stream:
+        return {name: one.value for name, one in stream.job.configs.items()}
+
+
+@config.command(name="set")
+@click.argument("job")
+@click.argument("setting")
+@click.argument("value")
+@wait_options()
+@broker_options
+@output_option
+def set_(
+    job: str,
+    setting: str,
+    value: str,
+    wait: bool,
+    timeout: float,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Override a setting for the whole job."""
+    wish = Wish(r.SET_CONFIG, arguments={"setting": setting, "value": value_of(setting, value)})
+    asked(target(job, bootstrap, pairs, config), wish, True, timeout, output)
+
+
+def value_of(setting: str, text: str) -> Any:
+    """A text as the setting takes it: numbers and flags are numbers and flags."""
+    if find(setting).type in ("text", "duration", "size"):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+@config.command()
+@click.argument("job")
+@click.argument("setting")
+@wait_options()
+@broker_options
+@output_option
+def unset(
+    job: str,
+    setting: str,
+    wait: bool,
+    timeout: float,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Take an override back: the next source counts again."""
+    wish = Wish(r.UNSET_CONFIG, arguments={"setting": setting})
+    asked(target(job, bootstrap, pairs, config), wish, True, timeout, output)
+
+
+@config.command()
+@click.argument("job")
+@broker_options
+@output_option
+def diff(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+    """What differs now from what the run started with, and which workers have applied it."""
+    to = target(job, bootstrap, pairs, config)
+    found = run_async(_diff(to))
+    if output == "json":
+        show_json({"job": str(to.job), **found})
+        return
+    if not found["settings"]:
+        click.echo("Nothing differs.")
+    else:
+        show_table(
+            ["SETTING", "RUN", "NOW", "KIND"], ([o["name"], o["run"], o["now"], o["kind"]] for o in found["settings"])
+        )
+    for worker in found["workers"]:
+        if worker["applied"] < found["offset"]:
+            click.echo(f"{worker['process'][:8]} has not applied the last change yet", err=True)
+
+
+async def _diff(to: Target) -> dict[str, Any]:
+    async with following(to.client, to.topics) as stream:
+        beats = await heard(to.client, to.topics.heartbeat)
+        state = stream.job
+        started = dict(state.run.settings) if state.run is not None else {}
+        rows: list[dict[str, Any]] = []
+        for name, one in sorted(state.configs.items()):
+            before = started.get(name, find(name).default)
+            if before != one.value:
+                rows.append(
+                    {"name": name, "run": shown(name, before), "now": shown(name, one.value), "kind": find(name).kind}
+                )
+        workers = [
+            {"process": process, "applied": int(one.beat.load.get("config", -1))}
+            for process, one in sorted(beats.items())
+            if not one.beat.gone
+        ]
+        return {"settings": rows, "offset": state.config_offset, "workers": workers}
+
+
+@config.command()
+@click.argument("job")
+@click.argument("setting", required=False)
+@broker_options
+@output_option
+def history(
+    job: str, setting: str | None, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str
+) -> None:
+    """The last changes of overrides: who set what, and when."""
+    to = target(job, bootstrap, pairs, config)
+    rows = [one for one in run_async(_history(to)) if setting in (None, one["name"])]
+    if output == "json":
+        show_json({"job": str(to.job), "changes": rows})
+    else:
+        show_table(["TIME", "SETTING", "VALUE", "BY"], ([o["time"], o["name"], o["value"], o["by"]] for o in rows))
+
+
+async def _history(to: Target) -> list[dict[str, Any]]:
+    async with following(to.client, to.topics) as stream:
+        rows = [
+            {
+                "name": name,
+                "value": shown(name, change.value),
+                "by": change.by,
+                "at_ms": change.at_ms,
+                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(change.at_ms / 1000)),
+            }
+            for name, one in stream.job.configs.items()
+            for change in one.changes
+        ]
+        return sorted(rows, key=lambda row: row["at_ms"])

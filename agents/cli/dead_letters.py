@@ -1,0 +1,210 @@
+"""`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, each with its origin and what went wrong.
+
+`replay` writes them again to the input that they came from, as they were (headgate's own headers taken off); the letters stay, `purge`
+deletes them. A letter from between two stages of the job can be replayed only to a topic that is named: between stages only the job writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.errors import HeadgateError
+from ...core.names import StreamPartition
+from ..plainwrite import Plain, put
+from ..reading import must_exist
+from ..tablescan import guess
+from ..topics import Topics as TopicsAdmin
+from ..topicscan import scan_topic
+from ..web.documents import time_of
+from .group import NotFound
+from .options import Target, broker_options, confirmed, run_async, target
+from .output import output_option, show_fields, show_json, show_table
+
+OWN = "hg-"
+
+
+@click.group(name="dead-letters")
+def dead_letters() -> None:
+    """Records that could not be processed."""
+
+
+async def _letters(to: Target) -> list[Any]:
+    await must_exist(to.client, to.topics)
+    return [record async for record in scan_topic(to.client, to.topics.dead_letters)]
+
+
+def letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
+    """One letter as plain values."""
+    headers = {name: value.decode(errors="replace") for name, value in record.headers}
+    found: dict[str, Any] = {
+        "offset": record.offset,
+        "time": time_of(int(headers.get("hg-timestamp", record.timestamp))),
+        "topic": headers.get("hg-topic", ""),
+        "partition": int(headers.get("hg-partition", -1)),
+        "origin_offset": int(headers.get("hg-offset", -1)),
+        "task": headers.get("hg-task", ""),
+        "step": headers.get("hg-step", ""),
+        "exception": headers.get("hg-exception", ""),
+    }
+    if whole:
+        found |= {
+            "key": None if record.key is None else guess(record.key),
+            "value": None if record.value is None else guess(record.value),
+            "headers": {name: value for name, value in headers.items() if not name.startswith(OWN)},
+            "traceback": headers.get("hg-traceback", ""),
+        }
+    return found
+
+
+@dead_letters.command(name="list")
+@click.argument("job")
+@broker_options
+@output_option
+def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+    """Every letter: where it came from, and what went wrong."""
+    to = target(job, bootstrap, pairs, config)
+    found = [letter_document(record) for record in run_async(_letters(to))]
+    if output == "json":
+        show_json({"job": str(to.job), "topic": to.topics.dead_letters, "letters": found})
+        return
+    show_table(
+        ["OFFSET", "TIME", "FROM", "STEP", "EXCEPTION"],
+        (
+            [
+                o["offset"],
+                o["time"],
+                f"{o['topic']}[{o['partition']}]@{o['origin_offset']}",
+                o["step"],
+                o["exception"][:80],
+            ]
+            for o in found
+        ),
+    )
+
+
+@dead_letters.command()
+@click.argument("job")
+@click.argument("offset", type=click.IntRange(0))
+@broker_options
+@output_option
+def show(job: str, offset: int, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+    """One letter with its record and the traceback."""
+    to = target(job, bootstrap, pairs, config)
+    (record,) = chosen(run_async(_letters(to)), (offset,), False)
+    found = letter_document(record, whole=True)
+    if output == "json":
+        show_json({"job": str(to.job), **found})
+        return
+    show_fields((name, value) for name, value in found.items() if name != "traceback")
+    click.echo(found["traceback"])
+
+
+def chosen(letters: Iterable[Any], offsets: tuple[int, ...], everything: bool) -> list[Any]:
+    """The letters that are meant; each that is named must be there."""
+    found = {record.offset: record for record in letters}
+    if everything:
+        return list(found.values())
+    if not offsets:
+        raise click.UsageError("say which: offsets of letters, or --all")
+    missing = [offset for offset in offsets if offset not in found]
+    if missing:
+        raise NotFound(
+            f"there is no dead letter at offset {missing[0]}", remedy="`headgate dead-letters list` shows them"
+        )
+    return [found[offset] for offset in offsets]
+
+
+@dead_letters.command()
+@click.argument("job")
+@click.argument("offsets", type=click.IntRange(0), nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every letter.")
+@click.option("--to", "topic", default="", metavar="TOPIC", help="Write them here.  [default: where each came from]")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+@output_option
+def replay(
+    job: str,
+    offsets: tuple[int, ...],
+    everything: bool,
+    topic: str,
+    yes: bool,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Write letters again to the input that they came from. They stay; `purge` deletes them."""
+    to = target(job, bootstrap, pairs, config)
+    letters = chosen(run_async(_letters(to)), offsets, everything)
+    records = [again(to, record, topic) for record in letters]
+    places = sorted({record.topic for record in records})
+    if records:
+        confirmed(f"This writes {len(records)} records to {', '.join(places)}.", yes)
+    run_async(put(to.client, records))
+    if output == "json":
+        show_json({"job": str(to.job), "replayed": [record.offset for record in letters], "topics": places})
+    else:
+        click.echo(f"{len(records)} replayed")
+
+
+def again(to: Target, letter: Any, topic: str) -> Plain:
+    """The record as it was."""
+    said = letter_document(letter)
+    if not topic and to.topics.step(said["topic"]) is not None:
+        raise HeadgateError(
+            f"the letter at {letter.offset} came from '{said['topic']}', between two stages of the job",
+            remedy="only the job writes there; replay it to an input with --to TOPIC",
+        )
+    return Plain(
+        topic or said["topic"],
+        letter.key,
+        letter.value,
+        None if topic or said["partition"] < 0 else said["partition"],
+        letter.timestamp,
+        [(name, value) for name, value in letter.headers if not name.startswith(OWN)],
+    )
+
+
+@dead_letters.command()
+@click.argument("job")
+@click.option(
+    "--before", type=click.IntRange(0), metavar="OFFSET", help="Only letters before this offset.  [default: all]"
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+@output_option
+def purge(
+    job: str,
+    before: int | None,
+    yes: bool,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Delete letters, for good."""
+    to = target(job, bootstrap, pairs, config)
+    letters = [record for record in run_async(_letters(to)) if before is None or record.offset < before]
+    if letters:
+        confirmed(f"This deletes {len(letters)} dead letters of {to.job}.", yes)
+        run_async(_purge(to, letters[-1].offset + 1))
+    if output == "json":
+        show_json({"job": str(to.job), "purged": len(letters)})
+    else:
+        click.echo(f"{len(letters)} deleted")
+
+
+async def _purge(to: Target, before: int) -> None:
+    admin = TopicsAdmin(to.client)
+    await admin.start()
+    try:
+        done = await admin.trim({StreamPartition(to.topics.dead_letters, 0): before})
+    finally:
+        await admin.stop()
+    for one in done.values():
+        if isinstance(one, HeadgateError):
+            raise one

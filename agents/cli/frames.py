@@ -1,0 +1,108 @@
+"""`headgate frames cat TOPIC`: an intermediate stream for people, control messages decoded.
+
+Each Kafka record is one line: where it stands, what it is, and what is in it. A record that is no frame is shown with the reason.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.frames import ArrowFrame, BatchFrame, Drain, EndOfStream, FrameError, UserFrame, Watermark, decode
+from ..configuration import Said
+from ..tablescan import guess
+from ..topicscan import scan_topic
+from ..web.documents import time_of
+from .options import broker_options, configured, run_async
+from .output import output_option, show_json
+
+
+@click.group()
+def frames() -> None:
+    """What travels between the stages of a job."""
+
+
+@frames.command()
+@click.argument("topic")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Only this one.")
+@click.option("--first", type=click.IntRange(0), metavar="OFFSET", help="Begin here.")
+@click.option("--last", type=click.IntRange(0), metavar="N", help="Only so many from the end of each partition.")
+@click.option("--control", is_flag=True, help="Only control messages.")
+@click.option("--uncommitted", is_flag=True, help="Also what stands in open or aborted transactions.")
+@broker_options
+@output_option
+def cat(
+    topic: str,
+    partition: int | None,
+    first: int | None,
+    last: int | None,
+    control: bool,
+    uncommitted: bool,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Every frame that is in a topic now."""
+    client = configured(Said(bootstrap, pairs, config)).client
+
+    async def read() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        async for record in scan_topic(
+            client, topic, partition=partition, first=first, last=last, committed=not uncommitted
+        ):
+            one = frame_document(record.partition, record.offset, record.key, record.value)
+            if control and one["type"] not in ("watermark", "end", "drain"):
+                continue
+            if output == "json":
+                found.append(one)
+            else:
+                click.echo(line(one))
+        return found
+
+    found = run_async(read())
+    if output == "json":
+        show_json({"topic": topic, "frames": found})
+
+
+def frame_document(partition: int, offset: int, key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    """One record of an intermediate stream as plain values."""
+    front: dict[str, Any] = {"partition": partition, "offset": offset}
+    if value is None:
+        return {**front, "type": "bad", "problem": "no value"}
+    try:
+        frame = decode(value)
+    except FrameError as error:
+        return {**front, "type": "bad", "problem": error.reason}
+    match frame:
+        case UserFrame(body):
+            return {**front, "type": "record", "key": _key(key), "value": guess(body)}
+        case Watermark():
+            return {**front, "type": "watermark", **_said(frame), "ts": time_of(frame.ts), "idle": frame.idle}
+        case EndOfStream():
+            return {**front, "type": "end", **_said(frame)}
+        case Drain():
+            return {**front, "type": "drain", **_said(frame), "drain": frame.id}
+        case BatchFrame():
+            return {**front, "type": "batch", "records": len(frame.values), "bytes": len(value)}
+        case ArrowFrame():
+            return {**front, "type": "arrow", "bytes": len(value)}
+
+
+def _key(key: bytes | None) -> Any:
+    return None if key is None else guess(key)
+
+
+def _said(frame: Any) -> dict[str, Any]:
+    return {"job": frame.job, "run": frame.run, "task": frame.task, "tasks": frame.tasks, "epoch": frame.epoch}
+
+
+def line(one: dict[str, Any]) -> str:
+    """One frame on one line."""
+    front = f"[{one['partition']}] {one['offset']:>8}  {one['type']:<9}"
+    if one["type"] == "record":
+        return f"{front} {one['key']}  {one['value']}"
+    rest = "  ".join(f"{name}={value}" for name, value in one.items() if name not in ("partition", "offset", "type"))
+    return f"{front} {rest}"

@@ -1,0 +1,196 @@
+"""`headgate plan MODULE:app` and `headgate topics plan MODULE:app`: what would be created and placed. Nothing is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.errors import DeclarationError
+from ...core.leader_model import tasks_of, widths
+from ...core.model import producer_sets
+from ...core.placement import natural, place
+from ..configuration import Configuration, Said
+from ..declared import Declared
+from ..job_topics import JobTopics
+from ..launch import load_app
+from ..plans import leader_config
+from ..reading import following
+from ..topics import TASK_LOG, TopicSpec, differences
+from ..worker_options import WorkerOptions
+from .group import NotFound
+from .options import broker_options, configured, run_async
+from .output import output_option, show_fields, show_json, show_table
+
+app_dir_option = click.option(
+    "--app-dir", type=click.Path(path_type=Path, file_okay=False), help="Where MODULE is.  [default: here]"
+)
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:app")
+@click.option(
+    "--workers", type=click.IntRange(1, 1000), default=1, show_default=True, help="Place tasks on so many workers."
+)
+@app_dir_option
+@broker_options
+@output_option
+def plan(
+    target: str,
+    workers: int,
+    app_dir: Path | None,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """What would be created and placed if this job were run now; changes nothing."""
+    app = load_app(target, app_dir)
+    configuration = configured(Said(bootstrap, pairs, config), app=app.settings)
+    found = run_async(_plan(Declared(app), configuration, workers))
+    if output == "json":
+        show_json(found)
+        return
+    show_fields(
+        [("job", found["job"]), ("deployment", found["deployment"]), ("state", "yes" if found["stateful"] else "no")]
+    )
+    click.echo()
+    show_table(
+        ["TOPIC", "ROLE", "PARTITIONS", "NOW"],
+        ([t["topic"], t["role"], t["partitions"], t["now"]] for t in found["topics"]),
+    )
+    click.echo()
+    show_table(
+        ["TASK", "WORKER", "PARTITIONS"], ([t["task"], t["worker"], ", ".join(t["partitions"])] for t in found["tasks"])
+    )
+    for one in found["problems"]:
+        click.echo(f"Problem: {one}", err=True)
+
+
+async def _plan(declared: Declared, configuration: Configuration, workers: int) -> dict[str, Any]:
+    topics = JobTopics(configuration.client, declared)
+    options = WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=configuration.given)
+    intended = leader_config(options, configuration.given).plan
+    before = await _model(configuration, declared)
+    await topics.start()
+    try:
+        counts = await topics.input_counts()
+        made = widths(intended, counts, before)
+        grouping = tasks_of(intended, counts, before)
+        assert made is not None
+        assert grouping is not None, "every input was counted"
+        log = TopicSpec(topics.names.log, len(grouping), TASK_LOG)
+        specs = [*topics.fixed(), log, *(TopicSpec(name, made[name]) for name in sorted(declared.graph.writer))]
+        outputs = [TopicSpec(name, max(counts.values(), default=1)) for name in sorted(declared.graph.outputs)]
+        found = await topics.topics.find([spec.name for spec in (*specs, *outputs)])
+    finally:
+        await topics.stop()
+    problems = [str(one) for spec in specs if spec.name in found for one in differences(spec, found[spec.name])]
+    rows = [{"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(counts.items())]
+    for spec, role in [*((s, _role(topics, s.name)) for s in specs), *((s, "output") for s in outputs)]:
+        there = spec.name in found
+        rows.append(
+            {
+                "topic": spec.name,
+                "role": role,
+                "partitions": found[spec.name].partitions if there else spec.partitions,
+                "now": "there" if there else "to be created",
+            }
+        )
+    wanted = dict(before.wanted) if before is not None else {}
+    names = list(before.processors) if before is not None and len(before.processors) == workers else []
+    names = names or [f"worker-{number}" for number in range(workers)]
+    placed = place(list(grouping), dict.fromkeys(grouping), dict.fromkeys(names, ""), wanted)
+    owner = {task: worker for worker, tasks in placed.items() for task in tasks}
+    return {
+        "job": str(declared.app.job),
+        "deployment": intended.deployment,
+        "stateful": intended.stateful,
+        "topics": rows,
+        "tasks": [
+            {"task": task, "worker": owner.get(task), "partitions": [f"{s}[{p}]" for s, p in grouping[task]]}
+            for task in sorted(grouping, key=natural)
+        ],
+        "producers": [
+            {"stream": one.stream, "tasks": sorted(one.tasks, key=natural)}
+            for one in producer_sets(intended.feeds, grouping, {}).values()
+        ],
+        "problems": problems,
+    }
+
+
+def _role(topics: JobTopics, name: str) -> str:
+    names = topics.names
+    fixed = {names.coordinator: "coordinator", names.heartbeat: "heartbeat", names.log: "task log"}
+    return fixed.get(name) or ("dead letters" if name == names.dead_letters else "between stages")
+
+
+async def _model(configuration: Configuration, declared: Declared) -> Any:
+    """The model that the job has, if it ever ran."""
+    try:
+        async with following(configuration.client, declared.topics) as stream:
+            return stream.job.model
+    except NotFound:
+        return None
+
+
+@click.group()
+def topics() -> None:
+    """The topics of a job."""
+
+
+@topics.command(name="plan")
+@click.argument("target", metavar="MODULE:app")
+@app_dir_option
+@broker_options
+@output_option
+def topics_plan(
+    target: str, app_dir: Path | None, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str
+) -> None:
+    """The commands that create what is missing, for teams that may not create topics from an application."""
+    app = load_app(target, app_dir)
+    configuration = configured(Said(bootstrap, pairs, config), app=app.settings)
+    found = run_async(_commands(Declared(app), configuration))
+    if output == "json":
+        show_json(found)
+        return
+    for command in found["commands"]:
+        click.echo(command)
+    for one in found["problems"]:
+        click.echo(f"Problem: {one}", err=True)
+    if not found["commands"]:
+        click.echo("Every topic is there.", err=True)
+
+
+async def _commands(declared: Declared, configuration: Configuration) -> dict[str, Any]:
+    topics = JobTopics(configuration.client, declared)
+    options = WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=configuration.given)
+    intended = leader_config(options, configuration.given).plan
+    before = await _model(configuration, declared)
+    await topics.start()
+    try:
+        counts = await topics.input_counts()
+        made, grouping = widths(intended, counts, before), tasks_of(intended, counts, before)
+        if made is None or grouping is None:
+            raise DeclarationError("the inputs could not be counted")
+        from ..job_topics import LARGE
+        from ..topics import INTERMEDIATE
+
+        specs = [
+            *topics.fixed(),
+            TopicSpec(topics.names.log, len(grouping), {**TASK_LOG, **LARGE}),
+            *(TopicSpec(name, made[name], {**INTERMEDIATE, **LARGE}) for name in sorted(declared.graph.writer)),
+        ]
+        outputs = [TopicSpec(name, max(counts.values(), default=1)) for name in sorted(declared.graph.outputs)]
+        commands = await topics.topics.plan([*specs, *outputs])
+        found = await topics.topics.find([spec.name for spec in specs])
+    finally:
+        await topics.stop()
+    problems = [
+        str(one)
+        for s in specs
+        if s.name in found
+        for one in differences(s, found[s.name], configuration.client.bootstrap)
+    ]
+    return {"job": str(declared.app.job), "commands": commands, "problems": problems}

@@ -1,0 +1,152 @@
+"""`headgate reset JOB`: forget a job's state, runs and settings, so that it begins anew. Inputs and outputs are not touched.
+
+Only while no worker lives. The leader's id is taken and every recorded incarnation is fenced first, so that nobody who comes back from
+the dead writes into the new life.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
+
+from ...core import coordinator as c
+from ...core.errors import HeadgateError
+from ..connect import started
+from ..launch import state_root
+from ..reading import CONNECT_S, following, heard
+from ..steering import LeaderWriter, fence
+from ..topics import Topics as TopicsAdmin
+from .options import Target, broker_options, confirmed, run_async, target
+from .output import output_option, show_json
+from .status import SILENT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a reset would delete, and who must be fenced before."""
+
+    topics: list[str]
+    incarnations: list[tuple[str, str]]
+    directory: Path | None
+    alive: list[str]
+    run: str
+
+
+@click.command()
+@click.argument("job")
+@click.option("--dead-letters", is_flag=True, help="Delete the dead letters, too.")
+@click.option("--plan", "only_plan", is_flag=True, help="Only say what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+@output_option
+def reset(
+    job: str,
+    dead_letters: bool,
+    only_plan: bool,
+    yes: bool,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Forget everything that a job has kept: tables, positions, runs, overrides. It begins anew with its next run."""
+    to = target(job, bootstrap, pairs, config)
+    found = run_async(_look(to, dead_letters))
+    if not only_plan:
+        if found.alive:
+            raise HeadgateError(
+                f"workers of {to.job} live: {', '.join(found.alive)}",
+                remedy=f"stop them first: headgate stop {to.job.name} --wait",
+            )
+        confirmed(text(to, found), yes)
+        run_async(_reset(to, found))
+    elif output != "json":
+        click.echo(text(to, found))
+    if output == "json":
+        show_json(
+            {
+                "job": str(to.job),
+                "topics": found.topics,
+                "directory": str(found.directory) if found.directory else None,
+                "alive": found.alive,
+                "done": not only_plan,
+            }
+        )
+    elif not only_plan:
+        click.echo(f"{to.job} is forgotten.")
+
+
+def text(to: Target, found: Plan) -> str:
+    """What would happen, for people."""
+    lines = [
+        f"This deletes what {to.job} has kept ({found.run or 'it never ran'}):",
+        *(f"  topic {t}" for t in found.topics),
+    ]
+    if found.directory is not None:
+        lines.append(f"  directory {found.directory}")
+    return "\n".join(
+        [*lines, "Inputs and outputs stay. Read positions are lost: the next run begins where its inputs say."]
+    )
+
+
+async def _look(to: Target, dead_letters: bool) -> Plan:
+    names = to.topics
+    async with following(to.client, names) as stream:
+        beats = await heard(to.client, names.heartbeat)
+        state: Any = await stream.to_end()
+    alive = sorted(
+        {
+            b.beat.processor
+            for b in beats.values()
+            if b.age_s <= SILENT_S and not b.beat.gone and not _left(state, b.beat)
+        }
+    )
+    between = [s for s in (state.model.streams if state.model is not None else {}) if names.step(s) is not None]
+    wanted = [*between, names.log, names.heartbeat, names.coordinator, *([names.dead_letters] if dead_letters else [])]
+    lives = [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
+    root = state_root(to.configuration, to.job)
+    admin = TopicsAdmin(to.client)
+    await admin.start()
+    try:
+        there = await admin.find(wanted)
+    finally:
+        await admin.stop()
+    run = f"run {state.run.run_id} is {state.run.state}" if state.run is not None else ""
+    return Plan([t for t in wanted if t in there], lives, root if root.exists() else None, alive, run)
+
+
+def _left(state: Any, beat: Any) -> bool:
+    life = state.recorded(beat.processor).get(beat.incarnation)
+    return life is not None and life.state == c.LEFT
+
+
+async def _reset(to: Target, found: Plan) -> None:
+    leader = LeaderWriter(to.client, to.job, to.topics.coordinator, c.Stamp())
+    await leader.start()
+    try:
+        for processor, incarnation in found.incarnations:
+            await fence(to.client, to.job, processor, incarnation)
+    finally:
+        await leader.stop()
+    admin = await started(
+        lambda: AIOKafkaAdminClient(**to.client.admin()), "topics", deadline_s=CONNECT_S, close="close"
+    )
+    try:
+        # the coordinator stream goes last: until then the job is known, and another reset finishes this one
+        for topic in found.topics:
+            answer = await admin.delete_topics([topic])
+            for name, code, *_ in answer.topic_error_codes:
+                if for_code(code) not in (NoError, UnknownTopicOrPartitionError):
+                    raise HeadgateError(
+                        f"the topic {name} cannot be deleted: {for_code(code).__name__}", remedy="grant DELETE on it"
+                    )
+    finally:
+        await admin.close()
+    if found.directory is not None:
+        shutil.rmtree(found.directory)

@@ -1,0 +1,144 @@
+"""`headgate tables JOB [TABLE [KEY]]`: what is in the tables of a job, the control table included, also while it runs.
+
+The workers that run the tasks are asked, at the address that each has recorded; where none lives, or cannot be reached from here, the
+task log is read instead (said on standard error), with keys and values as far as they can be read without the job's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import click
+
+from ...core.jobstate import JobState
+from ...core.names import StreamPartition
+from ..offsets import Offsets
+from ..reading import following
+from ..store import MemoryStore
+from ..tablescan import CHECKPOINT, TableReader, scan
+from ..tasklog import restore
+from ..web.documents import job as job_document
+from .group import NotFound
+from .options import Target, broker_options, run_async, target
+from .output import output_option, show_json, show_table
+
+ANSWER_S = 10.0
+
+
+@click.command()
+@click.argument("job")
+@click.argument("table", required=False, default="")
+@click.argument("key", required=False, default="")
+@click.option("--task", default="", metavar="TASK", help="Only this task's part.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many rows at most.")
+@click.option("--from-log", is_flag=True, help="Read the task log, and ask no worker.")
+@broker_options
+@output_option
+def tables(
+    job: str,
+    table: str,
+    key: str,
+    task: str,
+    limit: int,
+    from_log: bool,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """The tables of a job; the rows of one; the value of one key."""
+    to = target(job, bootstrap, pairs, config)
+    found = run_async(_read(to, table, key, task, limit, from_log))
+    if table and key and not found["rows"]:
+        raise NotFound(f"the table '{table}' of {to.job} has no key '{key}'")
+    if output == "json":
+        show_json({"job": str(to.job), **found})
+    elif not table:
+        show_table(["TABLE", "KIND", "TASKS"], ([o["table"], o["kind"], len(o["tasks"])] for o in found["tables"]))
+    elif key:
+        for row in found["rows"]:
+            click.echo(row["value"])
+    else:
+        show_table(["TASK", "KEY", "VALUE"], ([o["task"], o["key"], o["value"]] for o in found["rows"]))
+        if found["more"]:
+            click.echo(f"… more than {limit} rows; see --limit", err=True)
+
+
+async def _read(to: Target, table: str, key: str, task: str, limit: int, from_log: bool) -> dict[str, Any]:
+    async with following(to.client, to.topics) as stream:
+        state = stream.job
+        workers = [] if from_log else [w for w in job_document(state)["workers"] if w["url"] and w["tasks"]]
+        answers = await asyncio.gather(*(_ask(worker["url"], table, key, task, limit) for worker in workers))
+        heard = [one for one in answers if one is not None]
+        known = {name for one in heard for name in (one.get("tasks") or _tasks_of(one))}
+        missing = sorted(set(state.changelogs) - known) if task in ("", *state.changelogs) else []
+        missing = [name for name in missing if task in ("", name)]
+        found = merged(heard, table, limit)
+        if missing and not (table and key and found["rows"]):
+            if not from_log:
+                click.echo(f"Note: read from the task log: {', '.join(missing)}", err=True)
+            logs = [await _from_log(to, state, name, table, key, limit) for name in missing]
+            found = merged([*heard, *logs], table, limit)
+        return found
+
+
+def _tasks_of(answer: dict[str, Any]) -> list[str]:
+    return [task for one in answer.get("tables", ()) for task in one["tasks"]]
+
+
+def merged(answers: list[dict[str, Any]], table: str, limit: int) -> dict[str, Any]:
+    """The answers of all workers as one."""
+    if table:
+        rows = [row for one in answers for row in one["rows"]]
+        return {"table": table, "rows": rows[:limit], "more": len(rows) > limit or any(one["more"] for one in answers)}
+    found: dict[str, dict[str, Any]] = {}
+    for answer in answers:
+        for one in answer["tables"]:
+            into = found.setdefault(one["table"], {"table": one["table"], "kind": one["kind"], "tasks": []})
+            into["tasks"] = sorted({*into["tasks"], *one["tasks"]})
+    return {"tables": list(found.values())}
+
+
+async def _ask(url: str, table: str, key: str, task: str, limit: int) -> dict[str, Any] | None:
+    """A worker's answer; None if it cannot be reached."""
+    path = "/".join(["api/tables", *(quote(part, safe="") for part in (table,) if part)])
+    query = {"limit": str(limit), **({"task": task} if task else {}), **({"key": key} if key else {})}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_S)) as session,
+            session.get(f"{url}/{path}", params=query) as response,
+        ):
+            answer = await response.json()
+            if response.status == 404:
+                raise NotFound(answer["error"], remedy=answer["remedy"])
+            return answer if response.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return None
+
+
+async def _from_log(to: Target, state: JobState, task: str, table: str, key: str, limit: int) -> dict[str, Any]:
+    """A task's tables from its partition of the task log."""
+    at = StreamPartition(to.topics.log, state.changelogs[task])
+    offsets = Offsets(to.client)
+    await offsets.start()
+    try:
+        start, end, _ = await offsets.log_ends(at)
+    finally:
+        await offsets.stop()
+    store = MemoryStore()
+    await restore(to.client, at, store, start=start, end=end)
+    reader = TableReader(store)
+    if not table:
+        names = [*reader.stored(), CHECKPOINT]
+        return {
+            "tables": [
+                {"table": name, "kind": "control" if name.startswith("__") else "user", "tasks": [task]}
+                for name in names
+            ]
+        }
+    rows = [{"task": task, "key": found, "value": value} for found, value in scan(reader, table, key, limit)]
+    return {"rows": rows, "more": len(rows) >= limit and not key}

@@ -1,0 +1,52 @@
+"""`headgate watch JOB`: the status, again and again, until Ctrl-C; as JSON one document a line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import click
+
+from ..reading import following, heard
+from .options import Duration, Target, broker_options, run_async, target
+from .output import output_option
+from .status import document, show
+
+
+@click.command()
+@click.argument("job")
+@click.option("--every", type=Duration(), default="2s", show_default=True, metavar="TIME", help="How often.")
+@click.option("--times", type=click.IntRange(1), help="Only so many times.")
+@broker_options
+@output_option
+def watch(
+    job: str,
+    every: float,
+    times: int | None,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Follow the status."""
+    run_async(_watch(target(job, bootstrap, pairs, config), every, times, output))
+
+
+async def _watch(to: Target, every: float, times: int | None, output: str) -> None:
+    shown = 0
+    async with following(to.client, to.topics) as stream:
+        while times is None or shown < times:
+            due = time.monotonic() + every
+            beats = await heard(to.client, to.topics.heartbeat)
+            found = document(to, await stream.to_end(), beats)
+            shown += 1
+            if output == "json":
+                click.echo(json.dumps(found, default=str))
+            else:
+                click.clear()
+                click.echo(time.strftime("%H:%M:%S") + "  Ctrl-C ends\n")
+                show(found)
+            if times is None or shown < times:
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
