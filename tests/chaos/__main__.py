@@ -6,6 +6,7 @@ counts once. Exit code 0 only then.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import statistics
@@ -18,7 +19,7 @@ from headgate.agents.broker.broker import Broker
 
 from .scene import MOST_S, Scene
 
-FAULTS = ("kill", "kill", "kill", "zombie", "same", "broker", "pause")
+FAULTS = tuple(os.environ.get("CHAOS_FAULTS", "kill kill kill zombie same broker pause").split())
 
 
 def main(faults: int = 36, seconds: float = 1200.0, seed: int = 1, per_second: int = 3000) -> int:

@@ -151,7 +151,7 @@ def logged(bootstrap: str, topic: str, truth: Truth) -> list[str]:
         if raw == CHECKPOINT_KEY:
             continue
         name, key = parse_log_key(raw)
-        if name is None or name.startswith("__") or name.startswith("hg."):
+        if name is None or name.startswith(("__", "hg.")):
             continue
         at, partition = (name, key.decode()), message.partition() or 0
         before = rows.get(at)

@@ -64,6 +64,8 @@ class Watch(threading.Thread):
         super().__init__(name="watch", daemon=True)
         self.seen: dict[str, int] = {}
         self.updates = 0
+        self.newest_ms = 0
+        """When the broker took the newest update that was read (its own clock, which is this machine's)."""
         self.last = time.monotonic()
         self.gaps: list[tuple[float, float]] = []
         """(when it ended, how long it was), of silences of a second and more."""
@@ -87,6 +89,7 @@ class Watch(threading.Thread):
                     self.gaps.append((now, now - self.last))
                 self.last = now
                 self.updates += 1
+                self.newest_ms = message.timestamp()[1]
                 self.seen[message.key()] = orjson.loads(message.value())["n"]
 
     def longest(self) -> float:

@@ -38,7 +38,7 @@ class Process:
         self.log = scene.directory / f"worker-{number:03d}-{processor}.log"
         self._file: IO[bytes] = self.log.open("wb")
         command = [sys.executable, "-m", "headgate.agents.cli", "run", "job:app", "--app-dir", str(HERE)]
-        command += ["-b", scene.broker.bootstrap, "--state-dir", str(scene.directory / "state")]
+        command += ["-b", scene.broker.bootstrap, "--state-dir", str(scene.directory / f"disk-of-{processor}")]
         command += ["--processor-id", processor, "--log-format", "json"]
         for name, value in scene.settings.items():
             command += ["--set", f"{name}={value}"]
@@ -99,7 +99,9 @@ class Scene:
         self.story: list[str] = []
         self._began = time.monotonic()
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (self.source, self.counts, self.groups)])
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        names = (self.source, self.counts, self.groups)
+        made = admin.create_topics([NewTopic(name, PARTITIONS, 1, config=stamped) for name in names])
         for future in made.values():
             future.result(20)
 
@@ -163,7 +165,8 @@ class Scene:
         """The broker is killed and comes back."""
         before = self.broker.pids()
         self.broker.kill()
-        assert before and not self.broker.is_running(), "the broker was not there, or is still there: no fault happened"
+        assert before, "the broker was not there: no fault happened"
+        assert not self.broker.is_running(), "the broker is still there: no fault happened"
         time.sleep(away_s)
         self.broker.restart()
         self._recovered("broker kill -9", process)
@@ -193,9 +196,9 @@ class Scene:
         return time.monotonic() - began
 
     def advanced(self, what: str, process: Process) -> float:
-        """Wait until the counts have grown."""
-        before = self.watching.counted
-        return self.until(lambda: self.watching.counted > before, MOST_S, f"new counts after {what}", process)
+        """Wait for a count that was written after this was called: what had been committed before does not tell."""
+        before = time.time() * 1000
+        return self.until(lambda: self.watching.newest_ms > before, MOST_S, f"new counts after {what}", process)
 
     def flowing(self, seconds: float) -> None:
         """Let it work for a while."""

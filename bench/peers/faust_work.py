@@ -1,0 +1,62 @@
+"""Works A, B and C on plain Faust (its own consumer, its defaults, memory store; updates of B sent one by one)."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import faust
+
+WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
+app = faust.App(
+    os.environ["BENCH_JOB"],
+    broker=f"kafka://{os.environ['BENCH_BOOTSTRAP']}",
+    topic_partitions=4,
+    topic_disable_leader=True,
+    topic_replication_factor=1,
+    web_enabled=False,
+    consumer_auto_offset_reset="earliest",
+    datadir=os.environ["BENCH_STATE"],
+)
+source = app.topic(SOURCE, value_serializer="json")
+target = app.topic(TARGET, value_serializer="json")
+seen = total = 0
+
+if WORK == "A":
+
+    @app.agent(source)
+    async def filtered(stream: Any) -> None:
+        """Work A."""
+        async for value in stream:
+            if value["amount"] >= 10:
+                value["total"] = value["amount"] * 2
+                await target.send(value=value)
+
+elif WORK == "B":
+    table = app.Table("counts", default=lambda: [0, 0], partitions=4)
+
+    @app.agent(source)
+    async def counted(stream: Any) -> None:
+        """Work B."""
+        async for value in stream.group_by(lambda value: value["user"], name="user", partitions=4):
+            user = value["user"]
+            n, sums = table[user]
+            table[user] = [n + 1, sums + value["amount"]]
+            await target.send(key=user, value={"n": n + 1, "total": sums + value["amount"]})
+
+else:
+
+    @app.agent(source)
+    async def summed(stream: Any) -> None:
+        """Work C."""
+        global seen, total
+        async for value in stream:
+            total += value["amount"]
+            seen += 1
+            if seen % 1000 == 0:
+                print(f"MARK {time.time()} {seen} {total}", flush=True)
+
+
+if __name__ == "__main__":
+    app.main()

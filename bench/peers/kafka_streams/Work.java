@@ -1,0 +1,113 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.ByteBuffer;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.serialization.Deserializer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.serialization.Serializer;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.state.KeyValueStore;
+
+/** The three works on Kafka Streams, one thread: java Work A|B|C bootstrap input output application-id state-dir [name=value ...]. */
+public class Work {
+    static final ObjectMapper JSON = new ObjectMapper();
+    static long records = 0;
+    static long total = 0;
+
+    static Serde<JsonNode> json() {
+        Serializer<JsonNode> out = (topic, value) -> {
+            try {
+                return value == null ? null : JSON.writeValueAsBytes(value);
+            } catch (Exception error) {
+                throw new RuntimeException(error);
+            }
+        };
+        Deserializer<JsonNode> in = (topic, data) -> {
+            try {
+                return data == null ? null : JSON.readTree(data);
+            } catch (Exception error) {
+                throw new RuntimeException(error);
+            }
+        };
+        return Serdes.serdeFrom(out, in);
+    }
+
+    static Serde<long[]> pair() {
+        Serializer<long[]> out = (topic, v) -> v == null ? null : ByteBuffer.allocate(16).putLong(v[0]).putLong(v[1]).array();
+        Deserializer<long[]> in = (topic, data) -> {
+            if (data == null) return null;
+            ByteBuffer buffer = ByteBuffer.wrap(data);
+            return new long[] {buffer.getLong(), buffer.getLong()};
+        };
+        return Serdes.serdeFrom(out, in);
+    }
+
+    public static void main(String[] words) throws Exception {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", words[1]);
+        settings.put("application.id", words[4]);
+        settings.put("state.dir", words[5]);
+        settings.put("num.stream.threads", "1");
+        settings.put("replication.factor", "1");
+        settings.put("auto.offset.reset", "earliest");
+        for (int i = 6; i < words.length; i++) {
+            int at = words[i].indexOf('=');
+            settings.put(words[i].substring(0, at), words[i].substring(at + 1));
+        }
+        StreamsBuilder builder = new StreamsBuilder();
+        KStream<byte[], JsonNode> input = builder.stream(words[2], Consumed.with(Serdes.ByteArray(), json()));
+        switch (words[0]) {
+            case "A":
+                input.filter((key, value) -> value.get("amount").asInt() >= 10)
+                    .mapValues(value -> (JsonNode) ((ObjectNode) value).put("total", value.get("amount").asInt() * 2))
+                    .to(words[3], Produced.with(Serdes.ByteArray(), json()));
+                break;
+            case "B":
+                input.groupBy((key, value) -> value.get("user").asText(), Grouped.with("by-user", Serdes.String(), json()))
+                    .aggregate(
+                        () -> new long[2],
+                        (key, value, sum) -> new long[] {sum[0] + 1, sum[1] + value.get("amount").asLong()},
+                        Materialized.<String, long[], KeyValueStore<Bytes, byte[]>>as("counts")
+                            .withKeySerde(Serdes.String())
+                            .withValueSerde(pair()))
+                    .toStream()
+                    .mapValues(sum -> (JsonNode) JSON.createObjectNode().put("n", sum[0]).put("total", sum[1]))
+                    .to(words[3], Produced.with(Serdes.String(), json()));
+                break;
+            default:
+                input.foreach((key, value) -> {
+                    total += value.get("amount").asLong();
+                    if (++records % 10000 == 0) mark();
+                });
+        }
+        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+        CountDownLatch ended = new CountDownLatch(1);
+        streams.setUncaughtExceptionHandler(error -> {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+            return null;
+        });
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            streams.close(java.time.Duration.ofSeconds(10));
+            ended.countDown();
+        }));
+        streams.start();
+        ended.await();
+    }
+
+    static void mark() {
+        System.out.println("MARK " + System.currentTimeMillis() / 1000.0 + " " + records + " " + total);
+        System.out.flush();
+    }
+}

@@ -1,0 +1,63 @@
+"""Works A, B and C on Quix Streams with its defaults (at least once, librdkafka, commit every 5 s)."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from quixstreams import Application
+
+WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
+GUARANTEE: Any = os.environ.get("BENCH_GUARANTEE", "at-least-once")
+seen = total = 0
+
+
+def with_total(value: dict[str, Any]) -> dict[str, Any]:
+    """Work A's field."""
+    value["total"] = value["amount"] * 2
+    return value
+
+
+def count(value: dict[str, Any], state: Any) -> dict[str, Any]:
+    """Work B's step."""
+    now = state.get("now") or [0, 0]
+    now = [now[0] + 1, now[1] + value["amount"]]
+    state.set("now", now)
+    return {"n": now[0], "total": now[1]}
+
+
+def add_up(value: dict[str, Any]) -> None:
+    """Work C's step."""
+    global seen, total
+    total += value["amount"]
+    seen += 1
+    if seen % 1000 == 0:
+        print(f"MARK {time.time()} {seen} {total}", flush=True)
+
+
+def main() -> None:
+    """Until it is killed."""
+    app = Application(
+        broker_address=os.environ["BENCH_BOOTSTRAP"],
+        consumer_group=os.environ["BENCH_JOB"],
+        auto_offset_reset="earliest",
+        processing_guarantee=GUARANTEE,
+        state_dir=os.environ["BENCH_STATE"],
+        loglevel="WARNING",
+    )
+    frame = app.dataframe(app.topic(SOURCE, value_deserializer="json"))
+    match WORK:
+        case "A":
+            frame = frame.filter(lambda value: value["amount"] >= 10).apply(with_total)
+            frame.to_topic(app.topic(TARGET, value_serializer="json"))
+        case "B":
+            frame = frame.group_by("user").apply(count, stateful=True)
+            frame.to_topic(app.topic(TARGET, value_serializer="json"))
+        case _:
+            frame.update(add_up)
+    app.run()
+
+
+if __name__ == "__main__":
+    main()

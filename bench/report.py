@@ -1,0 +1,111 @@
+"""What the benches show: a line for each figure as it comes, a table, JSON, and plots where matplotlib is installed."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+from .rig import HERE, OUT, Figures
+
+WORKS = {
+    "A": "parse, filter, add a field, write",
+    "B": "re-key, count and sum per key, updates out",
+    "C": "parse, add up",
+}
+
+
+def line(f: Figures) -> None:
+    """One figure, at once."""
+    spread = f"{min(f.rates) / 1e3:.0f}-{max(f.rates) / 1e3:.0f}"
+    print(
+        f"{f.work}  {f.peer:68} {median(f.rates) / 1e3:7.1f} k/s ({spread:>9})  {median(f.per_cpu) / 1e3:7.1f} k/CPU-s  "
+        f"{f.rss_mb:5.0f} MB  start {f.start_s:4.1f} s  outputs {f.outputs:,} {f.proven}  load {f.load:.1f}",
+        flush=True,
+    )
+
+
+def surroundings() -> dict[str, Any]:
+    """What makes figures comparable."""
+    git = subprocess.run(
+        ["git", "-C", HERE, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    import os
+
+    return {
+        "commit": git.stdout.strip(), "python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(),
+    }  # fmt: skip
+
+
+def throughput(figures: Sequence[Figures], left_out: Mapping[str, str], *, quick: bool) -> None:
+    """Table with ratios, JSON, plot."""
+    by = {(f.peer, f.work): f for f in figures}
+    peers = list(dict.fromkeys(f.peer for f in figures))
+    works = sorted({f.work for f in figures})
+    print(
+        "\nmedian of rounds, thousand records a second (thousand a CPU second of the program; headgate is how many times as fast)"
+    )
+    print(f"{'':70}" + "".join(f"{work:>32}" for work in works))
+    ours = peers[0] if peers and peers[0].startswith("headgate") else None
+    for peer in peers:
+        cells: list[str] = []
+        for work in works:
+            f = by.get((peer, work))
+            if f is None:
+                cells.append("-")
+                continue
+            mine = by.get((ours, work)) if ours else None
+            ratio = f" {median(mine.rates) / median(f.rates):5.2f}x" if mine and peer != ours else ""
+            cells.append(f"{median(f.rates) / 1e3:.1f} ({median(f.per_cpu) / 1e3:.1f}){ratio}")
+        print(f"{peer:70}" + "".join(f"{cell:>32}" for cell in cells))
+    for what, why in left_out.items():
+        print(f"left out: {what}: {why}")
+    keep("throughput", {"quick": quick, "figures": [f.document() for f in figures], "left_out": dict(left_out)})
+    if figures:
+        bars("throughput", figures, works)
+
+
+def keep(name: str, document: dict[str, Any]) -> None:
+    """JSON into `bench/out`."""
+    OUT.mkdir(exist_ok=True)
+    path = OUT / f"{name}.json"
+    path.write_text(json.dumps({**surroundings(), **document}, indent=1) + "\n", encoding="utf-8")
+    print(f"# {path}")
+
+
+def canvas() -> Any:
+    """matplotlib without a screen, or None."""
+    if find_spec("matplotlib") is None:
+        print("# no plot: matplotlib is not installed (pip install -e '.[bench]')")
+        return None
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def bars(name: str, figures: Sequence[Figures], works: Sequence[str]) -> None:
+    """One panel a work, one bar a peer, by a logarithmic scale: Faust would not be seen by a plain one."""
+    pyplot = canvas()
+    if pyplot is None:
+        return
+    figure, panels = pyplot.subplots(1, len(works), figsize=(5.5 * len(works), 3.2), squeeze=False)
+    for panel, work in zip(panels[0], works, strict=True):
+        mine = [f for f in figures if f.work == work][::-1]
+        shown = panel.barh([f.peer.partition(", 1 thread")[0] + (" tuned" if "tuned" in f.peer else "") for f in mine],
+                           [median(f.rates) / 1e3 for f in mine], color=["#1f6f8b" if "headgate" in f.peer else "#b8c4c8" for f in mine])  # fmt: skip
+        panel.bar_label(shown, fmt="%.0f", padding=3)
+        panel.set_xscale("log")
+        panel.margins(x=0.15)
+        panel.set_title(f"{work}: {WORKS[work]}", fontsize=9)
+        panel.set_xlabel("thousand records/s, median")
+    figure.tight_layout()
+    path = OUT / f"{name}.png"
+    figure.savefig(path, dpi=110)
+    print(f"# {path}")

@@ -1,0 +1,267 @@
+"""What the benches of whole jobs share: a broker, an input that is known in every byte, programs that are watched, outputs that are proven.
+
+Decides how a rate is taken, in the same way for everybody:
+
+- the input lies in the topic before the program starts: `warm` records that do not count, then `rounds` of equal size;
+- where a program writes (A, B), the broker's append times of its committed outputs say when it had come how far; where it does not (C),
+  the program says so itself, with what it has added up;
+- a round's rate is its size by the time between its first and its last record; the median of the rounds counts;
+- CPU is that of the program's processes (psutil, 20 times a second), the broker excluded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+import psutil
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PARTITIONS = 4
+USERS = 10_000
+PAD = "x" * 30
+HERE = Path(__file__).resolve().parent
+OUT = HERE / "out"
+
+
+def user_of(p: int, i: int) -> int:
+    """Whose record it is: all users come equally often, in a mixed order."""
+    return ((i * PARTITIONS + p) * 7919) % USERS
+
+
+def amount_of(p: int, i: int) -> int:
+    """Its amount: one in ten is below 10."""
+    return (i * 37 + p * 11) % 100
+
+
+def record(p: int, i: int) -> bytes:
+    """The record number `i` of partition `p`; about 100 bytes."""
+    return b'{"user":"user%d","amount":%d,"p":%d,"i":%d,"city":"Leuven","pad":"%s"}' % (
+        user_of(p, i), amount_of(p, i), p, i, PAD.encode(),
+    )  # fmt: skip
+
+
+def admin(bootstrap: str) -> AdminClient:
+    """An admin client."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+def make_topic(bootstrap: str, name: str, config: Mapping[str, str] | None = None) -> None:
+    """A topic of four partitions; nothing if it is there."""
+    for future in admin(bootstrap).create_topics([NewTopic(name, PARTITIONS, 1, config=dict(config or {}))]).values():
+        try:
+            future.result(30)
+        except Exception as error:
+            if "TOPIC_ALREADY_EXISTS" not in str(error):
+                raise
+
+
+def drop_topics(bootstrap: str, *names: str) -> None:
+    """Delete what a run left."""
+    client = admin(bootstrap)
+    there = client.list_topics(timeout=20).topics
+    for future in client.delete_topics([name for name in names if name in there] or ["nothing"]).values():
+        try:
+            future.result(30)
+        except Exception:  # noqa: BLE001 - it is gone already
+            continue
+
+
+def fill(bootstrap: str, topic: str, records: int) -> None:
+    """Write the first `records` records, a quarter into each partition."""
+    make_topic(bootstrap, topic)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 50,
+            "batch.size": 1 << 18,
+            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "acks": "1",
+        }
+    )
+    for i in range(records // PARTITIONS):
+        for p in range(PARTITIONS):
+            while True:
+                try:
+                    producer.produce(topic, record(p, i), partition=p)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+        if i % 5000 == 0:
+            producer.poll(0)
+    if left := producer.flush(120):
+        raise AssertionError(f"{left} records of the input were not written")
+
+
+def read_all(bootstrap: str, topic: str) -> Iterator[Any]:
+    """Every committed record of a topic; librdkafka reads, not we."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench-reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.queue.backoff.ms": 5,
+            "log_level": 0,
+        }
+    )
+    try:
+        left = set(range(PARTITIONS))
+        reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
+        while left:
+            for message in reader.consume(10_000, timeout=5):
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                else:
+                    raise AssertionError(f"{topic}: {error}")
+    finally:
+        reader.close()
+
+
+@dataclass
+class Program:
+    """A running peer: its CPU time over time, its memory, and what it says."""
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    log: Path
+    marks: list[tuple[float, int, int]] = field(default_factory=list)
+    """What work C says: (wall, records, sum)."""
+    cpu: list[tuple[float, float]] = field(default_factory=list)
+    rss: int = 0
+
+    def start(self) -> Program:
+        """Start it, and the two threads that watch."""
+        self.popen = subprocess.Popen(
+            self.command, env={**os.environ, **self.env}, stdout=subprocess.PIPE, stderr=self.log.open("wb"),
+            stdin=subprocess.DEVNULL, text=True, start_new_session=True, cwd=self.log.parent,
+        )  # fmt: skip
+        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._hear, self._watch)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def _hear(self) -> None:
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            words = line.split()
+            if words and words[0] == "MARK":
+                self.marks.append((float(words[1]), int(words[2]), int(words[3])))
+
+    def _watch(self) -> None:
+        try:
+            process = psutil.Process(self.popen.pid)
+            while self.popen.poll() is None:
+                user, system, *_ = process.cpu_times()
+                self.cpu.append((time.time(), user + system))
+                self.rss = max(self.rss, process.memory_info().rss)
+                time.sleep(0.05)
+        except psutil.Error:
+            return
+
+    def cpu_between(self, begin: float, end: float) -> float:
+        """CPU seconds in an interval of wall time."""
+        return at(self.cpu, end) - at(self.cpu, begin)
+
+    def stop(self) -> None:
+        """End it, in good order if it listens."""
+        for number, patience in ((signal.SIGTERM, 15), (signal.SIGKILL, 10)):
+            if self.popen.poll() is None:
+                os.killpg(self.popen.pid, number)
+                try:
+                    self.popen.wait(patience)
+                except subprocess.TimeoutExpired:
+                    continue
+        for thread in self._threads:
+            thread.join(5)
+
+    def told(self) -> str:
+        """The end of what it said on standard error."""
+        return "\n".join(line[:400] for line in self.log.read_text(errors="replace").splitlines()[-12:])
+
+
+def at(curve: Sequence[tuple[float, float]], when: float) -> float:
+    """The value of a growing curve at a time, between two samples by proportion."""
+    i = bisect_left(curve, (when,))
+    if i == 0 or i == len(curve):
+        return curve[min(i, len(curve) - 1)][1]
+    (t0, v0), (t1, v1) = curve[i - 1], curve[i]
+    return v0 + (v1 - v0) * (when - t0) / ((t1 - t0) or 1)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What came out of one program at one work."""
+
+    peer: str
+    work: str
+    rates: tuple[float, ...]
+    """Records a second, round by round."""
+    per_cpu: tuple[float, ...]
+    rss_mb: float
+    start_s: float
+    outputs: int
+    warm: int
+    load: float
+    """The machine's load average when it ended: how much to believe."""
+    proven: str = "equal"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "peer": self.peer, "work": self.work, "records_per_s": median(self.rates), "records_per_cpu_s": median(self.per_cpu),
+            "rounds": list(self.rates), "rss_mb": self.rss_mb, "start_s": self.start_s, "outputs": self.outputs,
+            "warm_records": self.warm, "load": self.load, "outputs_are": self.proven,
+        }  # fmt: skip
+
+
+def rounds_of(
+    curve: Sequence[tuple[float, float]], program: Program, warm: int, size: int, rounds: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Rates and rates per CPU second; `curve` is (wall, records done)."""
+    swapped = [(done, wall) for wall, done in curve]
+    walls = [at(swapped, warm + size * k) for k in range(rounds + 1)]
+    pairs = list(itertools.pairwise(walls))
+    rates = tuple(size / max(1e-6, end - begin) for begin, end in pairs)
+    # CPU over all rounds at once where a round is shorter than a few samples
+    per_cpu = tuple(size / max(1e-3, program.cpu_between(begin, end)) for begin, end in pairs)
+    return rates, per_cpu
+
+
+def scratch() -> Path:
+    """A directory for one bench."""
+    return Path(tempfile.mkdtemp(prefix="headgate-bench-"))
+
+
+def loads(raw: bytes) -> Any:
+    """JSON."""
+    return orjson.loads(raw)
+
+
+def has_module(python: str, name: str) -> bool:
+    """Whether this Python has a module."""
+    return subprocess.run([python, "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
+
+
+def peers_python() -> str:
+    """The Python of the peers that are not headgate's dependencies: `BENCH_PYTHON`, else this one."""
+    return os.environ.get("BENCH_PYTHON", sys.executable)

@@ -1,0 +1,309 @@
+"""Works A, B and C on headgate and its peers, side by side, in one run on one broker.
+
+    python -m bench throughput [--quick] [--works AB] [--peers headgate,streams] [--rounds 5]
+
+A: parse, keep nine of ten, add a field, write. B: re-key by another field, count and sum per key in a changelogged store, updates out.
+C: parse and add up. Four partitions, about 100 bytes of JSON, one worker process, everything read from the topic's beginning. Whatever a
+program wrote is read back by librdkafka, read committed, and held against what must come out: A record by record, B and C as sums.
+
+Prints a table; writes `bench/out/throughput.json` and `bench/out/throughput.png`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from headgate.agents.broker.broker import Broker
+
+from . import report
+from .peers.kafka_streams import TUNED, absent, command
+from .rig import (
+    HERE,
+    PARTITIONS,
+    USERS,
+    Figures,
+    Program,
+    amount_of,
+    at,
+    drop_topics,
+    fill,
+    has_module,
+    loads,
+    make_topic,
+    peers_python,
+    read_all,
+    rounds_of,
+    scratch,
+    user_of,
+)
+
+PATIENCE_S = 900.0
+SETTLE_S = 3.0
+"""After the last input is taken, what is still under way may come out."""
+
+#            warm      round      and in a quick run
+SIZES = {
+    "headgate": ((4_000_000, 1_000_000), (200_000, 200_000)),
+    "streams": ((4_000_000, 1_000_000), (200_000, 200_000)),
+    "streams-tuned": ((4_000_000, 1_000_000), (200_000, 200_000)),
+    "bare": ((4_000_000, 1_000_000), (200_000, 200_000)),
+    "quix": ((200_000, 100_000), (40_000, 20_000)),
+    "faust": ((20_000, 8_000), (4_000, 4_000)),
+}
+"""No JIT needs warming in the slow ones, and four million records would take Faust half an hour."""
+LABELS = {
+    "headgate": "headgate, exactly once", "streams": "Kafka Streams, 1 thread, exactly_once_v2, as shipped",
+    "streams-tuned": "Kafka Streams, 1 thread, exactly_once_v2, tuned to our batches and interval",
+    "bare": "bare aiokafka loop, at least once", "quix": "Quix Streams, as shipped", "faust": "Faust, as shipped",
+}  # fmt: skip
+
+
+class Run:
+    """One run: a broker, inputs, and the programs one after the other."""
+
+    def __init__(self, broker: Broker, directory: Path, *, quick: bool, rounds: int, settings: Sequence[str]) -> None:
+        self.broker = broker
+        self.bootstrap = broker.bootstrap
+        self.directory = directory
+        self.quick = quick
+        self.rounds = rounds
+        self.settings = settings
+        self.figures: list[Figures] = []
+        self.left_out: dict[str, str] = {}
+        self._filled: dict[int, str] = {}
+
+    def source(self, records: int) -> str:
+        """An input of so many records."""
+        if records not in self._filled:
+            name = f"bench-in-{records}-{uuid.uuid4().hex[:6]}"
+            began = time.monotonic()
+            fill(self.bootstrap, name, records)
+            print(f"# input of {records:,} records written in {time.monotonic() - began:.0f} s", flush=True)
+            self._filled[records] = name
+        return self._filled[records]
+
+    def measure(self, peer: str, work: str) -> Figures | None:
+        """One program at one work."""
+        if why := self.cannot(peer, work):
+            self.left_out[f"{peer} {work}"] = why
+            return None
+        warm, size = SIZES[peer][self.quick]
+        records = warm + size * self.rounds
+        source = self.source(records)
+        name = f"bench-{peer}-{work.lower()}-{uuid.uuid4().hex[:6]}"
+        target = f"{name}-out"
+        make_topic(self.bootstrap, target, {"message.timestamp.type": "LogAppendTime"})
+        program = self.program(peer, work, name, source, target)
+        began = time.time()
+        program.start()
+        try:
+            self.wait(program, work, target, records)
+        finally:
+            program.stop()
+        curve, outputs, wrong = (self.of_marks if work == "C" else self.of_a if work == "A" else self.of_b)(
+            program, target, records
+        )
+        rates, per_cpu = rounds_of(curve, program, warm, size, self.rounds)
+        figures = Figures(
+            LABELS[peer], work, rates, per_cpu, program.rss / 1e6, curve[0][0] - began, outputs, warm,
+            os.getloadavg()[0], wrong or "equal",
+        )  # fmt: skip
+        self.figures.append(figures)
+        report.line(figures)
+        mine = [topic for topic in self.topics() if name in topic]
+        drop_topics(self.bootstrap, *mine)
+        return figures
+
+    def topics(self) -> list[str]:
+        """All there are."""
+        from .rig import admin
+
+        return list(admin(self.bootstrap).list_topics(timeout=20).topics)
+
+    def cannot(self, peer: str, work: str) -> str:
+        """Why a program is left out; empty if it is not."""
+        if peer == "bare" and work == "B":
+            return "state, changelog and repartitioning are what a bare loop lacks"
+        if peer.startswith("streams"):
+            return absent()
+        module = {"quix": "quixstreams", "faust": "faust"}.get(peer)
+        if module and not has_module(self.python(peer), module):
+            return f"{module} is not installed: pip install -e '.[bench]'"
+        return ""
+
+    def python(self, peer: str) -> str:
+        """The Python of a peer."""
+        return peers_python() if peer == "quix" else sys.executable
+
+    def program(self, peer: str, work: str, name: str, source: str, target: str) -> Program:
+        """What is started for a peer."""
+        state = self.directory / name
+        state.mkdir()
+        peers = HERE / "peers"
+        env = {"BENCH_WORK": work, "BENCH_SOURCE": source, "BENCH_TARGET": target, "BENCH_BOOTSTRAP": self.bootstrap,
+               "BENCH_JOB": name, "BENCH_STATE": str(state), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+        match peer:
+            case "headgate":
+                words = [
+                    sys.executable,
+                    "-m",
+                    "headgate.agents.cli",
+                    "run",
+                    "headgate_work:app",
+                    "--app-dir",
+                    str(peers),
+                ]
+                words += ["-b", self.bootstrap, "--state-dir", str(state), "--log-format", "json"]
+                for pair in self.settings:
+                    words += ["--set", pair]
+            case "streams" | "streams-tuned":
+                words = command(work, self.bootstrap, source, target, name, state)
+                words += ["processing.guarantee=exactly_once_v2", *(TUNED if peer == "streams-tuned" else ())]
+            case "faust":
+                words = [self.python(peer), str(peers / "faust_work.py"), "worker", "-l", "warning", "--without-web"]
+            case _:
+                words = [self.python(peer), str(peers / f"{peer}_work.py")]
+        return Program(words, env, self.directory / f"{name}.log")
+
+    def wait(self, program: Program, work: str, target: str, records: int) -> None:
+        """Until everything is through: C says so, A has written nine tenths, B's output has been silent for a while."""
+        deadline = time.monotonic() + PATIENCE_S
+        watch = Ends(self.bootstrap, target)
+        while time.monotonic() < deadline:
+            time.sleep(0.25)
+            if program.popen.poll() is not None:
+                raise AssertionError(f"the program ended by itself ({program.popen.returncode}):\n{program.told()}")
+            if work == "C":
+                if program.marks and program.marks[-1][1] >= records:
+                    return
+            elif watch.silent_s() > SETTLE_S and (work == "B" or watch.last >= records * 0.9):
+                return
+        raise AssertionError(f"not through after {PATIENCE_S:g} s:\n{program.told()}")
+
+    def of_marks(self, program: Program, _: str, records: int) -> tuple[list[tuple[float, float]], int, str]:
+        """C: what the program said."""
+        wanted = sum(amount_of(p, i) for p in range(PARTITIONS) for i in range(records // PARTITIONS))
+        _wall, seen, total = program.marks[-1]
+        wrong = "" if (seen, total) == (records, wanted) else f"{seen} records of {records}, {total} of {wanted}"
+        return [(wall, done) for wall, done, _ in program.marks], seen, wrong
+
+    def of_a(self, _program: Program, target: str, records: int) -> tuple[list[tuple[float, float]], int, str]:
+        """A: when each output was appended, and whether each is there once and right."""
+        each = records // PARTITIONS
+        seen = [bytearray(each) for _ in range(PARTITIONS)]
+        curve: list[tuple[float, float]] = []
+        outputs = bad = 0
+        stamps: dict[int, int] = {}
+        for message in read_all(self.bootstrap, target):
+            value = loads(message.value())
+            p, i = value["p"], value["i"]
+            seen[p][i] += 1
+            bad += value["total"] != 2 * amount_of(p, i) or value["user"] != f"user{user_of(p, i)}"
+            outputs += 1
+            stamp = message.timestamp()[1]
+            stamps[stamp] = stamps.get(stamp, 0) + 1
+        done = 0
+        for stamp in sorted(stamps):
+            done += stamps[stamp]
+            curve.append((stamp / 1000, done / 0.9))
+        wanted = [bytes(amount_of(p, i) >= 10 for i in range(each)) for p in range(PARTITIONS)]
+        lost = sum(1 for p in range(PARTITIONS) for i in range(each) if seen[p][i] < wanted[p][i]) if any(
+            bytes(seen[p]) != wanted[p] for p in range(PARTITIONS)) else 0  # fmt: skip
+        twice = outputs + lost - sum(map(sum, wanted))
+        wrong = f"{lost} lost, {twice} doubled, {bad} wrong" if lost or twice or bad else ""
+        return curve, outputs, wrong
+
+    def of_b(self, _program: Program, target: str, records: int) -> tuple[list[tuple[float, float]], int, str]:
+        """B: how many records the counts spoke for at each time, and whether the last ones are the recount."""
+        updates: dict[int, int] = {}
+        last: dict[bytes, dict[str, int]] = {}
+        outputs = 0
+        for message in read_all(self.bootstrap, target):
+            key, value = message.key(), loads(message.value())
+            before = last.get(key)
+            stamp = message.timestamp()[1]
+            updates[stamp] = updates.get(stamp, 0) + value["n"] - (before["n"] if before else 0)
+            last[key] = value
+            outputs += 1
+        curve: list[tuple[float, float]] = []
+        done = 0
+        for stamp in sorted(updates):
+            done += updates[stamp]
+            curve.append((stamp / 1000, float(done)))
+        truth: dict[str, list[int]] = {f"user{u}": [0, 0] for u in range(USERS)}
+        for p in range(PARTITIONS):
+            for i in range(records // PARTITIONS):
+                pair = truth[f"user{user_of(p, i)}"]
+                pair[0] += 1
+                pair[1] += amount_of(p, i)
+        found = {plain(key): [value["n"], value["total"]] for key, value in last.items()}
+        wrong = sum(1 for user, pair in truth.items() if pair[0] and found.get(user) != pair)
+        return curve, outputs, f"{wrong} users are wrong" if wrong else ""
+
+
+def plain(key: bytes) -> str:
+    """A key as text; some write it as JSON."""
+    return key.decode().strip('"')
+
+
+class Ends:
+    """How much a topic holds, asked again and again."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        from confluent_kafka import Consumer
+
+        self.topic = topic
+        self.reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-ends", "log_level": 0})
+        self.last = 0
+        self.since = time.monotonic()
+
+    def silent_s(self) -> float:
+        """For how long nothing has come; 0 before the first."""
+        from confluent_kafka import TopicPartition
+
+        now = sum(
+            self.reader.get_watermark_offsets(TopicPartition(self.topic, p), timeout=20)[1] for p in range(PARTITIONS)
+        )
+        if now != self.last:
+            self.last, self.since = now, time.monotonic()
+        return time.monotonic() - self.since if self.last else 0.0
+
+
+def main() -> int:
+    """Measure, print, keep."""
+    words = argparse.ArgumentParser(prog="python -m bench throughput", description=(__doc__ or "").partition("\n")[0])
+    words.add_argument(
+        "--quick", action="store_true", help="small rounds: minutes; nothing is warm, so the JVM looks bad"
+    )
+    words.add_argument("--works", default="ABC")
+    words.add_argument("--peers", default=",".join(SIZES))
+    words.add_argument("--rounds", type=int, default=0, help="5, or 3 in a quick run")
+    words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of headgate")
+    given = words.parse_args()
+    directory = scratch()
+    with Broker.start(directory / "kafka") as broker:
+        run = Run(
+            broker, directory, quick=given.quick, rounds=given.rounds or (3 if given.quick else 5), settings=given.set
+        )
+        for work in given.works:
+            for peer in given.peers.split(","):
+                try:
+                    run.measure(peer, work)
+                except AssertionError as error:
+                    run.left_out[f"{peer} {work}"] = str(error)
+                    print(f"! {peer} {work}: {error}", flush=True)
+    report.throughput(run.figures, run.left_out, quick=given.quick)
+    ok = all(figures.proven == "equal" for figures in run.figures if figures.peer == LABELS["headgate"])
+    return 0 if ok else 1
+
+
+__all__ = ["at", "main"]
+
+if __name__ == "__main__":
+    sys.exit(main())
