@@ -101,6 +101,14 @@ class Chunk:
         )
         return cls(at, base + size if next_position is None else next_position, None, columns)
 
+    def pick(self, first: int, behind: int) -> Chunk:
+        """The records from `first` up to but not including `behind`, as a chunk that goes on where this one does."""
+        part = slice(first, behind)
+        columns = _Columns(
+            self.values[part], self.keys[part], self.timestamps[part], self.offsets[part], self.headers[part]
+        )
+        return Chunk(self.at, self.next_position, None, columns)
+
     def __len__(self) -> int:
         return len(self._columns.values if self._columns is not None else self._records) if self.is_data else 0
 

@@ -88,7 +88,7 @@ class Pipeline:
         """What the last chunk failed with."""
         self._deferred: deque[Deferred] = deque()
         self._running: tuple[Chunk, Rows] | None = None
-        self._offsets: list[int] = []
+        self._offsets: list[int] | None = None
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
         self.wants_stop = False
@@ -175,7 +175,10 @@ class Pipeline:
         if self._running is None:
             return Batch("", 0, Rows([], []))
         chunk, rows = self._running
-        return Batch(chunk.at.stream, chunk.at.partition, rows, self._offsets, {"id": chunk_id(chunk, self._skipped)})
+        offsets = chunk.offsets if self._offsets is None else self._offsets
+        return Batch(
+            chunk.at.stream, chunk.at.partition, rows, offsets, {"id": chunk_id(chunk, offsets, self._skipped)}
+        )
 
     def emit(
         self,
@@ -303,7 +306,7 @@ class Pipeline:
         ]
         return min(found, default=None)
 
-    def runs(self, chunk: Chunk, rows: Rows, offsets: list[int], skipped: frozenset[int]) -> None:
+    def runs(self, chunk: Chunk, rows: Rows, offsets: list[int] | None, skipped: frozenset[int]) -> None:
         """These rows of this chunk run now."""
         self._running = (chunk, rows)
         self._offsets, self._skipped = offsets, skipped
@@ -375,36 +378,42 @@ def _awaits(operator: Operator) -> bool:
     return operator.awaits or any(_awaits(child) for child in operator.children)
 
 
-def chunk_id(chunk: Chunk, skipped: frozenset[int] = frozenset()) -> str:
+def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> str:
     """The same whenever these records come again as the same chunk: for deduplicating in sinks."""
-    first = chunk.offsets[0] if len(chunk.offsets) else chunk.next_position
+    first = offsets[0] if offsets else chunk.next_position
     left_out = f"-without-{zlib.crc32(repr(sorted(skipped)).encode()):08x}" if skipped else ""
     return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}{left_out}"
 
 
 async def find_bad(pipeline: Pipeline, chunk: Chunk) -> list[tuple[int, BaseException]]:
-    """Which rows of a chunk fail, each tried alone; nothing of it is kept.
+    """Which rows of a chunk fail, found by halving it; nothing of it is kept. It ends at the first row whose policy is to fail.
 
     Where a function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is tried again.
     """
     found: list[tuple[int, BaseException]] = []
     trouble = pipeline.trouble
+    source = pipeline.sources[chunk.at.stream]
     effects = isinstance(trouble, UserCodeError) and isinstance(trouble.step, EFFECTS)
-    if (
-        trouble is not None
-        and effects
-        and policy_of(trouble, pipeline.sources[chunk.at.stream], pipeline.app) == "fail"
-    ):
+    if trouble is not None and effects and policy_of(trouble, source, pipeline.app) == "fail":
         return found
-    everything = frozenset(range(len(chunk)))
-    for index in range(len(chunk)):
+    # the whole has just failed, so its halves come first; the left one is on top
+    parts = [(len(chunk) // 2, len(chunk)), (0, len(chunk) // 2)] if len(chunk) > 1 else [(0, 1)]
+    while parts:
+        first, behind = parts.pop()
         try:
-            await pipeline.chunk(chunk, everything - {index})
+            await pipeline.chunk(chunk.pick(first, behind))
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
-            found.append((index, error))
+            if behind - first == 1:
+                found.append((first, error))
+                if policy_of(error, source, pipeline.app) == "fail":
+                    return found
+            else:
+                middle = (first + behind) // 2
+                parts += [(middle, behind), (first, middle)]
         pipeline.drop()
+        await asyncio.sleep(0)  # the worker has other tasks, and a leader that must answer
     return found
 
 

@@ -28,10 +28,11 @@ from ..core.task_plan import TaskPlan
 from .declared import Declared
 from .mailbox import Mailbox, MailboxClosed
 from .operators import UserCodeError
-from .pipeline import Pipeline, dead_letter, find_bad, policy_of
+from .pipeline import Pipeline
 from .task_intake import TaskIntake
 from .task_letters import ChunkLetter, Letter, StepLetter
 from .task_state import TaskState
+from .trouble import Failed, recover
 
 if TYPE_CHECKING:
     from ..core.orders import Report
@@ -320,63 +321,19 @@ class TaskActor:
         return self._letter_now is None or self._gone
 
     async def _troubled(self, letter: ChunkLetter, error: Exception) -> None:
-        """A chunk failed: find out which records did it, and what their policies say."""
+        """A chunk failed: run it again without the records whose policies say so, or fail."""
         assert self.pipeline is not None
         chunk = letter.chunk
-        self.state.drop()
-        source = self.pipeline.sources[chunk.at.stream]
-        bad = await find_bad(self.pipeline, chunk) if len(chunk) else []
-        self.state.drop()
+        outcome = await recover(self.pipeline, chunk, error, drop=self.state.drop)
         if self._dropped():
-            return
-        skip: set[int] = set()
-        for index, cause in bad:
-            policy = await self._policy(policy_of(cause, source, self.host.declared.app), chunk, index, cause)
-            if policy == "fail":
-                where = f"{chunk.at.stream}[{chunk.at.partition}] offset {chunk.offsets[index]}"
-                self._fail_work(f"record at {where}: {cause}")
-                return
-            skip.add(index)
-        if not skip:
-            self._fail_work(f"chunk of {chunk.at} up to {chunk.next_position}: {error}")
-            return
-        try:
-            greatest = await self.pipeline.chunk(chunk, frozenset(skip))
-            for index, cause in bad:
-                self._dead(chunk, index, cause, source)
-        except Exception as again:  # noqa: BLE001 - as above
             self.pipeline.drop()
             self.state.drop()
-            if not self._dropped():
-                self._fail_work(f"chunk of {chunk.at} up to {chunk.next_position}: {again}")
-            return
-        if self._dropped():
-            self.pipeline.drop()
-            return
-        self._completed(chunk.at, chunk.next_position, greatest)
-
-    async def _policy(self, policy: Any, chunk: Any, index: int, cause: BaseException) -> str:
-        if not callable(policy):
-            return str(policy)
-        from .record import Record
-
-        record = Record(chunk.keys[index], chunk.values[index], chunk.timestamps[index], tuple(chunk.headers[index]))
-        found = policy(record, cause.__cause__ or cause)
-        answer = await found if asyncio.iscoroutine(found) else found
-        return answer if answer in ("fail", "skip", "dead_letter") else "skip"
-
-    def _dead(self, chunk: Any, index: int, cause: BaseException, source: Any) -> None:
-        policy = policy_of(cause, source, self.host.declared.app)
-        self.host.count(self.name, "records_failed", 1)
-        if policy != "dead_letter":
-            self.host.count(self.name, "records_skipped", 1)
-            self.log.warning("record skipped", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
-            return
-        key, value, headers = dead_letter(chunk, index, cause, self.name)
-        topic = self.host.declared.topics.dead_letters
-        self.buffer.emit(topic, 0, [key], [value], [chunk.timestamps[index]], [headers])
-        self.host.count(self.name, "dead_letters", 1)
-        self.log.warning("record is a dead letter", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
+        elif isinstance(outcome, Failed):
+            self._fail_work(outcome.why)
+        else:
+            for index, cause in outcome.left_out.items():
+                self.log.warning("record is left out", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
+            self._completed(chunk.at, chunk.next_position, outcome.greatest)
 
     def _fail_work(self, why: str) -> None:
         self.log.error("user code failed", why=why)
