@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..core.errors import HeadgateError
+from .sensors import place_of
 
 
 class MailboxClosed(HeadgateError):
@@ -76,11 +77,15 @@ class Mailbox:
         async for letter in letters:
             if self._told:
                 continue
+            place, offset = place_of(letter)
+            state = self.app.sensors.on_stream_event_in(place, offset, letters, letter)
             try:
                 await self._on_letter(letter)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the failure of this actor
                 self.failure = error
                 self._gone(error)
+            finally:
+                self.app.sensors.on_stream_event_out(place, offset, letters, letter, state)
 
     def _gone(self, why: BaseException | None) -> None:
         self.open = False

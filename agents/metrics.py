@@ -91,6 +91,22 @@ def _buffered(worker: Worker) -> Iterator[Sample]:
     yield (), float(total)
 
 
+def _read(worker: Worker) -> Iterator[Sample]:
+    yield from (((stream,), float(count)) for stream, count in sorted(worker.sensor.records.items()))
+
+
+def _letters(worker: Worker) -> float:
+    return float(worker.sensor.letters)
+
+
+def _work_seconds(worker: Worker) -> float:
+    return worker.sensor.seconds
+
+
+def _requests(worker: Worker) -> Iterator[Sample]:
+    yield from (((str(status),), float(count)) for status, count in sorted(worker.sensor.requests.items()))
+
+
 METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_worker_ready",
@@ -146,12 +162,11 @@ METRICS: tuple[Metric, ...] = (
         _one(lambda w: float(w.committing.commits if w.committing is not None else 0)),
     ),
     Metric(
-        "headgate_records_read_total",
-        COUNTER,
-        "Records taken from inputs and intermediate streams.",
-        ("task",),
-        _counted("records_in"),
+        "headgate_records_read_total", COUNTER, "Records given to operators, again ones included.", ("stream",), _read
     ),
+    Metric("headgate_letters_total", COUNTER, "Chunks, timers and control messages worked off.", (), _one(_letters)),
+    Metric("headgate_work_seconds_total", COUNTER, "Time spent in operators and user code.", (), _one(_work_seconds)),
+    Metric("headgate_http_requests_total", COUNTER, "Requests of this worker's pages.", ("status",), _requests),
     Metric(
         "headgate_records_failed_total",
         COUNTER,

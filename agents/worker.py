@@ -45,6 +45,7 @@ from .offsets import Offsets
 from .outbox import Outbox, TaskBuffer
 from .outbox_errors import OutboxError
 from .plans import leader_config, member_config
+from .sensors import Counting
 from .steps import SparkStep
 from .store_rocks import StoreMemory
 from .task_actor import TaskActor
@@ -68,6 +69,8 @@ class Worker:
         self.topics = self.declared.topics
         self.memory = StoreMemory(options.state_memory)
         self.app: ActorApp = new_app(f"{self.job.slug}.{options.processor}")
+        self.sensor = Counting()
+        self.app.sensors.add(self.sensor)
         self.job_topics = JobTopics(self.client, self.declared)
         self.offsets = Offsets(self.client)
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)

@@ -140,7 +140,7 @@ def diff(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, 
         )
     for worker in found["workers"]:
         if worker["applied"] < found["offset"]:
-            click.echo(f"{worker['process'][:8]} has not applied the last change yet", err=True)
+            click.echo(f"{worker['worker']} has not applied the last change yet", err=True)
 
 
 async def _diff(to: Target) -> dict[str, Any]:
@@ -156,8 +156,8 @@ async def _diff(to: Target) -> dict[str, Any]:
                     {"name": name, "run": shown(name, before), "now": shown(name, one.value), "kind": find(name).kind}
                 )
         workers = [
-            {"process": process, "applied": int(one.beat.load.get("config", -1))}
-            for process, one in sorted(beats.items())
+            {"worker": one.beat.processor, "applied": int(one.beat.load.get("config", -1))}
+            for one in sorted(beats.values(), key=lambda one: one.beat.processor)
             if not one.beat.gone
         ]
         return {"settings": rows, "offset": state.config_offset, "workers": workers}
