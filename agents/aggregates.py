@@ -17,8 +17,10 @@ import msgpack
 
 from ..core.errors import DeclarationError
 from .declaring import check_function, check_selector
+from .selecting import column_of
 
 Selector = str | Callable[[Any], Any]
+Columns = list[Any]
 Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
 
 
@@ -149,6 +151,10 @@ class Plan:
         """Adds partial states in place: `merge(keys, partials, states)`."""
         self._add_items = _compile_add(self.parts, items=True)
         self._add_attributes = _compile_add(self.parts, items=False)
+        self.numeric = all(part.name in NUMERIC for part in self.parts)
+        """Whether numbers are all that it needs: then a column of numbers can be added in place, for nothing in it can fail."""
+        self._add_columns, self._merge_columns = _compile_columns(self.parts) if self.numeric else (None, None)
+        self._select = [column_of(part.of) if part.of is not None else None for part in self.parts]
         self._starts = [part.start for part in self.parts]
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
         self._results = [(i, part.result) for i, part in enumerate(self.parts) if part.result is not None]
@@ -158,6 +164,27 @@ class Plan:
     ) -> None:
         """Adds rows in place: `states[key]` is a list with one state an aggregate. `items`: fields are items, not attributes."""
         (self._add_items if items else self._add_attributes)(keys, values, states)
+
+    def columns(self, values: list[Any], *, partial: bool = False) -> Columns | None:
+        """What `add_columns` takes of these rows (or partial states): a column each aggregate; None if not all are numbers."""
+        if not self.numeric or not values:
+            return None
+        found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self._select]
+        for part, column in zip(self.parts, found, strict=True):
+            if (
+                column is not None
+                and not (partial and part.name == "mean")
+                and not NUMBERS.issuperset(map(type, column))
+            ):
+                return None
+        return found
+
+    def add_columns(
+        self, keys: Iterable[Any], columns: Columns, states: dict[Any, list[Any]], *, partial: bool
+    ) -> None:
+        """Adds columns of numbers in place; keys that were never seen begin with what `start` gives."""
+        loop: Any = self._merge_columns if partial else self._add_columns
+        loop(keys, *[column for column in columns if column is not None], states)
 
     def start(self) -> list[Any]:
         """The states of a key that was never seen."""
@@ -225,6 +252,45 @@ def _compile_add(parts: Sequence[Aggregate], *, items: bool) -> Loop:
             lines.append(f"        s[{i}] = add_{i}(s[{i}], {selected})")
     exec("\n".join(lines), scope)
     return scope["loop"]
+
+
+ADDS = {
+    "count": ("s[{i}] += 1", "s[{i}] += x{i}", "1", "x{i}"),
+    "sum": ("s[{i}] += x{i}", "s[{i}] += x{i}", "x{i}", "x{i}"),
+    "min": ("if x{i} < s[{i}]: s[{i}] = x{i}", "if x{i} < s[{i}]: s[{i}] = x{i}", "x{i}", "x{i}"),
+    "max": ("if x{i} > s[{i}]: s[{i}] = x{i}", "if x{i} > s[{i}]: s[{i}] = x{i}", "x{i}", "x{i}"),
+    "mean": (
+        "s[{i}] = (s[{i}][0] + 1, s[{i}][1] + x{i})",
+        "s[{i}] = (s[{i}][0] + x{i}[0], s[{i}][1] + x{i}[1])",
+        "(1, x{i})",
+        "x{i}",
+    ),
+}
+"""For numbers: how a row and how a partial state are added in place, and what each begins a key with."""
+NUMERIC = frozenset(ADDS)
+NUMBERS = frozenset((int, float))
+
+
+def _compile_columns(parts: Sequence[Aggregate]) -> tuple[Callable[..., None], Callable[..., None]]:
+    loops: list[Callable[..., None]] = []
+    for partial in (False, True):
+        having = [i for i, part in enumerate(parts) if partial or part.of is not None]
+        columns, names = [f"c{i}" for i in having], [f"x{i}" for i in having]
+        begin = ", ".join(ADDS[part.name][2 + partial].format(i=i) for i, part in enumerate(parts))
+        lines = [
+            f"def loop({', '.join(['keys', *columns, 'states'])}):",
+            f"    for {', '.join(['k', *names])}, in zip({', '.join(['keys', *columns])}):",
+            "        try:",
+            "            s = states[k]",
+            "        except KeyError:",
+            f"            states[k] = [{begin}]",
+            "            continue",
+            *("        " + ADDS[part.name][int(partial)].format(i=i) for i, part in enumerate(parts)),
+        ]
+        scope: dict[str, Any] = {}
+        exec("\n".join(lines), scope)
+        loops.append(scope["loop"])
+    return loops[0], loops[1]
 
 
 def _compile_merge(parts: Sequence[Aggregate]) -> Loop:

@@ -57,11 +57,24 @@ class CombineOp(ShuffleOp):
         self.fresh: dict[Any, list[Any]] = {}
         self.settled_ts: dict[Any, int] = {}
         self.fresh_ts: dict[Any, int] = {}
+        self.numbers: list[tuple[list[Any], Any]] = []
+        """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
 
     def push(self, rows: Rows) -> None:
         keys = self.keys_of(rows)
-        fresh, start = self.fresh, self.plan.start
         times = dict(zip(keys, rows.timestamps, strict=True))
+        try:
+            columns = None if self.fresh else self.plan.columns(rows.values)
+        except Exception as cause:
+            raise UserCodeError(self.step, cause) from cause
+        if columns is not None:
+            self.numbers.append((keys, columns))
+            self.fresh_ts.update(times)
+            return
+        fresh, start = self.fresh, self.plan.start
+        waiting, self.numbers = self.numbers, []
+        for earlier, columns in waiting:  # the same chunk, by another way: from here on in copies
+            self.plan.add_columns(earlier, columns, fresh, partial=False)
         for key in times:
             if key not in fresh:
                 fresh[key] = start()
@@ -80,18 +93,21 @@ class CombineOp(ShuffleOp):
                 settled[key] = self.fresh.pop(key)
             self.plan.merge(self.fresh.keys(), self.fresh.values(), settled)
             self.fresh = {}
+        for keys, columns in self.numbers:
+            self.plan.add_columns(keys, columns, self.settled, partial=False)
         self.settled_ts.update(self.fresh_ts)
-        self.fresh_ts = {}
+        self.fresh_ts, self.numbers = {}, []
 
     def drop(self) -> None:
-        self.fresh, self.fresh_ts = {}, {}
+        self.fresh, self.fresh_ts, self.numbers = {}, {}, []
 
     def suspend(self) -> Any:
-        aside, self.fresh, self.fresh_ts = (self.fresh, self.fresh_ts), {}, {}
+        aside = self.fresh, self.fresh_ts, self.numbers
+        self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
-        self.fresh, self.fresh_ts = aside
+        self.fresh, self.fresh_ts, self.numbers = aside
 
     def seal(self) -> None:
         if self.settled:
@@ -120,13 +136,28 @@ class AggregateOp(Operator):
         self.dirty: dict[Any, int] = {}
         self.fresh: dict[Any, list[Any]] = {}
         self.fresh_ts: dict[Any, int] = {}
+        self.numbers: list[tuple[list[Any], Any]] = []
+        """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
         self.at_once = False
         """Something below it awaits, which a seal cannot: updates go on with each chunk instead of each commit."""
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
-        fresh = self.fresh
         times = dict(zip(keys, rows.timestamps, strict=True))
+        try:
+            columns = None if self.fresh or self.at_once else self.plan.columns(rows.values, partial=self.partial)
+        except Exception as cause:
+            raise UserCodeError(self.step, cause) from cause
+        if columns is not None:
+            self._know([key for key in times if key not in self.states])
+            self.numbers.append((keys, columns))
+            self.fresh_ts.update(times)
+            return
+        fresh = self.fresh
+        waiting, self.numbers = self.numbers, []
+        for earlier, columns in waiting:  # the same chunk, by another way: from here on in copies
+            self._fetch([key for key in dict.fromkeys(earlier) if key not in fresh])
+            self.plan.add_columns(earlier, columns, fresh, partial=self.partial)
         self._fetch([key for key in times if key not in fresh])
         try:
             if self.partial:
@@ -153,20 +184,31 @@ class AggregateOp(Operator):
             for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
                 fresh[key] = start() if found is None else list(found)
 
+    def _know(self, unknown: list[Any]) -> None:
+        """States of these keys, as committed."""
+        if unknown:
+            states = self.states
+            for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
+                if found is not None:
+                    states[key] = list(found)
+
     def complete(self) -> None:
         self.states.update(self.fresh)
+        for keys, columns in self.numbers:
+            self.plan.add_columns(keys, columns, self.states, partial=self.partial)
         self.dirty.update(self.fresh_ts)
-        self.fresh, self.fresh_ts = {}, {}
+        self.drop()
 
     def drop(self) -> None:
-        self.fresh, self.fresh_ts = {}, {}
+        self.fresh, self.fresh_ts, self.numbers = {}, {}, []
 
     def seal(self) -> None:
         if not self.dirty:
             return
         dirty, self.dirty = self.dirty, {}
         states = self.states
-        self.table.update({key: states[key] for key in dirty})
+        copy = self.plan.copy  # what the table keeps must not change with what comes next
+        self.table.update({key: copy(states[key]) for key in dirty})
         if not self.at_once:
             self._give_on(dirty, states)
         if len(states) > KEPT_STATES:
@@ -182,12 +224,12 @@ class AggregateOp(Operator):
         self.forward(Rows(results, list(dirty.values()), list(dirty)))
 
     def suspend(self) -> Any:
-        aside = self.fresh, self.fresh_ts
-        self.fresh, self.fresh_ts = {}, {}
+        aside = self.fresh, self.fresh_ts, self.numbers
+        self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
-        self.fresh, self.fresh_ts = aside
+        self.fresh, self.fresh_ts, self.numbers = aside
 
 
 def keyed(operator: Operator, rows: Rows, serde: Any) -> list[Any]:

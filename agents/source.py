@@ -63,21 +63,21 @@ class Source(Operator):
             raise BadRecord(0, chunk.bad)
         if chunk.arrow is not None:
             rows = self._arrow(chunk.arrow, chunk)
-            offsets = [chunk.next_position - 1] * len(rows)
+            offsets: list[int] | None = [chunk.next_position - 1] * len(rows)
         else:
             rows, offsets = self._rows(chunk, skip)
         self.pipeline.runs(chunk, rows, offsets, skip)
         self.forward(rows)
         return max(rows.timestamps, default=None)
 
-    def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int]]:
+    def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None]:
         decoded = self.serde.loads_many(chunk.values)
         bad: list[tuple[int, Exception]] = decoded.bad
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
         timestamps: list[int] = chunk.timestamps
         headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
-        offsets = chunk.offsets
+        offsets: list[int] | None = None
         keep: list[int] = []
         if bad or skip:
             for index, cause in bad:
@@ -86,7 +86,8 @@ class Source(Operator):
             keep = [i for i in range(len(values)) if i not in skip]
             values = [values[i] for i in keep]
             timestamps = [timestamps[i] for i in keep]
-            offsets = [offsets[i] for i in keep]
+            own = chunk.offsets
+            offsets = [own[i] for i in keep]
             keys = [keys[i] for i in keep] if keys is not None else None
             headers = [headers[i] for i in keep] if headers is not None else None
         if self.timestamp is not None:

@@ -1,0 +1,266 @@
+"""What the operators of a task cost, without Kafka: records per CPU-second through a pipeline, and through the same work by hand.
+
+    python -m bench.operators [records]
+
+A  parse, filter, add a field, write      B  repartition by user, count and sum      C  parse and add up
+
+Chunks of 2,000 records of about 100 bytes of JSON; commits every 100 chunks. The hand-written loops do what the prototypes do:
+they keep no atomicity, no keys, no headers, no event time. So they are the bound, and the difference is the price of the promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgpack
+import orjson
+
+import headgate as hg
+from headgate.agents.chunks import Chunk
+from headgate.agents.declared import Declared
+from headgate.agents.memory import keep_memory
+from headgate.agents.pipeline import CLOSED, Pipeline
+from headgate.agents.serde import msgpack as msgpack_serde
+from headgate.agents.store import MemoryStore
+from headgate.agents.tables import TaskTables
+from headgate.core.frames import BatchFrame, decode
+from headgate.core.names import StreamPartition
+
+CHUNK = 2000
+CHUNKS_A_COMMIT = 100
+USERS = 10_000
+
+
+class Raw(NamedTuple):
+    """A record as the intake hands it out."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes
+    headers: tuple[Any, ...]
+
+
+def records(number: int, base: int) -> list[Raw]:
+    """About 100 bytes of JSON each."""
+    made: list[Raw] = []
+    for n in range(base, base + number):
+        value = {"id": n, "user": f"user-{n * 7919 % USERS}", "amount": n % 100, "country": "DE", "note": "x" * 22}
+        made.append(Raw(n, 1_700_000_000_000 + n, None, orjson.dumps(value), ()))
+    return made
+
+
+class Ready:
+    """A ready buffer that counts, and keeps what goes into intermediate streams."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.frames: list[tuple[int, bytes]] = []
+        self._fresh: list[tuple[str, int | None, list[Any]]] = []
+
+    def emit(
+        self, topic: str, partition: int | None, keys: Any, values: Any, timestamps: Any, headers: Any = None
+    ) -> None:
+        self._fresh.append((topic, partition, values))
+
+    def complete(self) -> None:
+        for topic, partition, values in self._fresh:
+            self.records += len(values)
+            if topic.startswith("bench-1-"):
+                self.frames.extend((partition or 0, value) for value in values)
+        self._fresh = []
+
+    def drop(self) -> None:
+        self._fresh = []
+
+
+class Rig:
+    """One task's pipeline over memory."""
+
+    def __init__(self, app: hg.App, streams: list[str]) -> None:
+        declared = Declared(app)
+        self.tables = TaskTables(MemoryStore("u"))
+        plain = msgpack_serde()
+        self.tables.declare(CLOSED, plain, plain)
+        for name, key, value, ttl_ms in declared.tables():
+            self.tables.declare(name, key, value, ttl_ms=ttl_ms)
+        self.ready, self.commits = Ready(), 0
+        self.pipeline = Pipeline(
+            declared,
+            "Partition 0",
+            buffer=self.ready,
+            seal_buffer=self.ready,
+            table=self.tables.table,
+            widths=lambda _: 4,
+            now_ms=lambda: 0,
+            count=lambda _, __: None,
+            streams=streams,
+        )
+
+    async def chunk(self, chunk: Chunk) -> None:
+        await self.pipeline.chunk(chunk)
+        self.pipeline.complete()
+        self.tables.complete()
+
+    def commit(self) -> None:
+        self.pipeline.seal()
+        self.tables.complete()
+        self.tables.seal()
+        self.tables.applied(self.commits)
+        self.commits += 1
+
+
+def plain_chunks(kept: list[list[Raw]]) -> Iterator[Chunk]:
+    for part in kept:
+        yield Chunk(StreamPartition("events", 0), part[-1].offset + 1, part)
+
+
+def framed_chunks(frames: list[tuple[int, bytes]], stream: str) -> Iterator[Chunk]:
+    """Frames of one partition as chunks, as the intake unpacks them."""
+    for n, (_, data) in enumerate(frames):
+        frame = decode(data)
+        assert isinstance(frame, BatchFrame)
+        yield Chunk.of(StreamPartition(stream, 0), frame.values, keys=frame.keys, timestamps=frame.timestamps, base=n)
+
+
+async def run(rig: Rig, chunks: Iterator[Chunk]) -> float:
+    """CPU-seconds for all of it, with its commits."""
+    began = time.process_time()
+    for n, chunk in enumerate(chunks, 1):
+        await rig.chunk(chunk)
+        if n % CHUNKS_A_COMMIT == 0:
+            rig.commit()
+    rig.commit()
+    return time.process_time() - began
+
+
+def add_total(event: dict[str, Any]) -> dict[str, Any]:
+    event["total"] = event["amount"] * 1.2
+    return event
+
+
+def job_a() -> hg.App:
+    app = hg.App("bench")
+    app.input("events").filter(lambda e: e["amount"] >= 10).map(add_total).to("out")
+    return app
+
+
+def job_b(*, combine: bool) -> hg.App:
+    app = hg.App("bench")
+    by_user = app.input("events").repartition("user")
+    by_user.agg(n=hg.count(), total=hg.sum("amount")).to("totals")
+    if not combine:
+        by_user.sink(lambda batch: None)
+    return app
+
+
+def job_c(total: list[int]) -> hg.App:
+    def add(batch: hg.Batch[Any, Any]) -> None:
+        total[0] += sum([event["amount"] for event in batch.values])
+
+    app = hg.App("bench")
+    app.input("events").sink(add)
+    return app
+
+
+def hand_a(kept: list[list[Raw]]) -> int:
+    loads, dumps, out = orjson.loads, orjson.dumps, 0
+    for part in kept:
+        made: list[bytes] = []
+        for event in [loads(r.value) for r in part]:
+            if event["amount"] >= 10:
+                event["total"] = event["amount"] * 1.2
+                made.append(dumps(event))
+        out += len(made)
+    return out
+
+
+def hand_b(kept: list[list[Raw]]) -> int:
+    """Combining, as the faster of the two prototypes does: partial states, then the sums, then the updates."""
+    loads, dumps, pack = orjson.loads, orjson.dumps, msgpack.packb
+    combined: dict[str, list[int]] = {}
+    states: dict[str, list[int]] = {}
+    updates = 0
+
+    def commit() -> None:
+        nonlocal combined, updates
+        rows: Any = msgpack.unpackb(pack(combined))
+        for user, (n, amount) in rows.items():
+            state = states.get(user)
+            if state is None:
+                states[user] = [n, amount]
+            else:
+                state[0] += n
+                state[1] += amount
+        for user in rows:
+            pack(states[user])
+            dumps({"user": user, "n": states[user][0], "total": states[user][1]})
+        updates += len(rows)
+        combined = {}
+
+    for number, part in enumerate(kept, 1):
+        for event in [loads(r.value) for r in part]:
+            user = event["user"]
+            state = combined.get(user)
+            if state is None:
+                combined[user] = [1, event["amount"]]
+            else:
+                state[0] += 1
+                state[1] += event["amount"]
+        if number % CHUNKS_A_COMMIT == 0:
+            commit()
+    commit()
+    return updates
+
+
+def hand_c(kept: list[list[Raw]]) -> int:
+    loads, total = orjson.loads, 0
+    for part in kept:
+        total += sum([event["amount"] for event in [loads(r.value) for r in part]])
+    return total
+
+
+def timed(fn: Callable[[list[list[Raw]]], int], kept: list[list[Raw]]) -> float:
+    began = time.process_time()
+    fn(kept)
+    return time.process_time() - began
+
+
+async def main(number: int) -> None:
+    kept = [records(CHUNK, base) for base in range(0, number, CHUNK)]
+    size = sum(len(r.value) for r in kept[0]) // CHUNK
+    print(
+        f"{number:,} records of {size} bytes, chunks of {CHUNK}, a commit every {CHUNKS_A_COMMIT} chunks; k records/s"
+    )
+    keep_memory()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)  # as in a worker
+    total = [0]
+    rows: list[tuple[str, float, float | None]] = []
+    rows.append(("A  whole", await run(Rig(job_a(), ["events"]), plain_chunks(kept)), timed(hand_a, kept)))
+    first = Rig(job_b(combine=True), ["events"])
+    up = await run(first, plain_chunks(kept))
+    inner = "bench-1-by-user"
+    down = await run(Rig(job_b(combine=True), [inner]), framed_chunks(first.ready.frames, inner))
+    rows.append(("B  up to the shuffle, combining", up, None))
+    rows.append(("B  behind it, combined", down, None))
+    rows.append(("B  whole, combining", up + down, timed(hand_b, kept)))
+    plain = Rig(job_b(combine=False), ["events"])
+    up = await run(plain, plain_chunks(kept))
+    down = await run(Rig(job_b(combine=False), [inner]), framed_chunks(plain.ready.frames, inner))
+    rows.append(("B  up to the shuffle, row by row", up, None))
+    rows.append(("B  behind it, row by row", down, None))
+    rows.append(("C  whole", await run(Rig(job_c(total), ["events"]), plain_chunks(kept)), timed(hand_c, kept)))
+    for name, took, by_hand in rows:
+        hand = "" if by_hand is None else f"   by hand {number / by_hand / 1000:8,.0f}   {by_hand / took:5.0%}"
+        print(f"  {name:36} {number / took / 1000:8,.0f}{hand}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 400_000))
