@@ -35,6 +35,9 @@ test: venv ## the tests (rules, simulator, and every feature against a real Kafk
 rules: venv ## the import rule, and one test file for each source file of core
 	$(PYTEST) -q tests/core/test_imports.py
 
+coverage: venv ## each file of core is covered by its own test file (FILES="frames names" for some of them)
+	$(PY) tests/core/coverage_gate.py $(FILES)
+
 lint: $(VENV)/.made-lint ## ruff: findings and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -94,4 +97,4 @@ $(VENV)/.made-lint: $(VENV)/.made-test
 	@$(PIP) --editable '.[test,lint]' 'setuptools>=77' $$(command -v node >/dev/null || echo 'pyright[nodejs]')
 	@touch $@
 
-.PHONY: help demo test rules lint types docs docs-check packaging bench venv clean tree java
+.PHONY: help demo test rules coverage lint types docs docs-check packaging bench venv clean tree java
