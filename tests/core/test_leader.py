@@ -29,6 +29,7 @@ from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
 from headgate.core.member_words import Exit
 
 from .house import House, plan
+from .whole import everything
 
 
 def test_the_first_worker_leads_at_once_and_runs_everything():
@@ -354,22 +355,30 @@ def test_every_state_takes_what_its_table_says_and_nothing_else(state: str, even
     leader.state, leader._written = state, 100  # what it wrote is not read back yet
     rule = next((r for r in Leader.TABLE if r.state == state and isinstance(event, r.event)), None)
     if rule is None:
+        before = everything(leader)
         with pytest.raises(IllegalEvent):
             leader.handle(event, NOW)
-        assert leader.state == state
+        assert everything(leader) == before
     else:
         leader.handle(event, NOW)
         assert leader.state in rule.to
 
 
 def test_its_diagram_and_its_story():
+    """A worker dies, another takes over its tasks, the job drains: every leader's story is read, and plays again to the same end."""
     house = House()
-    one = house.worker("p1")
-    house.worker("p2")
+    workers = [house.worker(name) for name in ("p1", "p2", "p3")]
     house.run(3)
+    house.kill(workers[0])
+    house.run(14)
+    house.wish("u1", "drain")
+    house.run(4)
+    assert house.answer("u1")[0] == "done"
     assert "standing --> measuring: LeaderIdReady" in diagram(Leader)
-    again = replay(lambda: Leader(one.leader.config), one.leader.steps())
-    assert again.state == one.leader.state
+    for one in workers:
+        assert "new → " in one.leader.story()
+        again = replay(lambda one=one: Leader(one.leader.config), one.leader.steps())
+        assert everything(again) == everything(one.leader)
 
 
 def test_a_fence_that_failed_or_a_child_that_is_gone_is_looked_at_at_once():
