@@ -29,11 +29,9 @@ from .clients import KNOWN, ClientSettings
 
 FILE = "headgate.toml"
 PREFIX = "HEADGATE_"
-CLIENT_PREFIX = "HEADGATE_CLIENT_"
+CLIENT_PREFIX = PREFIX + "CLIENT_"
 FLAG, ENVIRONMENT, OVERRIDE, APP = "flag", "environment", "override", "app"
-NO_SETTINGS = frozenset(
-    {"HEADGATE_CACHE", "HEADGATE_HOME", "HEADGATE_DEBUG", "HEADGATE_MAVEN_REPOSITORY", "HEADGATE_BOOTSTRAP_SERVER"}
-)
+NO_SETTINGS = frozenset({"HEADGATE_CACHE", "HEADGATE_HOME", "HEADGATE_DEBUG"})
 """Variables that mean something to other parts."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -177,7 +175,7 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
             settings[_BY_VARIABLE[name]] = value
         elif name in _CLIENT_BY_VARIABLE:
             client[_CLIENT_BY_VARIABLE[name]] = value
-        elif not name.startswith("HEADGATE_TEST_"):
+        elif not name.startswith(PREFIX + "TEST_"):
             near = nearest(name, [*_BY_VARIABLE, *_CLIENT_BY_VARIABLE])
             remarks.append(f"the variable {name} means nothing here; did you mean {near}?")
     return settings, client, remarks

@@ -21,8 +21,9 @@ from .pages import ROOT
 NOTICE = "<!-- Generated from the code by `make docs`; change it there. -->\n"
 
 SETTINGS_PREFACE = """\
-The table against which names and values are checked; an unknown name is an error with the nearest known one. Workers, which act on
-these settings, are [planned](../planned.md).
+The table against which names and values are checked; an unknown name is an error with the nearest known one. A value comes from the
+nearest to the worker: flag (`headgate run --set NAME=VALUE`), environment, override (`headgate config set`), `headgate.toml`,
+`App(settings=…)`, default; `headgate config get JOB --origin` says which.
 
 - *kind*: `immutable` decides where state lies and is refused after the first run; `next-run` takes effect when the next run begins;
   `dynamic` takes effect at once.

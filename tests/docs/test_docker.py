@@ -27,7 +27,7 @@ COMPOSE: dict[str, Any] = compose((DOCKER / "compose.yaml").read_text(encoding="
 SERVICES: dict[str, Any] = COMPOSE["services"]
 WORKERS = sorted(name for name in SERVICES if name.startswith("worker"))
 
-PLANNED_VERBS = frozenset({"run"})
+PLANNED_VERBS = frozenset[str]()
 PLANNED_VARIABLES = frozenset[str]()
 
 
