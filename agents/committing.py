@@ -25,6 +25,7 @@ class Tasks(Protocol):
 
     def now(self) -> Now: ...
     def actor(self, task: str) -> TaskActor | None: ...
+    def crash(self, error: BaseException) -> None: ...
     def incarnation_over(self, incarnation: str, order: e.IncarnationOver) -> None: ...
 
 
@@ -74,6 +75,7 @@ class Committing:
                 self._transaction = asyncio.get_running_loop().create_task(
                     self._run(txn, tasks), name=f"transaction {txn}"
                 )
+                self._transaction.add_done_callback(self._ended)
             case e.Apply(txn, task, position):
                 self._apply(txn, task, position)
             case e.TellDone(txn, task, position):
@@ -92,6 +94,11 @@ class Committing:
                 self.finished.set()
             case _:
                 pass  # Flush, Commit and Abandoned: the outbox has done them, or has nothing to do
+
+    def _ended(self, transaction: asyncio.Task[None]) -> None:
+        """Whatever a transaction raised that is no error of the producer must not be lost: nobody would commit again."""
+        if not transaction.cancelled() and (error := transaction.exception()) is not None:
+            self.host.crash(error)
 
     async def _run(self, txn: int, tasks: Iterable[str]) -> None:
         """Seal, send, confirm and commit, in the outbox's one go; the machine hears of each."""

@@ -25,6 +25,7 @@ from ..core.names import StreamPartition
 from ..core.orders import Order, Start
 from ..core.task import Task
 from ..core.task_plan import TaskPlan
+from ..core.task_states import WORKING
 from .declared import Declared
 from .mailbox import Mailbox, MailboxClosed
 from .operators import UserCodeError
@@ -50,6 +51,9 @@ class Host(Protocol):
     declared: Declared
     spark: Any
     """Who runs functions of PySpark, for jobs that use it."""
+
+    @property
+    def spark_in_flight(self) -> int: ...
 
     def now(self) -> Now: ...
     def buffer(self, task: str) -> TaskBuffer | SplitBuffer: ...
@@ -95,8 +99,11 @@ class TaskActor:
         self._timer: asyncio.TimerHandle | None = None
         self._due: asyncio.TimerHandle | None = None
         self._beside: set[asyncio.Task[None]] = set()
+        self._asked: set[str] = set()
+        """What operators want to do, asked for and not begun."""
         self._unsealed = False
         self._gone = False
+        self._broken = False
         self.ended = asyncio.Event()
         """Set when nothing of this task is left here."""
 
@@ -115,6 +122,16 @@ class TaskActor:
         """One event for the machine; its instructions are carried out before this returns, or started."""
         if self._gone:
             return
+        try:
+            self._feed(event)
+        except Exception as error:
+            if self._broken:
+                raise  # it could not even be given up: the worker must know
+            self._broken = True
+            self.log.exception("task is broken")
+            self.feed(t.Broken(f"{type(error).__name__}: {error}"))
+
+    def _feed(self, event: Any) -> None:
         before = self.machine.state
         for instruction in self.machine.handle(event, self.host.now()):
             handler = self._HANDLERS.get(type(instruction))
@@ -153,12 +170,7 @@ class TaskActor:
 
     def feed_failure(self, why: str) -> None:
         """Something that the machine did not foresee: the task fails with the reason, the worker goes on."""
-        if self._gone:
-            return
-        if self.machine.state in ("waiting", "restoring"):
-            self.feed(t.ApplyFailed(why))
-        else:
-            self.feed(t.WorkFailed(why, final=True))
+        self.feed(t.Broken(why))
 
     # ------------------------------------------------------------------------------------------------------------ the store
 
@@ -205,6 +217,7 @@ class TaskActor:
             prepare=self.state.prepare,
         )
         self.pipeline.spark = self.host.spark
+        self.pipeline.spark_in_flight = self.host.spark_in_flight
         self.pipeline.poke = self._watch_due
         self.pipeline.durable()
 
@@ -335,11 +348,11 @@ class TaskActor:
                 self.log.warning("record is left out", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
             self._completed(chunk.at, chunk.next_position, outcome.greatest)
 
-    def _fail_work(self, why: str) -> None:
+    def _fail_work(self, why: str, *, final: bool = False) -> None:
         self.log.error("user code failed", why=why)
         self.host.count(self.name, "failures", 1)
         self.notes["failure"] = why
-        self.feed(t.WorkFailed(why))
+        self.feed(t.WorkFailed(why, final=final))
 
     def _run_again(self, order: t.RunAgain) -> None:
         letter = self._letter_now
@@ -353,8 +366,9 @@ class TaskActor:
             self.pipeline.drop()
         self.state.drop()
         self.idle.set()
-        if isinstance(letter, ChunkLetter):
-            self.feed_later(t.ChunkDropped(letter.chunk.at))
+        if letter is not None:
+            at = letter.chunk.at if isinstance(letter, ChunkLetter) else StreamPartition("", 0)
+            self.feed_later(t.ChunkDropped(at))
 
     def _run_step(self, order: t.RunStep) -> None:
         self._beside_run(self.give(StepLetter(order)), "step")
@@ -362,12 +376,14 @@ class TaskActor:
     async def _step(self, letter: StepLetter) -> None:
         assert self.pipeline is not None
         step = letter.step
+        self._asked.discard(step.key)
         try:
             more = await self.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause)
         except Exception as error:  # noqa: BLE001 - as in _chunk
             self.state.drop()
             if not self._dropped():
-                self._fail_work(f"{step.kind} {step.stream or ''}: {error}")
+                final = bool(getattr(error.__cause__, "final", False))
+                self._fail_work(f"{step.kind} {step.stream or step.key}: {error}", final=final)
             return
         if self._dropped():
             self.pipeline.drop()
@@ -384,14 +400,20 @@ class TaskActor:
             self._due.cancel()
             self._due = None
         found = self.pipeline.due() if self.pipeline is not None and not self._gone else None
-        if found is not None:
+        if found is not None and found[1] not in self._asked:
             at, key = found
             wait = max(0.0, (at - self.host.now().wall) / 1000)
             self._due = asyncio.get_running_loop().call_later(wait, self._is_due, key)
 
     def _is_due(self, key: str) -> None:
         self._due = None
-        self.feed(t.WorkDue("work", key))
+        if self.machine.state in WORKING and not self.machine.hooks:
+            self._asked.add(key)
+            self.feed(t.WorkDue("work", key))
+
+    def holds(self) -> frozenset[str]:
+        """Streams of which no more chunks are taken for now: what they lead to is full."""
+        return self.pipeline.held() if self.pipeline is not None else frozenset()
 
     # --------------------------------------------------------------------------------------------------------------- commit
 
@@ -423,6 +445,8 @@ class TaskActor:
 
     def _contribute(self, order: t.Contribute) -> None:
         self._sealed = self.state.seal(order, self.host.now().wall)
+        if self.pipeline is not None:
+            self.pipeline.sealed()
         self._unsealed = False
 
     def _send_control(self, order: t.SendControl) -> None:

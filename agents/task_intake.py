@@ -54,8 +54,10 @@ class TaskIntake:
 
     def bound(self, order: t.Bounds) -> None:
         """Nothing at or behind these offsets is handed out."""
+        reads = self.intake.positions()
         for at, until in order.until.items():
-            self.intake.bound(at, until)
+            if at in reads:  # what ended before the intake began is not read at all
+                self.intake.bound(at, until)
         self.chooser.bootstrap(order.bootstrap)
 
     def seek(self, positions: Mapping[StreamPartition, int]) -> None:
@@ -124,7 +126,12 @@ class TaskIntake:
         heads = self.intake.heads()
         self._tell(heads)
         machine = self.actor.machine
-        ready = {at: head for at, head in heads.items() if head.count and at not in self.held and machine.may_take(at)}
+        full = self.actor.holds()
+        ready = {
+            at: head
+            for at, head in heads.items()
+            if head.count and at not in self.held and at.stream not in full and machine.may_take(at)
+        }
         if not ready:
             return False
         choice = self.chooser.choose(heads, ready, self.actor.host.now())

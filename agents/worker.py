@@ -13,6 +13,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from ..core import coordinator as c
 from ..core import leader_words as lw
 from ..core import member_words as mw
 from ..core import task_events as t
+from ..core.batches import Bridge
+from ..core.errors import SettingError
 from ..core.leader import Leader
 from ..core.machine import Now
 from ..core.member import Member
@@ -30,7 +33,7 @@ from ..core.model import JobModel
 from ..core.names import StreamPartition, worker_id
 from ..core.orders import Order, Report, Start
 from ..core.settings import parse
-from ..core.task_plan import TaskSettings
+from ..core.task_plan import TaskPlan, TaskSettings
 from .clients import ClientSettings
 from .committing import Committing
 from .coordination import Coordination
@@ -75,7 +78,7 @@ class Worker:
         self.offsets = Offsets(self.client)
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
         self.coordination = Coordination(self, self.client, self.job, self.topics.coordinator, stamp)
-        self.spark: Any = self._make_spark()
+        self.spark = self._make_spark()
         self.committing: Committing | None = None
         self.outbox: Outbox | None = None
         self.direct: Outbox | None = None
@@ -152,14 +155,21 @@ class Worker:
         await self.job_topics.stop()
         await self.app.stop()
 
-    def _make_spark(self) -> Any:
+    def _make_spark(self) -> Bridge | None:
         """One session for the worker, imported and begun only if the job has a Spark step."""
         if not any(isinstance(step, SparkStep) for step in self.declared.steps):
             return None
+        if self.text("spark.remote"):
+            raise SettingError("spark.remote is not built yet", remedy="use spark.master")
         from ..spark_bridge.session import Spark
         from .broker.java import find_java
 
-        return Spark(self.text("spark.master"), java_home=str(find_java().home))
+        return Spark(self.text("spark.master"), java_home=lambda: str(find_java().home))
+
+    @property
+    def spark_in_flight(self) -> int:
+        """How many batches of one task run at a time."""
+        return parse("spark.in-flight", self.settings.get("spark.in-flight", 2))
 
     def leave(self, why: str) -> None:
         """SIGTERM or the like: commit, release, say so, end with 0."""
@@ -269,11 +279,27 @@ class Worker:
             raise RuntimeError(f"{order.task} was granted, but the job model does not know it")
         for producer in (self.outbox, self.direct):
             await self.job_topics.learn(producer, model)
-        actor = TaskActor(self, self.declared.task_plan(order.task, model, self.task_settings()), order)
+        actor = TaskActor(self, self._plan(order.task, model), order)
         self.actors[order.task] = actor
         await actor.begin(order)
         for waiting in self._waiting.pop(order.task):
             actor.order(waiting)
+
+    def _plan(self, task: str, model: JobModel) -> TaskPlan:
+        """What a task reads, with the bounds that its run has resolved: every task, whenever it begins, has the same."""
+        plan = self.declared.task_plan(task, model, self.task_settings())
+        run = self.coordination.member.job.run
+        if run is None:
+            return plan
+        inputs = [
+            replace(
+                one,
+                start_of=dict(enumerate(run.starts.get(one.stream, ()))),
+                until_of=dict(enumerate(run.untils.get(one.stream, ()))) or one.until_of,
+            )
+            for one in plan.inputs
+        ]
+        return replace(plan, inputs=tuple(inputs))
 
     def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None:
         """Operator's overrides: dynamic ones apply at once."""

@@ -32,12 +32,14 @@ from .orders import Abandon, Release, RunChanged, Seek, Start, TaskReported
 from .task_commits import TaskCommits
 from .task_events import (
     AtEnd,
+    Broken,
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
     CommitWanted,
     ControlAtHead,
     Discard,
+    DropChunk,
     FetchStopped,
     Lag,
     LogEnds,
@@ -314,6 +316,16 @@ class Task(TaskCommits):
         wait = min(settings.error_backoff_s * 2 ** (self.attempt - 1), settings.error_backoff_max_s)
         self.retry_s = now.mono + wait
         return [Note("retry", f"attempt {self.attempt} in {wait:g} s: {event.why}")]
+
+    def on_Broken(self, event: Broken, now: Now) -> Out:
+        if self.state in GONE:
+            return []
+        if self.state == RESTORING:
+            return self.fail_now(event.why)
+        working = self.chunk is not None or self.letters.current is not None
+        drop: Out = [DropChunk(event.why)] if working else []
+        self.chunk = self.letters.current = self.retry_s = self._step_at = None
+        return drop + (self.leave() if self.state == RELEASING else self.fail(event.why))
 
     def on_WorkDue(self, event: WorkDue, now: Now) -> Out:
         if self.state not in WORKING or self.hooks:

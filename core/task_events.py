@@ -275,6 +275,13 @@ class ApplyFailed:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The edge cannot go on with this task: its actor was stopped, its log cannot be read, something raised that must not."""
+
+    why: str
+
+
 # ========================================================================================================== instructions
 
 
@@ -438,7 +445,7 @@ TaskEvent = (
     Start | RunChanged | Release | Abandon | Seek | Tick
     | StoreOpened | StoreBroken | LogEnds | StoreWiped | RestoreProgress | Restored | Resolved | StoreClosed
     | ChunkTaken | ChunkDone | ChunkDropped | WorkFailed | PositionMoved | ControlAtHead | AtEnd | NotAtEnd | NotAnswered
-    | Lost | Lag | FetchStopped | WorkDue | StepDone | CommitWanted | CommitBegins | CommitDone | CommitLost | ApplyFailed
+    | Lost | Lag | FetchStopped | WorkDue | StepDone | CommitWanted | CommitBegins | CommitDone | CommitLost | ApplyFailed | Broken
 )  # fmt: skip
 TaskInstruction = (
     OpenStore | AskLogEnds | WipeStore | Restore | Resolve | SeekConsumer | Bounds | Gate | StopFetching | DropChunk | RunAgain

@@ -40,6 +40,8 @@ class InputPlan:
     lag_ms: int = 0
     """`max_out_of_order`: what a source's watermark stays behind its greatest timestamp."""
     start: Bound = "oldest"
+    start_of: Mapping[int, Bound] = field(default_factory=lambda: _NO_BOUNDS)
+    """Where partitions start, as the run has resolved it; one that is not named grew later, and is read from its beginning."""
     until: Bound | None = None
     """Where a bounded source ends; the same for each partition, unless `until_of` says otherwise."""
     until_of: Mapping[int, Bound] = field(default_factory=lambda: _NO_BOUNDS)
@@ -62,6 +64,10 @@ class InputPlan:
     def owned(self) -> tuple[StreamPartition, ...]:
         """The partitions of it that this task reads."""
         return tuple(StreamPartition(self.stream, partition) for partition in self.partitions)
+
+    def begin(self, partition: int) -> Bound:
+        """Where this partition starts when no checkpoint knows it."""
+        return self.start_of.get(partition, "oldest") if self.start_of else self.start
 
     def bound(self, partition: int) -> Bound | None:
         """Where this partition ends, as it was declared."""

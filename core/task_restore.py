@@ -80,10 +80,10 @@ def beginning(
             known = positions.get(at)
             if known is not None:
                 start[at] = known
-            elif isinstance(plan.start, int):
-                start[at] = plan.start
+            elif isinstance(first := plan.begin(at.partition), int):
+                start[at] = first
             else:
-                ask_start[at] = plan.start
+                ask_start[at] = first
             news = news or known is None
             bound = plan.bound(at.partition)
             if bound is None or plan.framed:

@@ -11,6 +11,7 @@ from .orders import Abandon, Release, RunChanged, Seek, Start
 from .task_events import (
     ApplyFailed,
     AtEnd,
+    Broken,
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
@@ -67,7 +68,7 @@ STORE = (StoreOpened, StoreBroken, LogEnds, StoreWiped, RestoreProgress, Restore
 INTAKE = (PositionMoved, ControlAtHead, AtEnd, NotAtEnd, NotAnswered, Lost, Lag, FetchStopped, WorkDue, CommitWanted)
 ACTOR = (ChunkDone, ChunkDropped, WorkFailed, StepDone)
 COMMIT = (CommitBegins, CommitDone)
-FACTS = (*STORE, Resolved, StoreClosed, *INTAKE, ChunkTaken, *ACTOR, *COMMIT, CommitLost, ApplyFailed)
+FACTS = (*STORE, Resolved, StoreClosed, *INTAKE, ChunkTaken, *ACTOR, *COMMIT, CommitLost, ApplyFailed, Broken)
 
 
 def _table() -> tuple[Rule, ...]:
@@ -121,6 +122,7 @@ def _table() -> tuple[Rule, ...]:
             (state, Abandon, ABANDONED, "fenced or superseded: drop everything, write nothing"),
             (state, CommitLost, (ABANDONED, FAILED), "the incarnation is over"),
             (state, ApplyFailed, (RELEASING, FAILED), "the log is right, the store is void"),
+            (state, Broken, (RELEASING, FAILED), "what is complete is committed, then it has failed"),
         ]
     for state in GONE:
         rows += [

@@ -14,6 +14,7 @@ from headgate.core.task import Task
 from headgate.core.task_events import (
     ApplyFailed,
     AtEnd,
+    Broken,
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
@@ -23,6 +24,7 @@ from headgate.core.task_events import (
     CommitWanted,
     ControlAtHead,
     Discard,
+    DropChunk,
     FetchStopped,
     Gate,
     Lag,
@@ -101,6 +103,7 @@ SAMPLES: dict[type, object] = {
     CommitDone: CommitDone(77, 1),
     CommitLost: CommitLost("fenced"),
     ApplyFailed: ApplyFailed("disk full"),
+    Broken: Broken("its actor was stopped"),
 }
 
 
@@ -230,6 +233,34 @@ def test_a_retry_that_works_is_forgotten():
     rig.feed(ChunkDone(ORDERS0, 9))
     assert rig.task.attempt == 0
     assert rig.task.may_take(ORDERS0)
+
+
+def test_a_task_that_the_edge_cannot_go_on_with_commits_what_is_complete_and_fails():
+    """Its actor is stopped in the middle of a chunk: the chunk is void, what was complete before it counts, and it has failed."""
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(ChunkDone(ORDERS0, 5))
+    rig.feed(ChunkTaken(ORDERS0, 7))
+    assert DropChunk("stopped") in rig.feed(Broken("stopped"))
+    assert rig.task.state == "releasing"
+    rig.begin_commit()
+    assert rig.pending is not None
+    assert rig.pending.checkpoint.positions == {ORDERS0: 5}
+    rig.end_commit()
+    assert rig.told() == ["running", "failed"]
+    assert rig.feed(Broken("again")) == []
+
+
+def test_a_task_that_is_broken_while_it_restores_or_leaves():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    assert rig.feed(Broken("its log cannot be read"))[0] == Discard("its log cannot be read")
+    assert rig.told() == ["failed"]
+    leaving = reach("releasing")
+    assert leaving.feed(Broken("stopped"))[0] == DropChunk("stopped")
+    leaving.commit()
+    assert leaving.told()[-1] == "released"
 
 
 def test_a_final_failure_commits_what_was_complete_before_it_is_reported():

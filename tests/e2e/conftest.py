@@ -84,7 +84,17 @@ class Running:
         return await self.ended()
 
     async def ended(self, within_s: float = WAIT_S) -> int:
-        return await asyncio.wait_for(asyncio.shield(self.task), within_s)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self.task), within_s)
+        except TimeoutError:
+            raise AssertionError(f"the worker did not end: {self.states()} {self.worker.why}\n{self.story()}") from None
+
+    def story(self) -> str:
+        """What the machines of the tasks saw and decided last."""
+        told = {name: actor.machine for name, actor in self.worker.actors.items()}
+        if self.worker.committing is not None:
+            told["committer"] = self.worker.committing.machine
+        return "\n".join(f"{name}:\n{machine.story()[-6000:]}" for name, machine in told.items())
 
     async def crash(self) -> None:
         """As nearly like kill -9 as one process can: nothing is committed, said or released; sockets fall."""
@@ -212,9 +222,7 @@ class Jobs:
 
     async def records(self, topic: str, count: int, *, within_s: float = WAIT_S, more_s: float = 0.3) -> list[Any]:
         """At least `count` committed records, and what comes in the moment behind them."""
-        consumer = AIOKafkaConsumer(
-            **self.client.consumer(isolation_level="read_committed", enable_auto_commit=False)
-        )
+        consumer = AIOKafkaConsumer(**self.client.consumer(isolation_level="read_committed", enable_auto_commit=False))
         await consumer.start()
         try:
             partitions: set[int] | None = None
@@ -300,3 +308,15 @@ def job_on(tmp_path: Path) -> Any:
             await jobs.close()
 
     return on
+
+
+def stacks() -> str:
+    """Where every task of this loop waits; for a failing test's message."""
+    import io
+
+    out = io.StringIO()
+    for task in asyncio.all_tasks():
+        out.write(f"--- {task.get_name()}\n")
+        for frame in task.get_stack(limit=3):
+            out.write(f"    {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}\n")
+    return out.getvalue()
