@@ -149,7 +149,6 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         if at is None or not self.ledger.is_durable(at):
             return []
         self.restoring.open_at = None
-        self.remember()
         inputs = self.inputs
         drain = self.resumes_draining(self.restoring.checkpoint, self.run)
         for one in list(inputs.positions):
@@ -181,7 +180,6 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
 
     def rest(self, phase: str) -> list[TaskInstruction]:
         """It had drained or ended, durably, before it was restarted: only say so again."""
-        self.remember()
         self.state = DRAINED if phase == PHASE_DRAINED else ENDED
         out = self.speak(with_time=True)
         return [*out, Tell(TaskReported(self.plan.task, self.grant, phase))]

@@ -116,6 +116,7 @@ class Restoring:
         task.inputs.load(run, task.ledger.load(run.run_id, event.rows))
         task.letters.load()
         task.inputs.positions = dict(self.checkpoint.positions)
+        task.remember()  # before anything is committed: the next checkpoint must remember what the last one did
         if self.checkpoint.phase in (DRAINED, ENDED):
             return task.rest(self.checkpoint.phase)
         return self._ask(run, fresh=fresh)
