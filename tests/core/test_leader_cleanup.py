@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from headgate.core import coordinator as c
-from headgate.core.leader_cleanup import MOST
+from headgate.core.jobstate import JobState
+from headgate.core.leader_cleanup import MOST, cleanup
+from headgate.core.leader_draft import Draft, Memory
+from headgate.core.leader_plan import LeaderConfig
+from headgate.core.machine import Now
+from headgate.core.model import JobModel
 
 from .house import House
 
@@ -57,3 +62,16 @@ def test_a_round_deletes_no_more_than_a_transaction_should_hold():
     house.worker("p1")
     house.run(1)
     assert list(house.state.task_states("Partition 0")) == []
+
+
+def test_a_member_stays_while_the_model_still_places_something_on_it():
+    """Its life is fenced and its record is gone, but the model in force was made for it: only the next model lets it go."""
+    draft = Draft(JobState(), LeaderConfig("p1", "x", "u"), Memory(), Now(1.0, 2), lambda life: "")
+    draft.put(c.SetMember("p2", "000001-a", "here"))
+    draft.put(c.SetFence("p2", "000001-a"))
+    draft.put(c.SetJobModel(JobModel(version=1, processors=("p1", "p2"))))
+    cleanup(draft)
+    assert "p2" in [member.processor for member in draft.state.messages["set-member"].values()]
+    draft.put(c.SetJobModel(JobModel(version=2, processors=("p1",))))
+    cleanup(draft)
+    assert not draft.state.messages["set-member"]

@@ -160,3 +160,12 @@ def test_a_dismissed_process_stays_dismissed_through_its_next_life():
     house.settle()
     assert house.state.member("p2").dismissed == "stopped"
     assert house.state.member("p2").incarnation == "000050-x"
+
+
+def test_a_worker_that_left_with_empty_hands_need_not_be_fenced():
+    """It released everything before it went: nothing of it can write any more that matters."""
+    house, one, other = two()
+    house.leave(other)
+    house.run(12)
+    assert ("p2", other.init[0]) not in house.fenced
+    assert len(one.tasks) == 4

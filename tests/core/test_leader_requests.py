@@ -6,7 +6,11 @@ import pytest
 
 from headgate.core import coordinator as c
 from headgate.core import orders as o
-from headgate.core.jobstate import FINAL
+from headgate.core.jobstate import FINAL, JobState
+from headgate.core.leader_draft import Draft, Memory
+from headgate.core.leader_plan import LeaderConfig
+from headgate.core.leader_requests import requests
+from headgate.core.machine import Now
 
 from .house import House, plan
 
@@ -341,3 +345,16 @@ def test_one_final_answer_each_even_across_leaders():
     assert house.state.run.state == "drained"
     assert len(finals(house, "u1")) == 1
     assert house.answer("u1") == ("done", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"), [("drained", "next"), ("drained", ""), ("stopped", ""), ("stopped", "r1"), (None, "next")]
+)
+def test_a_start_waits_while_nobody_is_there_to_begin_it(state: str | None, asked: str) -> None:
+    """A leader that is about to leave reads it: no answer, until somebody joins with whom the run can begin."""
+    draft = Draft(JobState(), LeaderConfig("p1", "x", "u"), Memory(), Now(1.0, 2), lambda life: "")
+    if state is not None:
+        draft.put(c.SetRun("r1", "d", state, "u"))
+    draft.put(c.SetRequest("u1", "start", asked))
+    requests(draft)
+    assert draft.state.answer("u1") is None

@@ -58,3 +58,11 @@ def test_the_stream_refuses_what_its_law_forbids():
         store.get("set-colour", "x")
     with pytest.raises(DataError, match="for ever"):
         store.remove("set-fence", "p1")
+
+
+def test_removing_one_leaves_the_others():
+    looped = Looped()
+    for uuid in ("u1", "u2"):
+        looped.store.put("set-request", uuid, c.SetRequest(uuid, "drain"))
+    looped.store.remove("set-request", "u1")
+    assert list(looped.store.all("set-request")) == ["u2"]

@@ -146,3 +146,14 @@ def test_the_runs_of_another_job_that_are_over_are_remembered_within_bounds():
 def test_the_two_other_ways_to_be_produced_are_values():
     assert ForeignProducers(frozenset({"up/1"})) == ForeignProducers(frozenset({"up/1"}))
     assert Sources() == Sources()
+
+
+def test_who_left_the_set_is_forgotten_and_who_came_is_waited_for():
+    circle = own("a", "b")
+    circle.hear(wm("a", 7))
+    circle.hear(wm("b", 5))
+    circle.set_members(frozenset({"a", "c"}), 2)
+    assert circle.silent() == (["c"], 0)
+    assert circle.standing(0.5) == NOTHING
+    circle.hear(wm("c", 9, epoch=2))
+    assert circle.standing(0.5) == Standing(OPEN, 7)
