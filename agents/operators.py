@@ -105,8 +105,16 @@ class Operator:
     def seal(self) -> None:
         """A transaction is about to close, or a marker to be said: give on what was held back."""
 
+    @property
+    def full(self) -> bool:
+        """Whether no more chunks should be taken of what leads here, for now."""
+        return False
+
+    def sealed(self) -> None:
+        """All that is complete joins the transaction that closes."""
+
     def durable(self) -> None:
-        """What the last seal held is committed."""
+        """What the oldest seal held is committed; once in the beginning, when all that was restored is."""
 
     def complete(self) -> None:
         """The chunk is complete: what it changed counts from now on."""

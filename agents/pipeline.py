@@ -209,8 +209,7 @@ class Pipeline:
                 )
 
     def _frames(self, topic: str, partition: int, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
-        for start in range(0, len(values), FRAME_RECORDS):
-            stop = start + FRAME_RECORDS
+        for start, stop in frame_cuts(values):
             frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop])
             self.buffer.emit(
                 topic, partition, None, [encode_frame(frame)], [timestamps[start]], [[(HEADER, header_value(frame))]]
@@ -268,14 +267,17 @@ class Pipeline:
         return False
 
     async def _watermark(self) -> bool:
-        more = False
+        """Parents stand before children, and a child hears of it when its parents have nothing more to say about it."""
         for op in self.operators:
             if op.letters:
                 seen = [self._watermarks.get(stream) for stream in self.reads[id(op)]]
                 known = [ts for ts in seen if ts is not None]
-                if known and len(known) == len(seen) and (op.watermark is None or min(known) > op.watermark):
-                    more |= await op.on_watermark(min(known))
-        return more
+                before = op.watermark
+                if known and len(known) == len(seen) and (before is None or min(known) > before):
+                    if await op.on_watermark(min(known)):
+                        op.watermark = before  # the next step tells it again
+                        return True
+        return False
 
     async def _close(self, stream: str | None, cause: str) -> bool:
         """Flush, once, what reads only closed streams. Which are closed is a table of the task: a restart must not forget it.
@@ -354,6 +356,15 @@ class Pipeline:
             for operator, kept in zip(self.operators, aside, strict=True):
                 operator.resume(kept)
 
+    def held(self) -> frozenset[str]:
+        """Streams of which no more chunks should be taken for now: what they lead to is full."""
+        return frozenset[str]().union(*(self.reads[id(op)] for op in self.operators if op.full))
+
+    def sealed(self) -> None:
+        """All that is complete joins the transaction that closes."""
+        for operator in self.operators:
+            operator.sealed()
+
     def durable(self) -> None:
         """What was sealed is committed, or what was restored is known: steps that wait for that may go on."""
         for operator in self.operators:
@@ -368,6 +379,29 @@ class Pipeline:
 def _bridge() -> Any:
     """The operators of Spark: imported only by jobs that use it."""
     return importlib.import_module(".spark_operators", __package__)
+
+
+def frame_cuts(values: Sequence[bytes | None]) -> list[tuple[int, int]]:
+    """How rows are cut into frames: by number, and by size, so that one fits into a Kafka record.
+
+    >>> frame_cuts([b"x" * 400_000] * 3)
+    [(0, 1), (1, 2), (2, 3)]
+    """
+    cuts: list[tuple[int, int]] = []
+    for first in range(0, len(values), FRAME_RECORDS):
+        part = values[first : first + FRAME_RECORDS]
+        sizes = [0 if value is None else len(value) for value in part]
+        if sum(sizes) <= FRAME_BYTES:
+            cuts.append((first, first + len(part)))
+            continue
+        start = size = 0
+        for index, one in enumerate(sizes):
+            if size + one > FRAME_BYTES and index > start:
+                cuts.append((first + start, first + index))
+                start, size = index, 0
+            size += one
+        cuts.append((first + start, first + len(part)))
+    return cuts
 
 
 def _nothing() -> None:

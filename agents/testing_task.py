@@ -159,8 +159,9 @@ class DriverTask:
 
     def _send_control(self, order: t.SendControl) -> Any:
         self._give_on()
+        marker = MemoryBuffer(self.world.topics, self.name)  # never with what a chunk has half done
         for partition in order.partitions:
-            self.buffer.emit(
+            marker.emit(
                 order.stream,
                 partition,
                 None,
@@ -168,7 +169,7 @@ class DriverTask:
                 self.world.now().wall,
                 [[(HEADER, header_value(order.frame))]],
             )
-        self.buffer.complete()
+        marker.complete()
 
     def _give_on(self) -> None:
         """What operators hold back stands before whatever comes next."""
@@ -220,8 +221,11 @@ class DriverTask:
         return await self._take()
 
     async def _take(self) -> bool:
+        full = self.pipeline.held() if self.pipeline is not None else frozenset[str]()
         for at, buffer in sorted(self.buffers.items(), key=lambda one: (not one[1].framed, one[0])):
             if not self.machine.may_take(at):
+                continue
+            if at.stream in full and at not in self._held:
                 continue
             if at in self._held:
                 offset, frame = self._held.pop(at)
@@ -331,7 +335,10 @@ class DriverTask:
         before = len(self._checkpoints)
         self._give_on()
         self.feed(t.CommitBegins(txn))
-        return len(self._checkpoints) > before
+        took = len(self._checkpoints) > before
+        if took and self.pipeline is not None:
+            self.pipeline.sealed()
+        return took
 
     def apply(self, position: int) -> None:
         """It is durable."""
