@@ -125,8 +125,9 @@ def configure(
     bootstrap, origin = _broker(said, environ, variables, file, client_file, path, need_broker)
     if origin.startswith("the embedded"):
         remarks.append(f"no broker was named; using {origin} at {bootstrap}")
-    pairs = {**client_file, **client_env, **ClientSettings.parse(bootstrap, said.pairs).given}
-    return Configuration(ClientSettings(bootstrap, MappingProxyType(pairs)), origin, sources, path, tuple(remarks))
+    pairs = [f"{name}={value}" for name, value in {**client_file, **client_env}.items()]
+    client = ClientSettings.parse(bootstrap, [*pairs, *said.pairs])
+    return Configuration(client, origin, sources, path, tuple(remarks))
 
 
 def find_file(start: Path) -> Path | None:
