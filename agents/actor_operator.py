@@ -15,9 +15,8 @@ from .actors import Actor, hooks_of
 from .async_operators import call
 from .operators import Env, Operator, encode, encode_keys
 from .record import Batch, Headers, Rows
+from .timers import EVENT, PROCESSING, Timers
 
-EVENT = "event"
-PROCESSING = "processing"
 FLUSH_STEP = 500
 """Timers that fire in one step, at most: a letter's outputs must stay within what one transaction should hold."""
 
@@ -34,7 +33,7 @@ class ActorOp(Operator):
         self.origin = origin
         self.actor: Actor = step.cls(**step.args)
         self.hooks = hooks_of(step.cls)
-        self.timers: Any = env.table(timers_table(step))
+        self.timers = Timers(env.table(timers_table(step)))
         self.context = ActorContext(self)
         self.started = False
 
@@ -57,23 +56,27 @@ class ActorOp(Operator):
             raise
         self.context.flush()
 
+    def drop(self) -> None:
+        self.timers.forget()
+
+    def resume(self, aside: Any) -> None:
+        self.timers.forget()
+
     async def on_watermark(self, watermark: int) -> bool:
         """Event time has come this far; whether there is more to do for it."""
         self.watermark = watermark
-        due = sorted(
-            (at, name) for name, (kind, at) in self.timers.range(None, None) if kind == EVENT and at <= watermark
-        )
-        for at, name in due[:FLUSH_STEP]:
-            await self._fire(name, at)
-        if len(due) > FLUSH_STEP:
-            return True
-        await self._hook("on_watermark", watermark)
-        return False
+        for _ in range(FLUSH_STEP):
+            first = self.timers.first(EVENT)
+            if first is None or first[0] > watermark:
+                await self._hook("on_watermark", watermark)
+                return False
+            await self._fire(first[1], first[0])
+        return True
 
     async def on_close(self, cause: str) -> bool:
         """All that it reads has ended or is drained; whether there is more to do."""
-        left = sorted((kind != EVENT, at, name) for name, (kind, at) in self.timers.range(None, None))
-        for _, at, name in left[:FLUSH_STEP]:
+        left = self.timers.rest()
+        for at, name in left[:FLUSH_STEP]:
             await self._fire(name, at)
         if len(left) > FLUSH_STEP:
             return True
@@ -81,20 +84,27 @@ class ActorOp(Operator):
         return False
 
     async def work(self, key: str) -> bool:
-        """A processing timer is due, unless it was replaced or cancelled since."""
-        (found,) = self.timers.get_many([key])
-        if found is not None and found[0] == PROCESSING and found[1] <= self.env.now_ms():
+        """A timer is due, unless it was replaced or cancelled since."""
+        found = self.timers.get(key)
+        if found is not None and self._is_due(*found):
             await self._fire(key, found[1])
         return False
 
+    def _is_due(self, kind: str, at: int) -> bool:
+        if kind == PROCESSING:
+            return at <= self.env.now_ms()
+        return self.watermark is not None and at <= self.watermark
+
     async def _fire(self, name: str, at: int) -> None:
-        self.timers.delete_many([name])
+        self.timers.cancel(name)
         await self._hook("on_timer", name, at)
 
     def due(self) -> tuple[int, str] | None:
-        """The earliest processing timer."""
-        due = [(at, name) for name, (kind, at) in self.timers.range(None, None) if kind == PROCESSING]
-        return min(due, default=None)
+        """The earliest processing timer; or, at once, one for an event time that has passed already."""
+        first = self.timers.first(EVENT)
+        if first is not None and self._is_due(EVENT, first[0]):
+            return self.env.now_ms(), first[1]
+        return self.timers.first(PROCESSING)
 
     async def close(self) -> None:
         """The task is released."""
@@ -182,12 +192,14 @@ class ActorContext:
         """Call `on_timer` once: at an event time, or after some processing time."""
         if (at is None) == (after is None):
             raise ValueError("timer() takes at= (event time, ms) or after= (processing time), one of them")
-        when = (EVENT, at) if at is not None else (PROCESSING, self.now_ms + duration_ms(after or 0))
-        self._op.timers.update({name: when})
+        if at is not None:
+            self._op.timers.set(name, EVENT, at)
+        else:
+            self._op.timers.set(name, PROCESSING, self.now_ms + duration_ms(after or 0))
 
     def cancel(self, name: str) -> None:
         """Forget a timer."""
-        self._op.timers.delete_many([name])
+        self._op.timers.cancel(name)
 
     def commit(self) -> None:
         """Commit after this letter."""

@@ -243,6 +243,7 @@ class Pipeline:
     async def step(self, kind: str, stream: str | None, ts: int | None, key: str, cause: str) -> bool:
         """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
         self._running = None
+        times = [operator.watermark for operator in self.operators]
         try:
             with bound(cast("Any", self)):
                 more = await self._step(kind, stream, ts, key, cause)
@@ -250,6 +251,8 @@ class Pipeline:
             if self._prepare is not None:
                 self._prepare()
         except BaseException:
+            for operator, time in zip(self.operators, times, strict=True):
+                operator.watermark = time  # it was not heard, and comes again
             self.drop()
             raise
         return more
@@ -273,10 +276,10 @@ class Pipeline:
                 seen = [self._watermarks.get(stream) for stream in self.reads[id(op)]]
                 known = [ts for ts in seen if ts is not None]
                 before = op.watermark
-                if known and len(known) == len(seen) and (before is None or min(known) > before):
-                    if await op.on_watermark(min(known)):
-                        op.watermark = before  # the next step tells it again
-                        return True
+                news = known and len(known) == len(seen) and (before is None or min(known) > before)
+                if news and await op.on_watermark(min(known)):
+                    op.watermark = before  # the next step tells it again
+                    return True
         return False
 
     async def _close(self, stream: str | None, cause: str) -> bool:

@@ -295,3 +295,71 @@ def test_a_sink_gets_batches_with_an_id() -> None:
         d.send("in", 1)
         d.send_all("in", [2, 3])
         assert got == [("in-0-0-1", "in", 0, [1], [0]), ("in-0-1-3", "in", 0, [2, 3], [1, 2])]
+
+
+def test_a_hook_that_fails_on_time_is_told_the_time_again() -> None:
+    """Watermarks and timers of a letter that failed come again with the next attempt."""
+    told: list[Any] = []
+
+    class Late(hg.Actor):
+        def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
+            ctx.timer("t", at=5)
+
+        def on_timer(self, ctx: hg.Context, name: str, timestamp: int) -> None:
+            told.append((name, timestamp))
+            if len(told) == 1:
+                raise RuntimeError("not yet")
+            ctx.emit("out", name)
+
+        def on_watermark(self, ctx: hg.Context, timestamp: int) -> None:
+            told.append(timestamp)
+
+    app = hg.App("job")
+    app.actor(app.input("in"))(Late)
+    with Driver(app, settings={"error.retries": 1}) as d:
+        d.send("in", 1, at=9)
+        assert told == [("t", 5)]
+        d.advance("5s")
+        assert told == [("t", 5), ("t", 5), 9]
+        assert [r.value for r in d.read("out")] == ["t"]
+
+
+def test_a_timer_for_a_time_that_has_passed_fires_at_once() -> None:
+    """It does not wait for the next watermark, which may be long in coming."""
+    fired: list[int] = []
+
+    class Past(hg.Actor):
+        def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
+            if batch.values == ["set"]:
+                ctx.timer("t", at=5)
+
+        def on_timer(self, ctx: hg.Context, name: str, timestamp: int) -> None:
+            fired.append(timestamp)
+
+    app = hg.App("job")
+    app.actor(app.input("in"))(Past)
+    with Driver(app) as d:
+        d.send("in", "go", at=100)
+        d.send("in", "set", at=50)
+        assert fired == [5]
+
+
+def test_more_timers_than_one_step_takes() -> None:
+    """They fire in bounded steps, each in its own transaction, in the order of their times."""
+    fired: list[int] = []
+
+    class Many(hg.Actor):
+        def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
+            for n in range(1200):
+                ctx.timer(f"t{n}", at=n)
+
+        def on_timer(self, ctx: hg.Context, name: str, timestamp: int) -> None:
+            fired.append(timestamp)
+
+    app = hg.App("job")
+    app.actor(app.input("in"))(Many)
+    with Driver(app) as d:
+        d.send("in", 0, at=599)
+        assert fired == list(range(600))
+        d.drain()
+        assert fired == list(range(1200))
