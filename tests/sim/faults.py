@@ -127,7 +127,11 @@ class Faults:
     def zombie(self) -> None:
         """Frozen for longer than a session, and then it goes on as if nothing had been."""
         victim = self.process()
-        if victim is not None:
+        if victim is None:
+            return
+        if self.rng.random() < 0.5:
+            victim.freeze_on_record = self.rng.uniform(8.0, 18.0)  # with words on its lips
+        else:
             victim.freeze(self.rng.uniform(8.0, 18.0))
             self.world.took_effect("zombie")
 
@@ -335,6 +339,7 @@ class Faults:
                         world.launch(slot, self.rng.random())
                     elif slot.process is not None:
                         slot.process.lose_answer = 0
+                        slot.process.freeze_on_record = 0.0
                         slot.process.wall_offset_ms = (
                             0  # a leader whose clock is wrong for ever refuses every wish as expired
                         )

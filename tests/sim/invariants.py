@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.core import coordinator as words
 from headgate.core import member_words, orders
 from headgate.core import task_events as facts
+from headgate.core.checkpoint import MAX_APPLIED
 from headgate.core.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
 from headgate.core.jobstate import FINAL, JobState
 from headgate.core.names import StreamPartition, incarnation_order, worker_id
@@ -251,6 +252,9 @@ class Invariants:
                 if self._has_data(at, low, high):
                     self.fail(f"{actor.name} commits position {position} of {at}, but has processed up to {done}")
             reference.positions[at] = position
+        forgotten = [request for request in reference.seeks if request not in applied]
+        if forgotten and len(applied) < MAX_APPLIED:
+            self.fail(f"{actor.name} no longer remembers that it has applied {forgotten[0]}: it would be applied twice")
         for request in applied:
             if request not in reference.seeks:
                 reference.seeks[request] = actor.grant

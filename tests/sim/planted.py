@@ -64,7 +64,7 @@ def _fold_judges_in_log_order() -> list[tuple[Any, str, Any]]:
             grant = self.grant(message.task)
             if grant is not None and grant.grant != message.grant:
                 return
-        if isinstance(message, words.SetProcessor) and self.fenced(message.processor, message.incarnation):
+        if isinstance(message, words.SetAnswer) and self.request(message.uuid) is None:
             return
         original(self, entry)
 
@@ -248,7 +248,7 @@ PLANTS: dict[str, Plant] = {
         Plant("owned-by-processor", "a grant counts for whoever has the processor's name", _ownership_by_processor),
         Plant(
             "fold-in-log-order",
-            "the fold drops what is not of the grant, or below the fence, that it knows at that moment",
+            "the fold drops a task state of another grant, and an answer to no request, than it knows at that moment",
             _fold_judges_in_log_order,
         ),
         Plant(

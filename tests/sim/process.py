@@ -62,6 +62,8 @@ class Process(Host):
         self.kafka = world.kafka
         self.born = self.schedule.moment
         self.frozen_last = -1e9
+        self.freeze_on_record = 0.0
+        """For how long it is frozen when it writes to the coordinator stream next (a fault)."""
         self.holds_writes = False
         """Whether what it has written and not sent yet goes out when it wakes (a zombie's late words), or went before."""
         self.guilty_until = 0.0
@@ -410,6 +412,10 @@ class Process(Host):
                 self.to_member(member_words.Recorded(offset))
 
         self.write(one, done, failed)
+        if self.freeze_on_record:
+            self.freeze(self.freeze_on_record)
+            self.freeze_on_record, self.holds_writes = 0.0, True
+            self.world.took_effect("zombie")
 
     def _m_tell(self, order: member_words.Tell) -> None:
         self.tasks.tell(order.task, order.order)

@@ -18,6 +18,8 @@ def test_a_planted_bug_falls(name: str):
         found = outcome(seed, plant=plant)
         assert not found.error, f"{name} broke a machine instead of a promise: {found}"
         if found.violation:
+            clean = outcome(seed)
+            assert clean.ok, f"seed {seed} fails without {name}, too: {clean}"
             print(f"{name} ({plant.why}) falls at seed {seed}: {found.violation[:200]}")
             return
     pytest.fail(f"{name} ({plant.why}) survived {SEEDS} seeds", pytrace=False)
