@@ -27,6 +27,21 @@ SHORTEST_SECRET = 4
 Event = MutableMapping[str, Any]
 
 
+class _Threshold:
+    """Drops what is below the level; a value that can change, because loggers are bound for long."""
+
+    def __init__(self) -> None:
+        self.level = logging.INFO
+
+    def __call__(self, logger: Any, method: str, event: Event) -> Event:
+        if LEVELS.get("error" if method in ("exception", "critical") else method, logging.WARNING) < self.level:
+            raise structlog.DropEvent
+        return event
+
+
+_threshold = _Threshold()
+
+
 class Masking:
     """Takes secrets out of an event, by the name of a field and by value."""
 
@@ -88,9 +103,10 @@ def set_up(
             structlog.processors.JSONRenderer(default=str),
         ]
     )
+    set_level(level)
     structlog.configure(
-        processors=[*shared, *render],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        processors=[_threshold, *shared, *render],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
@@ -108,7 +124,7 @@ def set_up(
 
 def set_level(level: str) -> None:
     """Log more or less from here on (`log.level` is dynamic)."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]))
+    _threshold.level = LEVELS[level]
 
 
 def _with(bound: dict[str, Any]) -> Callable[[Any, str, Event], Event]:
