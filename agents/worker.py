@@ -43,6 +43,7 @@ from .heartbeat import Heartbeats
 from .intake import Intake, Source
 from .job_topics import JobTopics
 from .load import load_of
+from .logs import set_level
 from .mailbox import Mailbox
 from .offsets import Offsets
 from .outbox import Outbox, TaskBuffer
@@ -90,6 +91,8 @@ class Worker:
         self.ready = False
         self.why = "starting"
         self.applied_config = -1
+        self._loud = False
+        """An override says how much is logged."""
         self.started_ms = self.now().wall
         self._exiting = asyncio.Event()
         self._spawned: set[asyncio.Task[None]] = set()
@@ -306,6 +309,9 @@ class Worker:
         self.settings = {**self.options.settings, **overrides, **self.options.flags}
         if self.committing is not None:
             self.committing.machine.interval_s = self.seconds("commit.interval")
+        if "log.level" in overrides or self._loud:
+            self._loud = "log.level" in overrides
+            set_level(self.text("log.level"))
         self.applied_config = offset
 
     def standing(self, ready: bool, why: str) -> None:
