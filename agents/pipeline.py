@@ -6,34 +6,29 @@ work included, and either all of it is in the ready buffer, or an exception left
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import traceback
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
-from ..core.errors import DataError
 from ..core.frames import HEADER, BatchFrame, header_value
 from ..core.frames import encode as encode_frame
-from ..core.names import StreamPartition
 from . import steps as s
 from .actor_operator import ActorOp
 from .async_operators import AgentOp, Deferred, MapAsyncOp, SinkOp
 from .chunks import Chunk
 from .declared import Declared
+from .failing import chunk_id, dead_letter, find_bad, policy_of
+from .framing import frame_cuts
 from .keyed_operators import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
-from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, ToOp, UserCodeError
+from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, ToOp
 from .partitioner import Partitioner
 from .record import Batch, Headers, Rows
-from .source import BadRecord, Source
+from .source import Source
 from .tables import bound
 
 CLOSED = "hg.closed"
 """Internal table: closed streams, and the steps that were flushed for it."""
-FRAME_RECORDS = 2000
-FRAME_BYTES = 512 * 1024
 
 
 class Buffer(Protocol):
@@ -50,10 +45,6 @@ class Buffer(Protocol):
     ) -> None: ...
     def complete(self) -> None: ...
     def drop(self) -> None: ...
-
-
-class BadData(DataError):
-    """A record whose bytes cannot be read, in a chunk whose policy is `fail`."""
 
 
 class Pipeline:
@@ -384,29 +375,6 @@ def _bridge() -> Any:
     return importlib.import_module(".spark_operators", __package__)
 
 
-def frame_cuts(values: Sequence[bytes | None]) -> list[tuple[int, int]]:
-    """How rows are cut into frames: by number, and by size, so that one fits into a Kafka record.
-
-    >>> frame_cuts([b"x" * 400_000] * 3)
-    [(0, 1), (1, 2), (2, 3)]
-    """
-    cuts: list[tuple[int, int]] = []
-    for first in range(0, len(values), FRAME_RECORDS):
-        part = values[first : first + FRAME_RECORDS]
-        sizes = [0 if value is None else len(value) for value in part]
-        if sum(sizes) <= FRAME_BYTES:
-            cuts.append((first, first + len(part)))
-            continue
-        start = size = 0
-        for index, one in enumerate(sizes):
-            if size + one > FRAME_BYTES and index > start:
-                cuts.append((first + start, first + index))
-                start, size = index, 0
-            size += one
-        cuts.append((first + start, first + len(part)))
-    return cuts
-
-
 def _nothing() -> None:
     """Nobody wants to know."""
 
@@ -415,76 +383,4 @@ def _awaits(operator: Operator) -> bool:
     return operator.awaits or any(_awaits(child) for child in operator.children)
 
 
-def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> str:
-    """The same whenever these records come again as the same chunk: for deduplicating in sinks."""
-    first = offsets[0] if offsets else chunk.next_position
-    left_out = f"-without-{zlib.crc32(repr(sorted(skipped)).encode()):08x}" if skipped else ""
-    return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}{left_out}"
-
-
-async def find_bad(pipeline: Pipeline, chunk: Chunk) -> list[tuple[int, BaseException]]:
-    """Which rows of a chunk fail, found by halving it; nothing of it is kept. It ends at the first row whose policy is to fail.
-
-    Where a function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is tried again.
-    """
-    found: list[tuple[int, BaseException]] = []
-    trouble = pipeline.trouble
-    source = pipeline.sources[chunk.at.stream]
-    effects = isinstance(trouble, UserCodeError) and isinstance(trouble.step, EFFECTS)
-    if trouble is not None and effects and policy_of(trouble, source, pipeline.app) == "fail":
-        return found
-    # the whole has just failed, so its halves come first; the left one is on top
-    parts = [(len(chunk) // 2, len(chunk)), (0, len(chunk) // 2)] if len(chunk) > 1 else [(0, 1)]
-    while parts:
-        first, behind = parts.pop()
-        try:
-            await pipeline.chunk(chunk.pick(first, behind))
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001 - user code may raise anything
-            if behind - first == 1:
-                found.append((first, error))
-                if policy_of(error, source, pipeline.app) == "fail":
-                    return found
-            else:
-                middle = (first + behind) // 2
-                parts += [(middle, behind), (first, middle)]
-        pipeline.drop()
-        await asyncio.sleep(0)  # the worker has other tasks, and a leader that must answer
-    return found
-
-
-EFFECTS = (s.SinkStep, s.AgentStep, s.ActorStep)
-"""Steps whose functions do something that cannot be taken back."""
-
-
-def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:
-    """Key, value and headers of a dead letter: the record as it came, with where it was from and what went wrong."""
-    cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
-    text = "".join(traceback.format_exception(cause))[-8000:]
-    step = error.step if isinstance(error, UserCodeError) else None
-    headers = [
-        *(chunk.headers[index] if chunk.has_headers else ()),
-        ("hg-topic", chunk.at.stream.encode()),
-        ("hg-partition", str(chunk.at.partition).encode()),
-        ("hg-offset", str(chunk.offsets[index]).encode()),
-        ("hg-timestamp", str(chunk.timestamps[index]).encode()),
-        ("hg-task", task.encode()),
-        ("hg-step", (step.name or type(step).__name__ if step else "decode").encode()),
-        ("hg-exception", f"{type(cause).__name__}: {cause}".encode()[:2000]),
-        ("hg-traceback", text.encode()),
-    ]
-    return chunk.keys[index], chunk.values[index], headers
-
-
-def policy_of(error: BaseException, source: Source, app: Any) -> s.Policy:
-    """What shall happen with a failed record: the nearest policy wins, operator, then input, then app."""
-    step = source.step
-    if isinstance(error, UserCodeError):
-        own = error.step.on_error
-        return own or (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
-    return (step.on_bad_data if isinstance(step, s.InputStep) else None) or app.on_bad_data
-
-
-Positions = dict[StreamPartition, int]
-Columns = Sequence[Any]
+__all__ = ["CLOSED", "Buffer", "Pipeline", "chunk_id", "dead_letter", "find_bad", "policy_of"]

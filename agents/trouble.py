@@ -13,7 +13,8 @@ from typing import Any
 
 from .chunks import Chunk
 from .declaring import POLICIES
-from .pipeline import Pipeline, dead_letter, find_bad, policy_of
+from .failing import dead_letter, find_bad, policy_of
+from .pipeline import Pipeline
 from .record import Record
 from .source import BadRecord
 

@@ -11,7 +11,9 @@ import pytest
 import headgate as hg
 from headgate.agents.chunks import Chunk
 from headgate.agents.declared import Declared
-from headgate.agents.pipeline import CLOSED, Pipeline, dead_letter, find_bad, frame_cuts, policy_of
+from headgate.agents.failing import dead_letter, find_bad, policy_of
+from headgate.agents.framing import frame_cuts
+from headgate.agents.pipeline import CLOSED, Pipeline
 from headgate.agents.serde import msgpack
 from headgate.agents.source import ARROW_KEY, ARROW_TIMESTAMP, BadRecord
 from headgate.agents.store import MemoryStore
