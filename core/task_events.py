@@ -1,5 +1,7 @@
 """The words between a task's machine and its edge: facts in, instructions out.
 
+Here stand the facts; the instructions stand in `task_instructions`, and can be had from here, too, for an edge speaks both.
+
 The machine sees positions, counts, timestamps and control messages; it never sees a record. The edge owns what is behind them:
 the consumer, the buffers, the operators, the store. The orders that come from the member, and the reports that go back to it,
 stand in `orders`.
@@ -17,27 +19,95 @@ from typing import TYPE_CHECKING, Any
 
 from .machine import Tick
 from .names import StreamPartition
-from .orders import Abandon, Release, Report, RunChanged, Seek, Start
+from .orders import Abandon, Release, RunChanged, Seek, Start
+from .task_instructions import (
+    DRAIN as DRAIN,
+)
+from .task_instructions import (
+    END as END,
+)
+from .task_instructions import (
+    WATERMARK as WATERMARK,
+)
+from .task_instructions import (
+    AskLogEnds as AskLogEnds,
+)
+from .task_instructions import (
+    Bounds as Bounds,
+)
+from .task_instructions import (
+    CloseStore as CloseStore,
+)
+from .task_instructions import (
+    Contribute as Contribute,
+)
+from .task_instructions import (
+    Discard as Discard,
+)
+from .task_instructions import (
+    DropChunk as DropChunk,
+)
+from .task_instructions import (
+    Gate as Gate,
+)
+from .task_instructions import (
+    Note as Note,
+)
+from .task_instructions import (
+    OpenStore as OpenStore,
+)
+from .task_instructions import (
+    Positions as Positions,
+)
+from .task_instructions import (
+    RequestCommit as RequestCommit,
+)
+from .task_instructions import (
+    Resolve as Resolve,
+)
+from .task_instructions import (
+    Restore as Restore,
+)
+from .task_instructions import (
+    RowChanges as RowChanges,
+)
+from .task_instructions import (
+    RunAgain as RunAgain,
+)
+from .task_instructions import (
+    RunStep as RunStep,
+)
+from .task_instructions import (
+    SeekConsumer as SeekConsumer,
+)
+from .task_instructions import (
+    SendControl as SendControl,
+)
+from .task_instructions import (
+    StopFetching as StopFetching,
+)
+from .task_instructions import (
+    TaskInstruction as TaskInstruction,
+)
+from .task_instructions import (
+    Tell as Tell,
+)
+from .task_instructions import (
+    WipeStore as WipeStore,
+)
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .frames import ControlFrame
-    from .task_plan import Bound
 
-Positions = Mapping[StreamPartition, int]
 Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]
 """Rows of the control table: what the machine must find again after a restart, beside the checkpoint. Keys and values are tuples of
 plain values; the edge packs them (keys with stable bytes)."""
-RowChanges = Mapping[tuple[Any, ...], tuple[Any, ...] | None]
 
 _NO_POSITIONS: Positions = MappingProxyType({})
 _NO_ROWS: Rows = MappingProxyType({})
 
-WATERMARK = "watermark"
-END = "end"
-DRAIN = "drain"
 
-# ================================================================================================================= facts
 # ------------------------------------------------------------------------------------------------------ store and task log
 
 
@@ -282,172 +352,9 @@ class Broken:
     why: str
 
 
-# ========================================================================================================== instructions
-
-
-@dataclass(frozen=True, slots=True)
-class OpenStore:
-    """Open the local store of this task, whatever is there; answer `StoreOpened` or `StoreBroken`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskLogEnds:
-    """Ask the broker for start and end of the task's log partition; answer `LogEnds`."""
-
-    log_partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class WipeStore:
-    """Remove the local store and open an empty one; answer `StoreWiped`. `why` belongs in the log."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Read the log from `start` (read committed) into the store until the position reaches `end`; answer `Restored`.
-
-    The last checkpoint may stand before `start` (it is then the one kept in the store).
-    """
-
-    log_partition: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resolve:
-    """Ask the broker for offsets; answer `Resolved` with the same `request` (retry while the broker is unavailable)."""
-
-    request: int
-    positions: Mapping[StreamPartition, Bound] = field(default_factory=lambda: MappingProxyType({}))
-    until: Mapping[StreamPartition, Bound] = field(default_factory=lambda: MappingProxyType({}))
-    ends: frozenset[StreamPartition] = frozenset()
-    """Bootstrap partitions: their read-committed end, now."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeekConsumer:
-    """Read on from these positions; what was buffered of these partitions is dropped. Fetching begins with the first one."""
-
-    positions: Positions
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Hand out nothing at or behind these offsets (`until`), and tell the chooser which partitions to bootstrap up to where."""
-
-    until: Positions
-    bootstrap: Positions
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """From now on these partitions may not be taken, each with the reason: it replaces the last `Gate`. A reason is one of
-    `ended`, `draining`, `bootstrap`, `paused`, `lag`, `epoch` (a control message waits for a newer job state), `lost`, `seek`."""
-
-    closed: Mapping[StreamPartition, str]
-
-
-@dataclass(frozen=True, slots=True)
-class StopFetching:
-    """Fetch these partitions no longer, keep what is buffered (`keep`) or drop it; answer `FetchStopped`."""
-
-    partitions: tuple[StreamPartition, ...]
-    keep: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class DropChunk:
-    """Drop the chunk (or step) under work if it has not completed; answer `ChunkDropped`, or `ChunkDone` if it had."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunAgain:
-    """Run the chunk, or the step, that failed once more; answered as the first time."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunStep:
-    """Let the operators do one bounded step of a letter; answer `StepDone` or `WorkFailed`. No chunk runs until its last step.
-
-    `kind` is `watermark` (of `stream`, at `ts`), `end`, `drain` (of `stream`; of the whole task where it is None), or the kind of a
-    `WorkDue`. `cause` says what results must name as their reason: `watermark`, `end` or `drain`.
-    """
-
-    letter: int
-    kind: str
-    stream: str | None = None
-    ts: int | None = None
-    key: str = ""
-    cause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SendControl:
-    """Put this control message into the ready buffer, for each of these partitions of the stream."""
-
-    frame: ControlFrame
-    stream: str
-    partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RequestCommit:
-    """There is something to commit; `urgent`: do not wait for the interval."""
-
-    why: str
-    urgent: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Contribute:
-    """Answer to `CommitBegins`: the whole ready buffer, these rows of the control table and this checkpoint join `txn`."""
-
-    txn: int
-    checkpoint: Checkpoint
-    rows: RowChanges = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Report this to the member, and through it to the coordinator stream. What it says is durable."""
-
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class CloseStore:
-    """Close the store (it stays on disk) and the consumer; answer `StoreClosed`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """Drop everything at once: the chunk, the buffers, the ready buffer, the consumer; close the store. No answer is wanted."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """For the log, the status and the counters; nothing depends on it."""
-
-    what: str
-    detail: str = ""
-
-
 TaskEvent = (
     Start | RunChanged | Release | Abandon | Seek | Tick
     | StoreOpened | StoreBroken | LogEnds | StoreWiped | RestoreProgress | Restored | Resolved | StoreClosed
     | ChunkTaken | ChunkDone | ChunkDropped | WorkFailed | PositionMoved | ControlAtHead | AtEnd | NotAtEnd | NotAnswered
     | Lost | Lag | FetchStopped | WorkDue | StepDone | CommitWanted | CommitBegins | CommitDone | CommitLost | ApplyFailed | Broken
-)  # fmt: skip
-TaskInstruction = (
-    OpenStore | AskLogEnds | WipeStore | Restore | Resolve | SeekConsumer | Bounds | Gate | StopFetching | DropChunk | RunAgain
-    | RunStep | SendControl | RequestCommit | Contribute | Tell | CloseStore | Discard | Note
 )  # fmt: skip

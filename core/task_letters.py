@@ -14,8 +14,9 @@ from collections import deque
 
 from .frames import MAX_TIME
 from .progress_producers import DRAINED, ENDED, OPEN
-from .task_events import DRAIN, END, WATERMARK, RunStep, WorkDue
+from .task_events import WorkDue
 from .task_inputs import Inputs
+from .task_instructions import DRAIN, END, WATERMARK, RunStep
 from .task_ledger import Ledger
 from .task_voice import DEAF, Heard
 

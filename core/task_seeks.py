@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from .names import StreamPartition
 from .orders import Seek, SeekApplied
-from .task_events import Lost, Note, Resolve, SeekConsumer, TaskInstruction, Tell
+from .task_events import Lost
+from .task_instructions import Note, Resolve, SeekConsumer, TaskInstruction, Tell
 from .task_plan import INTERMEDIATE
 
 if TYPE_CHECKING:

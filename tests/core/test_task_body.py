@@ -11,19 +11,21 @@ from headgate.core.task_events import (
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
+    FetchStopped,
+    Lost,
+    RestoreProgress,
+    StepDone,
+    WorkFailed,
+)
+from headgate.core.task_instructions import (
     CloseStore,
     Discard,
     DropChunk,
-    FetchStopped,
-    Lost,
     Note,
     RequestCommit,
-    RestoreProgress,
     RunStep,
     SeekConsumer,
-    StepDone,
     Tell,
-    WorkFailed,
 )
 from headgate.core.task_plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
 

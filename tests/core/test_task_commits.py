@@ -10,16 +10,13 @@ from headgate.core.task_events import (
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
-    CloseStore,
     CommitBegins,
     CommitDone,
     CommitLost,
-    Discard,
-    DropChunk,
-    RunStep,
     StepDone,
     WorkFailed,
 )
+from headgate.core.task_instructions import CloseStore, Discard, DropChunk, RunStep
 
 from .task_rig import (
     ORDERS,

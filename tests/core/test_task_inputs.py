@@ -12,7 +12,6 @@ from headgate.core.task_events import (
     AtEnd,
     ChunkDone,
     ChunkTaken,
-    Gate,
     Lag,
     LogEnds,
     NotAnswered,
@@ -22,6 +21,7 @@ from headgate.core.task_events import (
     Restored,
     StoreOpened,
 )
+from headgate.core.task_instructions import Gate
 from headgate.core.task_plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
 
 from .task_rig import (

@@ -6,18 +6,8 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.machine import Tick
-from headgate.core.task_events import (
-    Discard,
-    LogEnds,
-    RequestCommit,
-    Resolve,
-    RestoreProgress,
-    SeekConsumer,
-    StoreBroken,
-    StoreOpened,
-    StoreWiped,
-    WipeStore,
-)
+from headgate.core.task_events import LogEnds, RestoreProgress, StoreBroken, StoreOpened, StoreWiped
+from headgate.core.task_instructions import Discard, RequestCommit, Resolve, SeekConsumer, WipeStore
 from headgate.core.task_plan import TaskSettings
 
 from .task_rig import (

@@ -6,16 +6,8 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.names import StreamPartition as SP
-from headgate.core.task_events import (
-    ChunkDone,
-    ChunkDropped,
-    ChunkTaken,
-    DropChunk,
-    Lost,
-    Note,
-    Resolved,
-    SeekConsumer,
-)
+from headgate.core.task_events import ChunkDone, ChunkDropped, ChunkTaken, Lost, Resolved
+from headgate.core.task_instructions import DropChunk, Note, SeekConsumer
 from headgate.core.task_plan import InputPlan, TaskPlan
 
 from .task_rig import (
