@@ -179,26 +179,27 @@ class Stream(Generic[K, V]):
         return self._then(s.MergeStep(parents=tuple(parents), where=called_from()))
 
     @overload
-    def rekey(self, by: str) -> Stream[Any, V]: ...
+    def rekey(self, by: str, *, on_error: s.Policy = ...) -> Stream[Any, V]: ...
     @overload
-    def rekey(self, by: Callable[[V], K2]) -> Stream[K2, V]: ...
-    def rekey(self, by: Selector) -> Stream[Any, V]:
+    def rekey(self, by: Callable[[V], K2], *, on_error: s.Policy = ...) -> Stream[K2, V]: ...
+    def rekey(self, by: Selector, *, on_error: s.Policy = None) -> Stream[Any, V]:
         """Another key without moving the records. It serves `to`; to bring equal keys together use `repartition`."""
         check_selector(by, "rekey")
-        return self._then(s.RekeyStep(parents=(self.step,), by=by, where=called_from()))
+        policy = check_policy(on_error, "rekey(on_error)")
+        return self._then(s.RekeyStep(parents=(self.step,), by=by, on_error=policy, where=called_from()))
 
     @overload
     def repartition(self, by: None = ..., *, name: str, partitions: int | None = ..., serde: Serde[Any] | None = ...,
-                    key_serde: Serde[Any] | None = ...) -> Stream[K, V]: ...  # fmt: skip
+                    key_serde: Serde[Any] | None = ..., on_error: s.Policy = ...) -> Stream[K, V]: ...  # fmt: skip
     @overload
     def repartition(self, by: str, *, name: str | None = ..., partitions: int | None = ..., serde: Serde[Any] | None = ...,
-                    key_serde: None = ...) -> Stream[Any, V]: ...  # fmt: skip
+                    key_serde: None = ..., on_error: s.Policy = ...) -> Stream[Any, V]: ...  # fmt: skip
     @overload
     def repartition(self, by: Selector, *, name: str | None = ..., partitions: int | None = ...,
-                    serde: Serde[Any] | None = ..., key_serde: Serde[K2]) -> Stream[K2, V]: ...  # fmt: skip
+                    serde: Serde[Any] | None = ..., key_serde: Serde[K2], on_error: s.Policy = ...) -> Stream[K2, V]: ...  # fmt: skip
     @overload
     def repartition(self, by: Callable[[V], K2], *, name: str | None = ..., partitions: int | None = ...,
-                    serde: Serde[Any] | None = ..., key_serde: None = ...) -> Stream[K2, V]: ...  # fmt: skip
+                    serde: Serde[Any] | None = ..., key_serde: None = ..., on_error: s.Policy = ...) -> Stream[K2, V]: ...  # fmt: skip
     def repartition(
         self,
         by: Selector | None = None,
@@ -207,6 +208,7 @@ class Stream(Generic[K, V]):
         partitions: int | None = None,
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
+        on_error: s.Policy = None,
     ) -> Stream[Any, V]:
         """Through an intermediate stream, so that all records of a key meet in one task.
 
@@ -225,6 +227,7 @@ class Stream(Generic[K, V]):
             serde=self._serde(serde, "repartition(serde"),
             key_serde=self._serde(key_serde, "repartition(key_serde", self.app.key_serde),
             partitions=partitions,
+            on_error=check_policy(on_error, "repartition(on_error)"),
             where=called_from(),
         )
         return self._then(step)
@@ -277,6 +280,7 @@ class Stream(Generic[K, V]):
         key_serde: Serde[Any] | None = None,
         serde: Serde[Any] | None = None,
         ttl: str | float | None = None,
+        on_error: s.Policy = None,
     ) -> TableView[K, V]:
         """The last value of each key; a null value deletes. `broadcast=True` keeps a copy of all of it on every worker."""
         shuffles = [one for one in s.lineage((self.step,)) if isinstance(one, s.ShuffleStep)]
@@ -292,6 +296,7 @@ class Stream(Generic[K, V]):
             serde=self._serde(serde, "table(serde"),
             broadcast=broadcast,
             ttl_ms=duration(ttl, f"table('{name}'): ttl") if ttl is not None else None,
+            on_error=check_policy(on_error, f"table('{name}', on_error)"),
             where=called_from(),
         )
         return TableView(self.app, self.app.add(step))
@@ -372,6 +377,7 @@ class Stream(Generic[K, V]):
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
         partition: Callable[[Record[K, V]], int] | None = None,
+        on_error: s.Policy = None,
     ) -> Ended:
         """Write to an output topic, exactly once. Without `key` the record's own key is written.
 
@@ -389,6 +395,7 @@ class Stream(Generic[K, V]):
             serde=self._serde(serde, f"to('{topic}', serde"),
             key_serde=self._serde(key_serde, f"to('{topic}', key_serde", self.app.key_serde),
             partition=partition,
+            on_error=check_policy(on_error, f"to('{topic}', on_error)"),
             where=called_from(),
         )
         self.app.add(step)

@@ -245,3 +245,26 @@ def test_a_sink_that_skips_finds_the_poison() -> None:
         d.send_all("in", SENT)
     assert ["a", "b"] in written.values()
     assert len(written) == 3
+
+
+@pytest.mark.parametrize("verb", ["rekey", "repartition", "table", "to", "to a partition"])
+def test_verbs_that_key_keep_and_write_have_policies_too(verb: str) -> None:
+    """A key that cannot be computed, a record without one, a value that cannot be written."""
+    app = hg.App("job")
+    stream = app.input("in", key_serde=hg.text())
+    match verb:
+        case "rekey":
+            stream.rekey("k", on_error="skip").to("out")
+        case "repartition":
+            stream.repartition("k", on_error="skip").to("out")
+        case "table":
+            stream.filter(lambda v: "k" not in v).table("t", on_error="skip")
+            stream.filter(lambda v: "k" in v).to("out")
+        case "to":
+            stream.to("out", key="k", on_error="skip")
+        case _:
+            stream.to("out", partition=lambda record: len(record.value["k"]) - 1, on_error="skip")
+    with Driver(app) as d:
+        d.send_all("in", [{"k": "a"}, {"n": 1}, {"k": "b"}])
+        assert [r.value for r in d.read("out")] == [{"k": "a"}, {"k": "b"}]
+        assert d.counters["records_skipped"] == 1
