@@ -115,13 +115,23 @@ class Pipeline:
                 made[id(step)] = operator
         for operator in reversed(self.operators):
             below = operator.children
-            if any(_awaits(child) for child in below) and isinstance(operator, AggregateOp):
-                operator.at_once = True
+            if isinstance(operator, AggregateOp):
+                operator.at_once = any(_awaits(child) or self._may_leave_out(child) for child in below)
         graph = self.declared.graph
         for operator in self.operators:
             name = self.declared.name(operator.step)
             self.reads[id(operator)] = frozenset(graph.sources(name)) & streams
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
+
+    def _may_leave_out(self, operator: Operator) -> bool:
+        """Whether a failure of user code from here on is to cost a record: then it must happen while its chunk runs."""
+        inputs = [step for step in self.declared.steps if isinstance(step, s.InputStep)]
+        policies = (
+            [operator.step.on_error] if operator.step.on_error else [self.app.on_error, *(i.on_error for i in inputs)]
+        )
+        lenient = any(policy not in (None, "fail") for policy in policies)
+        own = isinstance(operator, MapOp | FilterOp | FlatMapOp | RekeyOp | JoinTableOp)
+        return (own and lenient) or any(self._may_leave_out(child) for child in operator.children)
 
     def _operator(self, step: s.Step) -> Operator:
         origin = self.origin

@@ -268,3 +268,17 @@ def test_verbs_that_key_keep_and_write_have_policies_too(verb: str) -> None:
         d.send_all("in", [{"k": "a"}, {"n": 1}, {"k": "b"}])
         assert [r.value for r in d.read("out")] == [{"k": "a"}, {"k": "b"}]
         assert d.counters["records_skipped"] == 1
+
+
+@pytest.mark.parametrize("place", ["app", "operator"])
+def test_user_code_behind_an_aggregate_has_policies_too(place: str) -> None:
+    """Then updates go on with each chunk, so that a failure can be laid at a record's door."""
+    app = hg.App("job", on_error="dead_letter" if place == "app" else "fail")
+    counts = app.input("in", key="k").agg(name="agg", x=hg.sum("x"))
+    policy = "dead_letter" if place == "operator" else None
+    counts.map(lambda update: 10 // update["x"], on_error=policy).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [{"k": "a", "x": 5}, {"k": "b", "x": 0}, {"k": "a", "x": 3}])
+        assert [r.value for r in d.read("out")] == [1]
+        assert [letter.value for letter in d.dead_letters()] == [b'{"k":"b","x":0}']
+        assert dict(d.table("agg")) == {"a": {"x": 8}}
