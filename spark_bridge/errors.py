@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from ..core.errors import HeadgateError
 
+MOST_TEXT = 2000
+GONE = (
+    "Python worker exited unexpectedly",
+    "ExecutorLostFailure",
+    "SparkContext was shut down",
+    "stopped SparkContext",
+    "SPARK_JOB_CANCELLED",
+)
+"""What Spark says when somebody died under the batch, or when its job was called off from outside."""
+TOO_LARGE = ("spark.driver.maxResultSize", "spark.rpc.message.maxSize")
+
 
 class SparkError(HeadgateError):
-    """Base. `retriable`: the same batch may succeed on a new session."""
+    """Base. `final`: no other try will make it right."""
 
-    retriable = False
+    final = False
 
 
 class SparkPlanError(SparkError):
     """The function's plan is wrong (an unknown column, a result that does not fit the schema): no rows will make it right."""
+
+    final = True
 
 
 class SparkRowError(SparkError):
@@ -20,9 +33,7 @@ class SparkRowError(SparkError):
 
 
 class SparkLost(SparkError):
-    """The JVM, an executor or a Python worker died under the batch."""
-
-    retriable = True
+    """The JVM, an executor or a Python worker died under the batch: the same rows may go through on a new session."""
 
 
 def typed(error: BaseException) -> SparkError:
@@ -33,18 +44,25 @@ def typed(error: BaseException) -> SparkError:
     text = str(error).strip()
     if isinstance(error, SparkError):
         return error
+    if any(sign in text for sign in GONE):
+        return SparkLost(first_lines(text))
+    if any(sign in text for sign in TOO_LARGE):
+        return SparkPlanError(first_lines(text), remedy="make smaller batches, or return less from each")
     if isinstance(error, AnalysisException | ParseException):
-        return SparkPlanError(text[:2000], remedy="correct the function or the schema= of .spark()")
-    if isinstance(error, Py4JJavaError):
-        if (
-            "Python worker exited unexpectedly" in text
-            or "ExecutorLostFailure" in text
-            or "SparkContext was shut down" in text
-        ):
-            return SparkLost(text[:2000])
-        return SparkRowError(text[:2000])
-    if isinstance(error, PySparkException):
-        return SparkRowError(text[:2000])
+        return SparkPlanError(first_lines(text), remedy="correct the function or the schema= of .spark()")
+    if isinstance(error, Py4JJavaError | PySparkException):
+        return SparkRowError(first_lines(text))
     if isinstance(error, Py4JError | ConnectionError | EOFError | OSError):
-        return SparkLost(f"the JVM cannot be reached: {text[:500]}")
-    return SparkPlanError(f"{type(error).__name__}: {text[:2000]}")
+        return SparkLost(f"the JVM cannot be reached: {first_lines(text)}")
+    return SparkPlanError(f"{type(error).__name__}: {first_lines(text)}")
+
+
+def first_lines(text: str) -> str:
+    """Spark's message without the stack of its JVM. What a Python worker raised stands in the last line of its traceback."""
+    head, python, trace = text.partition("Traceback (most recent call last):")
+    if python:
+        raised = [line for line in trace.splitlines() if line and not line[0].isspace()]
+        if raised:
+            return raised[0][:MOST_TEXT]
+    lines = [line for line in head.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return "\n".join(lines[:12])[:MOST_TEXT]

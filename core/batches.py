@@ -1,0 +1,214 @@
+"""Bounded batches: how many rows wait in the open one, when it is closed, which closed ones are not done, and who may take more.
+
+A `Book` is the whole bookkeeping of one task and stage, a plain value that is stored beside the rows. Every method gives a new one.
+
+What it promises:
+
+- A number is given once: a closed batch keeps its number and its blocks until it is done.
+- Batches are closed and done in the order of their numbers.
+- A batch has never more rows than `max_rows`; it is closed at once when it is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+ROWS = "rows"
+BYTES = "bytes"
+AGE = "age"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What closes a batch, beside the end of its stream and a drain."""
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    max_age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """What `fn(df, batch)` is told of its batch. `id` and contents stay the same, however often the batch is run.
+
+    >>> BatchInfo("Partition 0", "daily", 7, 1000, ROWS).id
+    'Partition 0/daily/7'
+    """
+
+    task: str
+    stage: str
+    number: int
+    rows: int
+    closed_by: str
+    """`rows`, `bytes`, `age`, `end` or `drain`."""
+
+    @property
+    def id(self) -> str:
+        """Task, stage and number."""
+        return f"{self.task}/{self.stage}/{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A batch that is closed and not done."""
+
+    number: int
+    blocks: int
+    rows: int
+    why: str
+    latest_ms: int
+    """The greatest timestamp of its rows: that of its results."""
+    stored: int = 0
+    """How many blocks of its result are stored; a result that fits one step is never stored."""
+    whole: bool = False
+    """Whether that is all of the result."""
+    sent: int = 0
+    """How many of them were sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """The batches of one task and stage."""
+
+    number: int = 1
+    """Of the open batch."""
+    blocks: int = 0
+    rows: int = 0
+    size: int = 0
+    tail: int = 0
+    """Rows of the last block of the open batch."""
+    since_ms: int = 0
+    """When its first row came, by the wall clock."""
+    latest_ms: int = 0
+    closed: tuple[Closed, ...] = ()
+
+    def room(self, limits: Limits) -> tuple[int | None, int | None]:
+        """How many rows and bytes the open batch still takes; None is no limit."""
+        rows = None if limits.max_rows is None else limits.max_rows - self.rows
+        size = None if limits.max_bytes is None else max(0, limits.max_bytes - self.size)
+        return rows, size
+
+    def with_block(self, rows: int, size: int, *, into_tail: bool, now_ms: int, latest_ms: int, limits: Limits) -> Book:
+        """These rows stand in a block of their own, or were added to the last one; closed if it is full now."""
+        grown = replace(
+            self,
+            blocks=self.blocks if into_tail else self.blocks + 1,
+            rows=self.rows + rows,
+            size=self.size + size,
+            tail=self.tail + rows if into_tail else rows,
+            since_ms=self.since_ms or now_ms,
+            latest_ms=max(self.latest_ms, latest_ms),
+        )
+        if limits.max_rows is not None and grown.rows >= limits.max_rows:
+            return grown.close(ROWS)
+        if limits.max_bytes is not None and grown.size >= limits.max_bytes:
+            return grown.close(BYTES)
+        return grown
+
+    def close(self, why: str) -> Book:
+        """The open batch is closed, unless it is empty; the next number is open."""
+        if not self.rows:
+            return self
+        done = Closed(self.number, self.blocks, self.rows, why, self.latest_ms)
+        return Book(number=self.number + 1, closed=(*self.closed, done))
+
+    def due_ms(self, limits: Limits) -> int | None:
+        """When the open batch is too old."""
+        return self.since_ms + limits.max_age_ms if limits.max_age_ms is not None and self.rows else None
+
+    def first(self) -> Closed | None:
+        """The batch whose result is next."""
+        return self.closed[0] if self.closed else None
+
+    def with_first(self, **changes: Any) -> Book:
+        """The first closed batch, changed."""
+        return replace(self, closed=(replace(self.closed[0], **changes), *self.closed[1:]))
+
+    def done(self) -> Book:
+        """The first closed batch is done."""
+        return replace(self, closed=self.closed[1:])
+
+    def full(self, in_flight: int) -> bool:
+        """Whether so many batches wait that no more rows should be taken in."""
+        return len(self.closed) > in_flight
+
+    def pack(self) -> list[Any]:
+        """As it is stored."""
+        return [
+            [self.number, self.blocks, self.rows, self.size, self.tail, self.since_ms, self.latest_ms],
+            [[c.number, c.blocks, c.rows, c.why, c.latest_ms, c.stored, c.whole, c.sent] for c in self.closed],
+        ]
+
+    @classmethod
+    def unpack(cls, stored: Sequence[Any] | None) -> Book:
+        """From what `pack` gave; an empty one from nothing.
+
+        >>> Book.unpack(Book(number=3).pack()).number
+        3
+        """
+        if stored is None:
+            return cls()
+        return cls(*stored[0], closed=tuple(Closed(*one) for one in stored[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One `.spark(...)` behind a batch. `keeps_going`: rows that make it fail are left out instead of failing the task."""
+
+    name: str
+    fn: Callable[[Any, Any], Any]
+    schema: Any
+    keeps_going: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a batch in one stage: rows in blocks, and the rows that were left out, each with its reason."""
+
+    blocks: Sequence[Any]
+    rows: int
+    bad: Sequence[tuple[Mapping[str, Any], Exception]] = ()
+
+
+class Bridge(Protocol):
+    """What a task needs of the room that runs batches. A *table* is that room's own kind of column store, opaque here."""
+
+    def pack(self, rows: Sequence[Any]) -> Any:
+        """Rows as a table; raises `DataError` for what cannot be one."""
+        ...
+
+    def fits(self, kind: Any, table: Any) -> Any:
+        """The kind of table that holds this one beside what is of that `kind` (None: nothing yet); raises `DataError`."""
+        ...
+
+    def kind_of(self, blocks: Sequence[bytes]) -> Any:
+        """The kind of table that these blocks make together."""
+        ...
+
+    def split(self, table: Any, rows: int | None, size: int | None) -> tuple[Any, int, int, Any]:
+        """As much of it as has room, its rows and bytes, and the rest (None: nothing is left)."""
+        ...
+
+    def encode(self, table: Any, *before: bytes) -> bytes:
+        """A block that holds the rows of the blocks `before`, and then this table's."""
+        ...
+
+    def decode(self, block: bytes) -> list[dict[str, Any]]:
+        """The rows of a block."""
+        ...
+
+    def run(
+        self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[Stage]
+    ) -> Coroutine[Any, Any, list[Outcome]]:
+        """Run a batch through its stages. Raises what went wrong; an error with `final` is not worth another try."""
+        ...
+
+    async def warm(self) -> None:
+        """Be ready before the first batch."""
+        ...
+
+    async def close(self) -> None:
+        """End."""
+        ...

@@ -1,0 +1,97 @@
+"""Rows as Arrow tables, and as the blocks in which they wait: never as Python rows into Spark, never one key a row.
+
+What it promises:
+
+- A field that only some rows have is not lost; the others have None there.
+- Rows that cannot stand in one table are found when they come, not when the batch is full.
+- The same blocks make the same table, whenever they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ..core.errors import DataError
+
+REMEDY = "rows are flat, and each field has one type: .map() them before .batch()"
+
+
+def pack(rows: Sequence[Any]) -> pa.Table:
+    """Rows as a table: mappings, dataclasses or Structs.
+
+    >>> pack([{"n": 1}, {"n": 2, "s": "x"}]).to_pylist()
+    [{'n': 1, 's': None}, {'n': 2, 's': 'x'}]
+    """
+    if any(type(row) is not dict for row in rows):
+        rows = [as_mapping(row) for row in rows]
+    names = rows[0].keys() if rows else ()
+    if any(row.keys() != names for row in rows):
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        rows = [{name: row.get(name) for name in names} for row in rows]
+    try:
+        return pa.table({str(name): pa.array([row[name] for row in rows]) for name in names})
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise DataError(f"the rows do not make a table: {error}", remedy=REMEDY) from error
+
+
+def as_mapping(row: Any) -> Mapping[str, Any]:
+    """One row, by field."""
+    if isinstance(row, Mapping):
+        return row
+    if is_dataclass(row):
+        return {field.name: getattr(row, field.name) for field in fields(row)}
+    names = getattr(row, "__struct_fields__", None)
+    if names is None:
+        raise DataError(f"a {type(row).__name__} is no row", remedy=REMEDY)
+    return {name: getattr(row, name) for name in names}
+
+
+def unite(kind: pa.Schema | None, table: pa.Table) -> pa.Schema:
+    """The schema that holds both; raises `DataError` when a field has two types that nothing holds."""
+    if kind is None:
+        return table.schema
+    try:
+        return pa.unify_schemas([kind, table.schema], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(f"a row does not fit the batch that it came into: {error}", remedy=REMEDY) from error
+
+
+def kind_of(blocks: Sequence[bytes]) -> pa.Schema | None:
+    """The schema that the blocks make together."""
+    schemas = [pa.ipc.open_stream(block).schema for block in blocks]
+    return pa.unify_schemas(schemas, promote_options="permissive") if schemas else None
+
+
+def split(table: pa.Table, rows: int | None, size: int | None) -> tuple[pa.Table, int, int, pa.Table | None]:
+    """As much as has room, never less than a row: its rows and bytes, and the rest."""
+    take = table.num_rows if rows is None else min(rows, table.num_rows)
+    if size is not None and table.slice(0, take).nbytes > size:
+        low, high = 1, take
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if table.slice(0, middle).nbytes <= size else (low, middle - 1)
+        take = low
+    head = table.slice(0, take)
+    return head, take, head.nbytes, table.slice(take) if take < table.num_rows else None
+
+
+def together(tables: Sequence[pa.Table]) -> pa.Table:
+    """One table with the rows of all."""
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+
+
+def encode(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def decode(block: bytes) -> pa.Table:
+    """And back."""
+    return pa.ipc.open_stream(block).read_all()

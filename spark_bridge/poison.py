@@ -1,0 +1,53 @@
+"""Rows that make a batch fail, found by halving it; the rest goes through without them.
+
+What it promises: a row is left out only if the function fails on that row alone. What fails together and not alone, or in more
+places than can be looked for, is the batch's error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pyarrow as pa
+
+from .errors import SparkRowError
+
+MOST_TRIES = 200
+
+Attempt = Callable[[pa.Table], Awaitable[pa.Table]]
+Bad = list[tuple[int, SparkRowError]]
+
+
+async def without_poison(attempt: Attempt, table: pa.Table, error: SparkRowError) -> tuple[pa.Table | None, Bad]:
+    """The result of the rows that do not fail (None: all do), and the others by their place. Raises `error` if that is no help."""
+    bad: Bad = []
+    todo = [(0, table.num_rows)]
+    tries = 0
+    while todo:
+        low, high = todo.pop()
+        tries += 1
+        if tries > MOST_TRIES:
+            raise error
+        try:
+            if high - low < table.num_rows or tries > 1:
+                await attempt(table.slice(low, high - low))
+                continue
+            failed = error  # the whole table was tried before
+        except SparkRowError as again:
+            failed = again
+        if high - low == 1:
+            bad.append((low, failed))
+        else:
+            middle = (low + high) // 2
+            todo += [(middle, high), (low, middle)]
+    if not bad:
+        raise error
+    if len(bad) == table.num_rows:
+        return None, bad
+    places = {place for place, _ in bad}
+    keep: Any = pa.array([place not in places for place in range(table.num_rows)])
+    try:
+        return await attempt(table.filter(keep)), bad
+    except SparkRowError:
+        raise error from None

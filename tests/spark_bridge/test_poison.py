@@ -1,0 +1,85 @@
+"""Rows that make a batch fail are found by halving it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.spark_bridge.errors import SparkRowError
+from headgate.spark_bridge.poison import without_poison
+
+
+class Fussy:
+    """Fails on some numbers, doubles the others, and counts how often it was asked."""
+
+    def __init__(self, bad: set[int]) -> None:
+        self.bad = bad
+        self.tries = 0
+
+    async def __call__(self, table: pa.Table) -> pa.Table:
+        self.tries += 1
+        numbers = table["n"].to_pylist()
+        if found := [n for n in numbers if n in self.bad]:
+            raise SparkRowError(f"bad {found[0]}")
+        return pa.table({"n": [2 * n for n in numbers]})
+
+
+def numbers(count: int) -> pa.Table:
+    return pa.table({"n": list(range(count))})
+
+
+@pytest.mark.asyncio
+async def test_one_bad_row_among_a_thousand_costs_few_tries() -> None:
+    """Halving: about twice the logarithm, and the other 999 rows go through in order."""
+    attempt = Fussy({617})
+    result, bad = await without_poison(attempt, numbers(1000), SparkRowError("whole"))
+    assert result is not None
+    assert result["n"].to_pylist() == [2 * n for n in range(1000) if n != 617]
+    assert [(place, str(error)) for place, error in bad] == [(617, "bad 617")]
+    assert attempt.tries <= 22
+
+
+@pytest.mark.asyncio
+async def test_when_all_rows_are_bad_nothing_is_left() -> None:
+    """No empty batch is run."""
+    result, bad = await without_poison(Fussy({0, 1}), numbers(2), SparkRowError("whole"))
+    assert result is None
+    assert sorted(place for place, _ in bad) == [0, 1]
+
+
+@pytest.mark.asyncio
+async def test_bad_everywhere_is_the_batch_s_own_error() -> None:
+    """A thousand dead letters for one wrong function help nobody."""
+    attempt = Fussy(set(range(1000)))
+    with pytest.raises(SparkRowError, match="whole"):
+        await without_poison(attempt, numbers(1000), SparkRowError("whole"))
+    assert attempt.tries <= 200
+
+
+@pytest.mark.asyncio
+async def test_what_fails_together_and_not_alone_is_the_batch_s_own_error() -> None:
+    """Then no row can be blamed."""
+
+    async def pairs(table: pa.Table) -> pa.Table:
+        if table.num_rows > 1:
+            raise SparkRowError("two")
+        return table
+
+    with pytest.raises(SparkRowError, match="whole"):
+        await without_poison(pairs, numbers(8), SparkRowError("whole"))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=6))
+@pytest.mark.asyncio
+async def test_exactly_the_bad_rows_are_left_out(count: int, bad: set[int]) -> None:
+    """Whatever is bad, it alone is named, and everything else comes through."""
+    bad = {n for n in bad if n < count}
+    if not bad:
+        return
+    result, found = await without_poison(Fussy(bad), numbers(count), SparkRowError("whole"))
+    assert {place for place, _ in found} == bad
+    good = [] if result is None else result["n"].to_pylist()
+    assert good == [2 * n for n in range(count) if n not in bad]

@@ -1,0 +1,179 @@
+"""Batches through a real Spark: results, errors, cancelling, and a JVM that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from headgate.core.batches import BatchInfo, Stage
+from headgate.spark_bridge.errors import SparkPlanError, SparkRowError
+from headgate.spark_bridge.jvm import Sessions
+from headgate.spark_bridge.session import Spark
+
+pytestmark = [pytest.mark.spark, pytest.mark.asyncio]
+
+INFO = BatchInfo("Partition 0", "daily", 1, 3, "rows")
+ROWS = [{"country": "DE", "n": 1}, {"country": "FR", "n": 2}, {"country": "DE", "n": 4}]
+
+
+@pytest_asyncio.fixture
+async def spark(warm: Sessions) -> AsyncIterator[Spark]:
+    """A bridge on the warm session, which it must not stop."""
+    bridge = Spark()
+    bridge.sessions = warm
+    yield bridge
+    bridge._pool.shutdown(wait=True)
+
+
+def blocks(spark: Spark, rows: list[dict[str, Any]]) -> list[bytes]:
+    """Rows as they wait in a task's store: in two blocks."""
+    middle = len(rows) // 2
+    return [spark.encode(spark.pack(part)) for part in (rows[:middle], rows[middle:]) if part]
+
+
+def totals(df: Any, batch: BatchInfo) -> Any:
+    """What a user writes."""
+    from pyspark.sql import functions as F
+
+    return df.groupBy("country").agg(F.sum("n").alias("n"), F.lit(batch.id).alias("batch"))
+
+
+def fussy(df: Any, batch: BatchInfo) -> Any:
+    """Fails on one row, in a Python worker."""
+    from pyspark.sql import functions as F
+
+    def check(n: int) -> int:
+        if n == 2:
+            raise ValueError("two is bad")
+        return n
+
+    return df.select("country", F.udf(check, "long")("n").alias("n"))
+
+
+async def test_a_batch_goes_in_and_its_result_comes_back(spark: Spark) -> None:
+    """Two stages of one batch: each gives its rows, of the declared schema, in its order."""
+    stages = [
+        Stage("totals", totals, "country string, n long, batch string"),
+        Stage("ordered", lambda df, batch: df.orderBy("n", ascending=False), "n int"),
+    ]
+    first, second = await spark.run(INFO, blocks(spark, ROWS), stages)
+    rows = [row for block in first.blocks for row in spark.decode(block)]
+    assert sorted(rows, key=lambda row: row["country"]) == [
+        {"country": "DE", "n": 5, "batch": "Partition 0/daily/1"},
+        {"country": "FR", "n": 2, "batch": "Partition 0/daily/1"},
+    ]
+    assert [spark.decode(block) for block in second.blocks] == [[{"n": 4}, {"n": 2}, {"n": 1}]]
+
+
+async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
+    """The function itself is called in a thread of the pool."""
+    seen: list[str] = []
+
+    def where(df: Any, batch: BatchInfo) -> Any:
+        seen.append(threading.current_thread().name)
+        return df
+
+    await spark.run(INFO, blocks(spark, ROWS), [Stage("where", where, "n long")])
+    assert [name.partition("_")[0] for name in seen] == ["spark"]
+
+
+@pytest.mark.parametrize(
+    ("fn", "schema", "says"),
+    [
+        (lambda df, batch: df.select("contry"), "country string", "contry"),
+        (lambda df, batch: df, "nowhere string", "nowhere"),
+        (lambda df, batch: 1 / 0, "n long", "ZeroDivisionError"),
+    ],
+    ids=["unknown column", "another schema", "raises"],
+)
+async def test_a_wrong_plan_is_said_with_spark_s_words(spark: Spark, fn: Any, schema: str, says: str) -> None:
+    """Nothing is run again for it: no rows will make it right."""
+    with pytest.raises(SparkPlanError, match=says) as found:
+        await spark.run(INFO, blocks(spark, ROWS), [Stage("wrong", fn, schema)])
+    assert found.value.final
+
+
+async def test_a_bad_row_fails_the_batch_or_is_left_out(spark: Spark) -> None:
+    """As the policy wants it: with the row's own exception, or without the row."""
+    with pytest.raises(SparkRowError, match="ValueError: two is bad"):
+        await spark.run(INFO, blocks(spark, ROWS), [Stage("fussy", fussy, "country string, n long")])
+    (outcome,) = await spark.run(
+        INFO, blocks(spark, ROWS), [Stage("fussy", fussy, "country string, n long", keeps_going=True)]
+    )
+    assert [row["n"] for block in outcome.blocks for row in spark.decode(block)] == [1, 4]
+    ((row, error),) = outcome.bad
+    assert row == {"country": "FR", "n": 2}
+    assert "two is bad" in str(error)
+
+
+async def test_a_large_result_comes_in_blocks(spark: Spark) -> None:
+    """So that a step of a letter sends a bounded number of rows."""
+    rows = [{"n": n} for n in range(12_000)]
+    (outcome,) = await spark.run(INFO, blocks(spark, rows), [Stage("same", lambda df, batch: df, "n long")])
+    assert outcome.rows == 12_000
+    assert [len(spark.decode(block)) for block in outcome.blocks] == [5000, 5000, 2000]
+
+
+async def test_cancelling_takes_the_jobs_with_it(spark: Spark, warm: Sessions) -> None:
+    """A task that goes must not leave Spark at work; the next batch runs at once."""
+    begun = threading.Event()
+
+    def slow(df: Any, batch: BatchInfo) -> Any:
+        from pyspark.sql import functions as F
+
+        begun.set()
+        return df.select(F.udf(lambda n: time.sleep(60) or n, "long")("n").alias("n"))
+
+    work = spark.run(INFO, blocks(spark, ROWS), [Stage("slow", slow, "n long")])
+    run = asyncio.get_running_loop().create_task(work)
+    await asyncio.to_thread(begun.wait, 30)
+    run.cancel()
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert time.monotonic() - began < 20
+    assert warm.get().sparkContext.statusTracker().getActiveJobsIds() == []
+
+
+async def test_a_python_worker_that_dies_is_tried_again(spark: Spark, tmp_path: Any) -> None:
+    """Killed once; the second attempt gives the result."""
+    flag = str(tmp_path / "died")
+
+    def dies_once(df: Any, batch: BatchInfo) -> Any:
+        from pyspark.sql import functions as F
+
+        def die(n: int) -> int:
+            if not os.path.exists(flag):
+                with open(flag, "w"):
+                    pass
+                os._exit(3)
+            return n
+
+        return df.select(F.udf(die, "long")("n").alias("n"))
+
+    (outcome,) = await spark.run(INFO, blocks(spark, ROWS), [Stage("dies", dies_once, "n long")])
+    assert outcome.rows == 3
+
+
+async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions) -> None:
+    """kill -9 of the JVM in the middle of a batch: a new session in the same process, the same rows, the same result."""
+    before = warm.started
+    process = warm.get().sparkContext._gateway.proc
+
+    def killed(df: Any, batch: BatchInfo) -> Any:
+        if warm.started == before:
+            os.kill(process.pid, signal.SIGKILL)
+        return df
+
+    (outcome,) = await spark.run(INFO, blocks(spark, ROWS), [Stage("killed", killed, "country string, n long")])
+    assert [row for block in outcome.blocks for row in spark.decode(block)] == ROWS
+    assert warm.started == before + 1
+    assert process.poll() is not None
