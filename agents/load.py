@@ -9,7 +9,7 @@ Promises: a heartbeat stays below its limit, whatever a worker runs: what does n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.frames import MAX_TIME, NO_TIME
 from ..core.task_states import (
@@ -81,7 +81,17 @@ def load_of(worker: Worker) -> dict[str, float]:
     return load
 
 
-def task_load(load: Mapping[str, float], task: str) -> dict[str, float | int | str | None]:
+class TaskLoad(TypedDict):
+    """What a heartbeat says of one task; None for what it does not say."""
+
+    state: str | None
+    since_ms: int | None
+    lag: int | None
+    watermark_ms: int | None
+    restore_left: int | None
+
+
+def task_load(load: Mapping[str, float], task: str) -> TaskLoad:
     """What a heartbeat says of one task."""
     number = load.get(f"state.{task}")
     low = load.get(f"wm.{task}")

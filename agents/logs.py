@@ -83,8 +83,8 @@ def set_up(
     out: TextIO | None = None,
 ) -> None:
     """Log from here on, to standard error unless told otherwise; `bound` stands in every event."""
-    out = out if out is not None else sys.stderr
-    people = form == "console" or (form == "auto" and out.isatty())
+    to: TextIO = sys.stderr if out is None else out
+    people = form == "console" or (form == "auto" and to.isatty())
     masking = Masking(secrets)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -94,7 +94,7 @@ def set_up(
         structlog.processors.StackInfoRenderer(),
     ]
     render: list[Any] = (
-        [structlog.processors.format_exc_info, masking, structlog.dev.ConsoleRenderer(colors=out.isatty())]
+        [structlog.processors.format_exc_info, masking, structlog.dev.ConsoleRenderer(colors=to.isatty())]
         if people
         else [
             structlog.processors.format_exc_info,
@@ -107,10 +107,10 @@ def set_up(
     structlog.configure(
         processors=[_threshold, *shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=structlog.WriteLoggerFactory(to),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(out)
+    handler = logging.StreamHandler(to)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],

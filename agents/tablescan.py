@@ -115,7 +115,8 @@ def _text_bytes(value: Any) -> bytes:
 
 
 def _pack(value: Any) -> bytes:
-    return msgpack.packb(value)
+    packed: Any = msgpack.packb(value)
+    return packed
 
 
 def _tried(load: Callable[[bytes], Any], data: bytes) -> Any:

@@ -140,7 +140,7 @@ async def _reset(to: Target, found: Plan) -> None:
     try:
         # the coordinator stream goes last: until then the job is known, and another reset finishes this one
         for topic in found.topics:
-            answer = await admin.delete_topics([topic])
+            answer: Any = await admin.delete_topics([topic])
             for name, code, *_ in answer.topic_error_codes:
                 if for_code(code) not in (NoError, UnknownTopicOrPartitionError):
                     raise HeadgateError(

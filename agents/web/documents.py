@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def page_text() -> str:
     """The page for people."""
-    return resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return resources.files(__package__ or "").joinpath("page.html").read_text(encoding="utf-8")
 
 
 def run_id(worker: Worker) -> str:
