@@ -141,3 +141,18 @@ def test_a_drained_task_asks_nothing_and_a_draining_one_does_not_bootstrap():
     again = rig.again()
     assert (again.told(), again.of(Resolve, last=False)) == (["drained"], [])
     assert Rig(bootstrap_plan()).start(run_view(draining="d")).told() == ["running", "drained"]
+
+
+def test_the_first_checkpoint_of_a_new_run_remembers_which_seeks_were_applied():
+    """It dies right after that checkpoint: the seek, which still stands in the run, is answered and not applied again."""
+    rig = Rig(source_plan()).start()
+    rig.commit()
+    seek = o.Seek("s1", ORDERS, 0, 3)
+    rig.feed(seek)
+    rig.commit()
+    next_run = rig.again(run_view(run_id="r2"), auto_commit=True)
+    died = next_run.again()
+    died.chunk(ORDERS0, 9)
+    died.feed(seek)
+    assert died.task.position(ORDERS0) == 9
+    assert died.seeks() == [o.SeekApplied(ME, "s1")]

@@ -11,13 +11,20 @@ That is all that a kill, a stall and a zombie need.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
 from headgate.core.machine import Now
 
+SET = re.compile(r"frozenset\(\{([^}]*)\}\)")
 START_MS = 1_700_000_000_000
+
+
+def in_order(found: re.Match[str]) -> str:
+    """A set as it is printed has the order of this process's hashes: put its words into one that is everybody's."""
+    return "{" + ", ".join(sorted(found[1].split(", "))) + "}"
 
 
 class Host:
@@ -98,5 +105,5 @@ class Schedule:
     def note(self, who: str, what: str, *details: object) -> None:
         """One line of the trace. Callers ask `if schedule.trace is not None` first, so that nothing is formatted in vain."""
         if self.trace is not None:
-            text = " ".join(map(str, details))
+            text = SET.sub(in_order, " ".join(map(str, details)))
             self.trace.append(f"{self.steps:6d} {self.moment:9.3f}  {who:<14} {what:<18} {text}")
