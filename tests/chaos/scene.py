@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
 
-from .account import differences
+from .account import differences, positions
 from .load import PARTITIONS, Load
 from .reader import Watch
 
@@ -238,8 +238,15 @@ class Scene:
 
     def check(self) -> int:
         """Every record counts once, at every stage; how many there are."""
+        return self._check(None)
+
+    def check_drained(self) -> int:
+        """The same for the records that were read before the drain: the task log says how far that was."""
+        return self._check(positions(self.broker.bootstrap, f"__headgate_log_{self.job}_1", self.source))
+
+    def _check(self, upto: dict[int, int] | None) -> int:
         truth, wrong = differences(
-            self.broker.bootstrap, job=self.job, source=self.source, counts=self.counts, groups=self.groups
+            self.broker.bootstrap, job=self.job, source=self.source, counts=self.counts, groups=self.groups, upto=upto
         )
         assert not wrong, f"{len(wrong)} differences, the first:\n" + "\n".join([*wrong[:15], *self.story])
         return truth.records

@@ -1,0 +1,84 @@
+"""Completeness survives a kill -9: control frames reach the end of the job behind every record, once, whoever dies on the way.
+
+Each story kills the worker twice: while data flows, and while the end (or the drain) is on its way.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.agents.broker.broker import Broker
+
+from .scene import Process, Scene
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
+QUICK = {"session.timeout": "3s", "heartbeat.interval": "500ms"}
+RECORDS = 60_000
+
+
+def closed(process: Process, seconds: float = 60.0) -> int:
+    """The exit code of a worker whose run closes."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"the run does not close within {seconds:g} s\n{process.tail(40)}") from None
+
+
+def drain(scene: Scene, *words: str) -> subprocess.Popen[str]:
+    """`headgate drain JOB`."""
+    command = [sys.executable, "-m", "headgate.agents.cli", "drain", scene.job, "-b", scene.broker.bootstrap, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_bounded_input_ends_through_a_repartition_after_a_kill(private_kafka: Broker, tmp_path: Path) -> None:
+    """`until="newest"`: the worker is killed twice in the middle; the run still ends, with every record counted, and exit code 0."""
+    scene = Scene(private_kafka, tmp_path / "ends", job="ends", settings=QUICK)
+    try:
+        load = scene.load(1 << 20, limit=RECORDS)
+        load.join(30)
+        made = load.end()
+        watch = scene.watch()
+        bounded = {"CHAOS_BOUNDED": "1"}
+        worker = scene.worker(**bounded)
+        scene.advanced("the start", worker)
+        killed_at = [watch.counted]
+        worker = scene.killed(worker, **bounded)
+        # at the end of the data or before it: markers are on their way, or about to be
+        scene.until(lambda: watch.counted > killed_at[0] or not worker.alive, 30, "more counts", worker)
+        if worker.alive:
+            worker = scene.killed(worker, **bounded)
+        assert closed(worker) == 0, worker.tail(40)
+    finally:
+        scene.close()
+    assert scene.happened["kill -9"] >= 1
+    assert scene.check() == made == RECORDS
+
+
+def test_a_drain_goes_through_after_a_kill(private_kafka: Broker, tmp_path: Path) -> None:
+    """`headgate drain --wait`: asked for under load, killed in the middle; what was read is counted, the command and the worker end with 0."""
+    scene = Scene(private_kafka, tmp_path / "drains", job="drains", settings=QUICK)
+    asked = None
+    try:
+        scene.watch()
+        load = scene.load(4000)
+        worker = scene.worker()
+        scene.advanced("the start", worker)
+        scene.flowing(1.0)
+        asked = drain(scene, "--wait", "--timeout", "60s")
+        scene.until(lambda: "draining" in worker.said() or not worker.alive, 30, "the drain to be taken up", worker)
+        if worker.alive:
+            worker = scene.killed(worker)
+        code = closed(worker)
+        said = asked.communicate(timeout=60)[0]
+        load.end()
+    finally:
+        if asked is not None and asked.poll() is None:
+            asked.kill()
+        scene.close()
+    assert scene.happened["kill -9"] == 1, "the drain was through before the kill: no fault happened"
+    assert (code, asked.returncode) == (0, 0), f"{said}\n{worker.tail(40)}"
+    scene.check_drained()
