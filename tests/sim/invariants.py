@@ -35,8 +35,8 @@ from .job import LAG_MS, Sent
 from .log import COMMITTED, MARKER
 
 if TYPE_CHECKING:
+    from .actor import Actor, Contribution, Store
     from .process import Process
-    from .tasks import Actor, Contribution, Store
     from .world import Job, World
 
 CONTROL = (Watermark, EndOfStream, Drain)

@@ -23,13 +23,14 @@ from headgate.core.task import Task
 from headgate.core.task_plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
 from headgate.core.task_plan import SOURCE as PLAIN
 
+from .actor import Actor, Store
 from .faults import Faults
 from .invariants import Invariants, Violation
 from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, Account, Feed, Shape, account
 from .log import Kafka
 from .process import Process, Slot
 from .schedule import Schedule
-from .tasks import Actor, Store, Tasks
+from .tasks import Tasks
 
 DEPLOYMENT = "v1"
 SESSION_S = 6.0
