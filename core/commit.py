@@ -121,11 +121,6 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self._gone: set[str] = set()
         """Tasks that went between sealing and its answer: what they contributed is committed, nobody waits for their stores."""
 
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """Whose changes wait for the next transaction, in the order in which they asked."""
-        return tuple(self._wanted)
-
     def deadline(self) -> float | None:
         if self.state == IDLE:
             return self._begun_s + self.interval_s if self._wanted else None

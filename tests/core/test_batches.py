@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,3 +94,13 @@ def test_a_batch_is_named_for_task_stage_and_number() -> None:
     assert BatchInfo("Partition 3", "daily", 12, 5, "drain").id == "Partition 3/daily/12"
     assert Stage("daily", print, "n long").keeps_going is False
     assert Outcome((), 0).bad == ()
+
+
+GOLDEN = "929703020a28051a1e9198020305a4726f77731901c301"
+"""A closed batch of two blocks whose result is half sent, and an open one; as every later version must read it."""
+
+
+def test_golden_bytes() -> None:
+    book = Book(3, 2, 10, 40, 5, 26, 30, (Closed(2, 3, 5, ROWS, 25, 1, True, 1),))
+    assert msgpack.packb(book.pack()).hex() == GOLDEN
+    assert Book.unpack(msgpack.unpackb(bytes.fromhex(GOLDEN))) == book

@@ -59,6 +59,18 @@ def test_the_last_message_of_a_key_wins_and_a_tombstone_deletes():
     assert folded(Delete(key_of(GRANT))) == JobState()
 
 
+def test_what_is_deleted_is_not_found_by_its_task_or_processor_either():
+    """States and lives can be asked for by task and by processor; tombstones of them, also of some never written, leave nothing."""
+    first, second = c.SetTaskState("t", 1, "running"), c.SetTaskState("t", 2, "running")
+    one = life("p1", "000001-a")
+    state = folded(first, second, one, Delete(key_of(first)), Delete(key_of(c.SetTaskState("other", 1, "running"))))
+    assert list(state.task_states("t")) == [2]
+    assert list(state.recorded("p1")) == ["000001-a"]
+    state = folded(first, second, one, Delete(key_of(first)), Delete(key_of(second)), Delete(key_of(one)))
+    assert (dict(state.task_states("t")), dict(state.recorded("p1")), list(state.processors())) == ({}, {}, [])
+    assert state == JobState()
+
+
 def test_a_held_grant_is_neither_released_nor_fenced():
     """And neither a released one of another number nor another processor's fence matters."""
     assert folded(GRANT).held("t") == GRANT
