@@ -134,14 +134,20 @@ class Scene:
     # -------------------------------------------------------------------------------------------------------------- faults
 
     def kill(self, process: Process) -> Process:
-        """kill -9, and the same worker again."""
+        """kill -9, and the same worker again; counts come again."""
+        after = self.killed(process)
+        self.happened["kill -9"] -= 1
+        self._recovered("kill -9", after)
+        return after
+
+    def killed(self, process: Process, **more: str) -> Process:
+        """kill -9, and the same worker again, without waiting for counts: there may be none to come."""
         process.send(signal.SIGKILL)
         assert process.wait(10) == -signal.SIGKILL, (
             "the worker had ended by itself: no fault happened\n" + process.tail()
         )
-        after = self.worker(process.processor)
-        self._recovered("kill -9", after)
-        return after
+        self.happened["kill -9"] += 1
+        return self.worker(process.processor, **more)
 
     def zombie(self, process: Process, successor: str) -> Process:
         """SIGSTOP; a successor under `successor` (the same name, or another) takes over; then the stopped one goes on, a zombie."""

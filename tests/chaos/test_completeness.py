@@ -59,7 +59,7 @@ def test_a_bounded_input_ends_through_a_repartition_after_a_kill(private_kafka: 
 
 
 def test_a_drain_goes_through_after_a_kill(private_kafka: Broker, tmp_path: Path) -> None:
-    """`headgate drain --wait`: asked for under load, killed in the middle; what was read is counted, the command and the worker end with 0."""
+    """`headgate drain --wait`: killed in the middle; what was read is counted, command and worker end with 0."""
     scene = Scene(private_kafka, tmp_path / "drains", job="drains", settings=QUICK)
     asked = None
     try:
