@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from ..core import commit_events as e
-from ..core.commit import Committer
+from ..core.commit import FINISHED, OVER, Committer
 from ..core.machine import Now, Tick
 from .outbox import LogWrite, Outbox, Receipt
-from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
+from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, Spoiled, TargetFailed
 
 if TYPE_CHECKING:
     from .task_actor import TaskActor
@@ -53,7 +53,7 @@ class Committing:
         self.commits = 0
         self._timer: asyncio.TimerHandle | None = None
         self._transaction: asyncio.Task[None] | None = None
-        self._writes: list[LogWrite] = []
+        self._spoilt: dict[str, str] = {}
 
     def feed(self, event: Any) -> None:
         """One event for the committer; what it wants is done or started before this returns."""
@@ -95,6 +95,11 @@ class Committing:
             case _:
                 pass  # Flush, Commit and Abandoned: the outbox has done them, or has nothing to do
 
+    def spoil(self, task: str, why: str) -> None:
+        """Outputs of this task stand in the open transaction, and its positions never will."""
+        self._spoilt.setdefault(task, why)
+        asyncio.get_running_loop().call_soon(self.failed, Spoiled(frozenset({task}), why))
+
     def _ended(self, transaction: asyncio.Task[None]) -> None:
         """Whatever a transaction raised that is no error of the producer must not be lost: nobody would commit again."""
         if not transaction.cancelled() and (error := transaction.exception()) is not None:
@@ -117,9 +122,7 @@ class Committing:
                     writes += found
             astray = self.outbox.writers - contributed
             if astray:
-                raise ProducerBroken(
-                    f"outputs of {', '.join(sorted(astray))} stand in the transaction without their positions"
-                )
+                raise Spoiled(frozenset(astray), "; ".join(self._spoilt[one] for one in astray if one in self._spoilt))
             self.feed(e.Sealed(txn, frozenset(contributed)))
             return writes
 
@@ -148,10 +151,14 @@ class Committing:
 
     def failed(self, error: OutboxError) -> None:
         """The producer is dead."""
+        if self.machine.state in (OVER, FINISHED):
+            return
         kind = "fenced" if isinstance(error, Fenced) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
         target, tasks = "", frozenset[str]()
         if isinstance(error, TargetFailed):
             target, tasks = str(error.target), error.tasks
+        elif isinstance(error, Spoiled):
+            target, tasks = "the transaction", error.tasks
         log.error("the producer failed", kind=kind, target=target, error=str(error))
         self.feed(e.ProducerFailed(str(error), kind, target, tasks))
 

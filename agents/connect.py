@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError
 
 from ..core.errors import EnvironmentFault
+from .rawkafka import quiet_metadata
 
 AWAY = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, ConnectionError, asyncio.TimeoutError)
 FIRST_PAUSE_S = 0.1
@@ -37,7 +38,8 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
     while True:
         client = make()
         try:
-            await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
+            with quiet_metadata():  # or asking for a topic would have the broker make it
+                await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
             return client
         except AWAY as error:
             await closed(getattr(client, close))

@@ -63,6 +63,10 @@ class CombineOp(ShuffleOp):
     def push(self, rows: Rows) -> None:
         keys = self.keys_of(rows)
         times = dict(zip(keys, rows.timestamps, strict=True))
+        # what cannot be written must fail here, with its record, and not when the transaction of all tasks is sealed
+        new = [key for key in times if key not in self.settled and key not in self.fresh_ts]
+        if new:
+            encode_keys(self.shuffle_step, self.shuffle_step.key_serde, new)
         try:
             columns = None if self.fresh else self.plan.columns(rows.values)
         except Exception as cause:

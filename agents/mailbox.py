@@ -31,14 +31,17 @@ class Mailbox:
         on_letter: Callable[[Any], Awaitable[None]],
         on_gone: Callable[[BaseException | None], None],
         *,
+        on_again: Callable[[], None] | None = None,
         size: int = 16,
     ) -> None:
+        """`on_again` is called when somebody starts the agent again after it was stopped: this mailbox stays closed."""
         self.app = app
         self.name = name
         self.failure: BaseException | None = None
         self.open = False
         self._on_letter = on_letter
         self._on_gone = on_gone
+        self._on_again = on_again
         self._told = False
         self._stopped = asyncio.Event()
         self.channel = app.channel(maxsize=size)
@@ -54,6 +57,14 @@ class Mailbox:
             self._gone(self.failure)
 
         self.agent.on_stop = on_stop
+        started = self.agent.on_started
+
+        async def on_started() -> None:
+            await started()
+            if self._stopped.is_set() and self._on_again is not None:
+                self._on_again()
+
+        self.agent.on_started = on_started
 
     async def start(self) -> None:
         """Start the agent; from here on letters are taken."""

@@ -214,6 +214,12 @@ class Outbox(Joining):
         except OutboxError as error:
             self._fail(error)
             raise
+        except Exception as error:
+            if self._stopping:  # the producer was taken away in the middle of a send
+                self._fail(ProducerBroken("the outbox was stopped"))
+                return
+            self._fail(OutcomeUnknown(f"the outbox failed in the middle: {error!r}"))
+            raise
         except BaseException as error:
             self._fail(OutcomeUnknown(f"the outbox was stopped in the middle: {error!r}"))
             raise

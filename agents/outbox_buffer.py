@@ -87,6 +87,8 @@ class TaskBuffer:
         """Columns for one topic. Without a partition each record goes where Java's default partitioner would send its key."""
         if not values:
             return
+        if headers is not None:  # aiokafka's builder takes lists only
+            headers = [one if type(one) is list else list(one) for one in headers]
         outbox = self._outbox
         self.size += outbox._check(topic, keys, values, headers)
         if partition is not None:

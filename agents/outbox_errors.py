@@ -65,6 +65,15 @@ class ProducerBroken(OutboxError):
     """The producer failed before the commit was asked for; nothing of the transaction counts."""
 
 
+class Spoiled(ProducerBroken):
+    """Outputs of some tasks stand in the transaction without their positions, so it must not commit. The others are not to blame."""
+
+    def __init__(self, tasks: frozenset[str], why: str) -> None:
+        self.tasks = tasks
+        names = ", ".join(sorted(tasks))
+        super().__init__(f"what {names} wrote cannot be committed: {why or 'its positions are not in the transaction'}")
+
+
 class TargetFailed(OutboxError):
     """One target cannot be written. `tasks` wrote to it; the other tasks are not to blame."""
 

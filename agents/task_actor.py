@@ -25,7 +25,7 @@ from ..core.names import StreamPartition
 from ..core.orders import Order, Start
 from ..core.task import Task
 from ..core.task_plan import TaskPlan
-from ..core.task_states import WORKING
+from ..core.task_states import FAILED, WORKING
 from .declared import Declared
 from .mailbox import Mailbox, MailboxClosed
 from .operators import UserCodeError
@@ -68,6 +68,10 @@ class Host(Protocol):
     def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
     def count(self, task: str, name: str, amount: int) -> None: ...
     def gone(self, task: str) -> None: ...
+    def again(self, start: Start) -> None:
+        """Begin this task once more, under the grant that it has."""
+        ...
+
     def open_state(self, task: str, log_partition: int) -> TaskState: ...
     def ask_offsets(self, order: t.Resolve) -> Awaitable[t.Resolved]: ...
     def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake: ...
@@ -87,7 +91,10 @@ class TaskActor:
         self.buffer = host.buffer(start.task)
         self.pipeline: Pipeline | None = None
         self.intake: TaskIntake | None = None
-        self.mailbox = Mailbox(host.faust(), f"task.{start.task}", self._letter, self._agent_gone)
+        self.mailbox = Mailbox(
+            host.faust(), f"task.{start.task}", self._letter, self._agent_gone, on_again=self._agent_again
+        )
+        self._start = start
         self.log = structlog.get_logger("headgate.task").bind(task=start.task, grant=start.grant)
         self.since_ms = host.now().wall
         self.notes: dict[str, str] = {}
@@ -102,6 +109,9 @@ class TaskActor:
         self._asked: set[str] = set()
         """What operators want to do, asked for and not begun."""
         self._unsealed = False
+        self.durable: Mapping[StreamPartition, int] = {}
+        """Positions up to which everything is committed."""
+        self._contributed: Mapping[StreamPartition, int] = {}
         self._gone = False
         self._broken = False
         self.ended = asyncio.Event()
@@ -445,6 +455,7 @@ class TaskActor:
 
     def _contribute(self, order: t.Contribute) -> None:
         self._sealed = self.state.seal(order, self.host.now().wall)
+        self._contributed = order.checkpoint.positions
         if self.pipeline is not None:
             self.pipeline.sealed()
         self._unsealed = False
@@ -461,10 +472,21 @@ class TaskActor:
 
     def committed(self, txn: int, log_position: int) -> None:
         """The transaction is durable and applied."""
+        self.durable = self._contributed
         if self.pipeline is not None and not self._gone:
             self.pipeline.durable()
             self._watch_due()
         self.feed(t.CommitDone(txn, log_position))
+
+    def upkeep(self, *, refresh: bool) -> None:
+        """Between two letters: delete what has expired; now and then have an idle store note that it stands at its log's end."""
+        if self._gone or self.pipeline is None or not self.idle.is_set() or self.machine.state not in WORKING:
+            return
+        if self.state.expire(self.host.now().wall):
+            self._unsealed = True
+            self.feed(t.CommitWanted())
+        elif refresh:
+            self.state.refresh(self.host.now().wall)
 
     def apply(self, log_position: int) -> None:
         """Write what was sealed into the store, in one step. Raises what the store does."""
@@ -519,6 +541,12 @@ class TaskActor:
     def _agent_gone(self, why: BaseException | None) -> None:
         if not self._gone:
             self.feed_failure(str(why) if why is not None else "its agent was stopped")
+
+    def _agent_again(self) -> None:
+        """Somebody has started the agent again: the task begins anew under the same grant, where its log stands."""
+        if not self._gone and self.machine.state == FAILED:
+            self._go()
+            self.host.again(self._start)
 
     def _note(self, order: t.Note) -> None:
         self.notes[order.what] = order.detail

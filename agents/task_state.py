@@ -165,6 +165,15 @@ class TaskState:
         assert self.tables is not None
         self.tables.applied(position, checkpoint=self._checkpoints.pop(0), followed_until_ms=now_ms)
 
+    def expire(self, now_ms: int) -> int:
+        """Delete what has expired, with the next commit; how many keys."""
+        return self.tables.expire(now_ms) if self.tables is not None else 0
+
+    def refresh(self, now_ms: int) -> None:
+        """Nothing waits to be applied, and nobody else writes this log: the store stands at its end."""
+        if self.store is not None and not self._checkpoints:
+            self.store.write({}, followed_until_ms=now_ms)
+
     def close(self) -> None:
         """Close the store; it stays on disk."""
         self.tables = None

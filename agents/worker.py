@@ -56,6 +56,7 @@ from .task_actor import TaskActor
 from .task_chooser import TaskChooser
 from .task_intake import TaskIntake
 from .task_state import TaskState
+from .upkeep import Upkeep
 from .worker_options import WorkerOptions
 
 log = structlog.get_logger("headgate.worker")
@@ -71,12 +72,15 @@ class Worker:
         self.client: ClientSettings = options.client
         self.settings: dict[str, Any] = dict(options.settings)
         self.topics = self.declared.topics
-        self.memory = StoreMemory(options.state_memory)
+        self.memory = StoreMemory(self._setting_or("state.memory", options.state_memory))
         self.app: ActorApp = new_app(f"{self.job.slug}.{options.processor}")
         self.sensor = Counting()
         self.app.sensors.add(self.sensor)
         self.job_topics = JobTopics(self.client, self.declared)
         self.offsets = Offsets(self.client)
+        graph = self.declared.graph
+        self.upkeep = Upkeep(self.client, self.job.slug, self.job_topics.topics, graph.intermediates - graph.broadcast)
+        self.upkeep.trim = parse("intermediate.trim", self.settings.get("intermediate.trim", True))
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
         self.coordination = Coordination(self, self.client, self.job, self.topics.coordinator, stamp)
         self.spark = self._make_spark()
@@ -138,9 +142,11 @@ class Worker:
             interval_s=parse("heartbeat.interval", self.settings.get("heartbeat.interval", "1s")) / 1000,
         )
         self.heartbeats.start()
+        self.spawn(self.upkeep.run(self.actors), "upkeep")
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 
     async def _stop(self) -> None:
+        self._exiting.set()
         self.coordination.stop()
         if hasattr(self, "heartbeats"):
             await self.heartbeats.stop()
@@ -312,6 +318,7 @@ class Worker:
         if "log.level" in overrides or self._loud:
             self._loud = "log.level" in overrides
             set_level(self.text("log.level"))
+        self.upkeep.trim = parse("intermediate.trim", self.settings.get("intermediate.trim", True))
         self.applied_config = offset
 
     def standing(self, ready: bool, why: str) -> None:
@@ -344,7 +351,7 @@ class Worker:
             self.client,
             worker_id(self.job, self.options.processor, incarnation),
             name=f"{self.job.slug}-{self.options.processor}",
-            compression=self.options.compression,
+            compression=self._codec(),
             transaction_timeout_ms=self.milliseconds("transaction.timeout"),
         )
         await self.job_topics.learn(outbox, self.coordination.member.job.model)
@@ -372,7 +379,7 @@ class Worker:
             self.client,
             None,
             name=f"{self.job.slug}-{self.options.processor}-direct",
-            compression=self.options.compression,
+            compression=self._codec(),
         )
         await self.job_topics.learn(direct, self.coordination.member.job.model)
         await direct.start()
@@ -447,8 +454,7 @@ class Worker:
     def poisoned(self, task: str, why: str) -> None:
         """Outputs of a task stand in the open transaction without its positions: it must not commit."""
         if self.committing is not None:
-            failed = ce.ProducerFailed(f"{task}: {why}", "failed", "", frozenset({task}))
-            asyncio.get_running_loop().call_soon(self.committing.feed, failed)
+            self.committing.spoil(task, why)
 
     def count(self, task: str, name: str, amount: int) -> None:
         """Count something of a task."""
@@ -459,6 +465,11 @@ class Worker:
         self.actors.pop(task, None)
         if self.committing is not None:
             self.committing.feed(ce.TaskGone(task))
+
+    def again(self, start: Start) -> None:
+        """A task that was stopped here begins once more under the grant that it has, in the run as it is now."""
+        run = self.coordination.member.job.run_view()
+        self.tell(start.task, start if run is None else replace(start, run=run))
 
     def faust(self) -> ActorApp:
         """The Faust app."""
@@ -473,6 +484,15 @@ class Worker:
         from ..core.settings import find
 
         return parse(name, self.settings.get(name, find(name).default))
+
+    def _setting_or(self, name: str, otherwise: Any) -> Any:
+        """A setting's value if it is given, else what this process was started with."""
+        return parse(name, self.settings[name]) if name in self.settings else otherwise
+
+    def _codec(self) -> str | None:
+        """How record batches are compressed."""
+        found = self._setting_or("compression", self.options.compression)
+        return None if found == "none" else found
 
     def text(self, name: str) -> str:
         """A setting that is text."""

@@ -355,7 +355,10 @@ class Task(TaskCommits):
             self.with_phase(PHASE_ENDED if self.drain_id is None else PHASE_DRAINED)
 
     def on_CommitWanted(self, event: CommitWanted, now: Now) -> Out:
-        return self.ask_commit("asked for", urgent=True) if self.state in WORKING else []
+        if self.state not in WORKING:
+            return []
+        self.ledger.touch()
+        return self.ask_commit("asked for", urgent=True)
 
     def on_Tick(self, event: Tick, now: Now) -> Out:
         if self.state == RESTORING:

@@ -320,3 +320,14 @@ def stacks() -> str:
         for frame in task.get_stack(limit=3):
             out.write(f"    {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}\n")
     return out.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _short_tracebacks() -> None:
+    """Failing tests show the worker's log; locals of every frame would bury it."""
+    import structlog
+
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback, colors=False)
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.processors.TimeStamper("%H:%M:%S.%f"), plain]
+    )

@@ -1,0 +1,367 @@
+"""The command line against a running job: what operators see and type, through real processes, with exit codes and schemas.
+
+One worker runs for the whole module; the verbs are asked in any order. What ends a run has a module of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from .schemas import schema, wrong
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+SOURCE = """
+import headgate as hg
+app = hg.App("JOB")
+orders = app.input("JOB-orders", on_bad_data="dead_letter")
+orders.repartition("user").agg(n=hg.count(), total=hg.sum("amount"), name="totals").to("JOB-out")
+"""
+PASSWORD = "planted-hunter2-planted"
+QUICK = {
+    "placement.debounce": "20ms",
+    "commit.interval": "50ms",
+    "heartbeat.interval": "200ms",
+    "intermediate.trim": "false",
+}
+WAIT_S = 40.0
+
+
+class Headgate:
+    """One job, and the command line about it."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self.bootstrap = bootstrap
+        self.directory = directory
+        self.job = f"cli-{uuid.uuid4().hex[:8]}"
+        self.log = directory / "worker.log"
+        self.worker: subprocess.Popen[bytes] | None = None
+        (directory / "cli_job.py").write_text(SOURCE.replace("JOB", self.job))
+        self.environment = {
+            **os.environ,
+            "HEADGATE_BOOTSTRAP": bootstrap,
+            "HEADGATE_CLIENT_SASL_PASSWORD": PASSWORD,
+            "HEADGATE_STATE_DIR": str(directory / "state"),
+        }
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "headgate.agents.cli", *words]
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Standard output of a command; the exit code is asserted."""
+        done = subprocess.run(
+            self.command(*words), env=self.environment, cwd=self.directory, capture_output=True, text=True, timeout=90
+        )
+        assert done.returncode == code, f"{words} ended with {done.returncode}: {done.stdout}\n{done.stderr}"
+        assert PASSWORD not in done.stdout + done.stderr
+        self.said = done.stderr
+        return done.stdout
+
+    def json(self, name: str, *words: str) -> Any:
+        """A verb's document, checked against its schema."""
+        document = json.loads(self.run(*words, "-o", "json"))
+        assert wrong(document, schema(name)) == []
+        return document
+
+    def start(self, *words: str) -> None:
+        """A worker in a process of its own."""
+        settings = [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
+        with self.log.open("ab") as out:
+            self.worker = subprocess.Popen(
+                self.command("run", "cli_job:app", "--processor-id", "w1", "--log-format", "json", *settings, *words),
+                env=self.environment,
+                cwd=self.directory,
+                stdout=out,
+                stderr=out,
+            )
+
+    def ended(self) -> int:
+        assert self.worker is not None
+        try:
+            return self.worker.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.log.read_text()[-4000:]) from None
+
+    def end(self) -> None:
+        """As kill -9 does, if it still runs."""
+        if self.worker is not None and self.worker.poll() is None:
+            self.worker.kill()
+            self.worker.wait(20)
+
+    def until(self, true: Any, what: str) -> Any:
+        """Wait for a cause in another process."""
+        give_up = time.monotonic() + WAIT_S
+        while not (found := true()):
+            assert time.monotonic() < give_up, f"{what} did not come true:\n{self.log.read_text()[-3000:]}"
+            if self.worker is not None:
+                assert self.worker.poll() is None, self.log.read_text()[-3000:]
+            time.sleep(0.1)
+        return found
+
+    def running(self) -> dict[str, Any]:
+        """The status once every task runs and nothing waits."""
+
+        def look() -> Any:
+            if not self.joined():
+                return None
+            found = self.json("status", "status", self.job)
+            tasks = found["tasks"]
+            done = len(tasks) == 2 and all(t["state"] == "running" for t in tasks)
+            return found if done and found["workers"][0]["ready"] else None
+
+        return self.until(look, "every task runs")
+
+    def joined(self) -> bool:
+        """From then on the job exists."""
+        return '"event": "standing"' in self.log.read_text()
+
+    def until_said(self, text: str) -> None:
+        """Wait for a word in the worker's output."""
+        self.until(lambda: text in self.log.read_text(), text)
+
+    @property
+    def url(self) -> str:
+        return self.json("status", "status", self.job)["workers"][0]["url"]
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=20) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+
+async def filled(bootstrap: str, job: str, bad: int = 1) -> None:
+    """Topics, and forty orders of four users; some are no JSON."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(f"{job}-orders", 2, 1), NewTopic(f"{job}-out", 2, 1)])
+    await admin.close()
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    for number in range(40):
+        body = orjson.dumps({"user": f"u{number % 4}", "amount": number})
+        await producer.send_and_wait(f"{job}-orders", body, partition=number % 2)
+    for _ in range(bad):
+        await producer.send_and_wait(f"{job}-orders", b"{no json", key=b"k", partition=1, headers=[("trace", b"t1")])
+    await producer.stop()
+
+
+@pytest.fixture(scope="module")
+def hg(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
+    found = Headgate(kafka.bootstrap, tmp_path_factory.mktemp("cli"))
+    asyncio.run(filled(found.bootstrap, found.job))
+    try:
+        yield from ready(found)
+    finally:
+        found.end()
+
+
+def ready(found: Headgate) -> Iterator[Headgate]:
+    """With a worker that runs, and a dead letter."""
+    found.start()
+    found.running()
+    found.until(
+        lambda: len(found.json("dead-letters-list", "dead-letters", "list", found.job)["letters"]) == 1, "a letter"
+    )
+    yield found
+
+
+def test_status_names_leader_workers_and_tasks(hg: Headgate) -> None:
+    """For programs and for people."""
+    found = hg.running()
+    assert found["job"] == f"{hg.job}/1"
+    assert found["leader"]["processor"] == "w1"
+    assert found["run"]["state"] == "running"
+    assert [(t["task"], t["worker"], t["state"]) for t in found["tasks"]] == [
+        ("Partition 0", "w1", "running"),
+        ("Partition 1", "w1", "running"),
+    ]
+    text = hg.run("status", hg.job)
+    for word in (hg.job, "w1", "Partition 1", "running", "WATERMARK"):
+        assert word in text
+
+
+def test_watch_shows_the_status_again_and_again(hg: Headgate) -> None:
+    """As JSON one document a line."""
+    lines = hg.run("watch", hg.job, "--times", "2", "--every", "200ms", "-o", "json").splitlines()
+    assert [wrong(json.loads(line), schema("status")) for line in lines] == [[], []]
+
+
+def test_tables_are_read_while_the_job_runs(hg: Headgate) -> None:
+    """A user's table, one key of it, and the control table."""
+    names = {one["table"]: one["kind"] for one in hg.json("tables", "tables", hg.job)["tables"]}
+    assert (names["totals"], names["__control"], names["__checkpoint"]) == ("user", "control", "control")
+
+    def counted() -> Any:
+        rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
+        return {row["key"]: row["value"] for row in rows} == {f"u{k}": [10, sum(range(k, 40, 4))] for k in range(4)}
+
+    hg.until(counted, "forty orders are counted")
+    assert hg.run("tables", hg.job, "totals", "u3").strip() == str([10, sum(range(3, 40, 4))])
+    assert hg.json("tables", "tables", hg.job, "__control")["rows"] != []
+    hg.run("tables", hg.job, "totals", "nobody", code=4)
+    hg.run("tables", hg.job, "nothing", code=4)
+
+
+def test_tables_can_be_read_from_the_log_alone(hg: Headgate) -> None:
+    """When no worker lives, or none can be reached."""
+    hg.until(lambda: hg.run("tables", hg.job, "totals", "u2").strip() == str([10, sum(range(2, 40, 4))]), "counted")
+    found = hg.json("tables", "tables", hg.job, "totals", "u2", "--from-log")
+    assert [row["value"] for row in found["rows"]] == [[10, sum(range(2, 40, 4))]]
+
+
+def test_frames_and_coordinator_messages_are_shown_for_people(hg: Headgate) -> None:
+    """Control messages between the stages, and every message of the coordinator stream."""
+    between = next(s for s in hg.json("model", "model", hg.job)["streams"] if s.startswith(f"{hg.job}-1-"))
+    frames = hg.until(
+        lambda: [f for f in hg.json("frames-cat", "frames", "cat", between)["frames"] if f["type"] == "watermark"],
+        "a marker",
+    )
+    assert {frame["task"] for frame in frames} <= {"Partition 0", "Partition 1"}
+    messages = hg.json("coordinator-cat", "coordinator", "cat", hg.job)["messages"]
+    assert {"set-run", "set-leader", "set-grant", "set-processor", "set-job-model"} <= {m["type"] for m in messages}
+    assert [m for m in messages if m["problem"]] == []
+    assert "set-run" in hg.run("coordinator", "cat", hg.job, "--type", "set-run")
+
+
+def test_a_message_can_be_written_by_hand_and_nonsense_cannot(hg: Headgate) -> None:
+    """A wish of its own, for repairs; it is checked, and asked for."""
+    wish = json.dumps({"uuid": uuid.uuid4().hex, "verb": "pause", "not_after": 1})
+    hg.run("coordinator", "write", hg.job, "set-request", wish, code=1)
+    assert hg.json("coordinator-write", "coordinator", "write", hg.job, "set-request", wish, "--yes")["offset"] > 0
+    hg.run("coordinator", "write", hg.job, "set-request", '{"uuid": 5}', "--yes", code=1)
+
+
+def test_plan_says_what_there_is_and_would_be(hg: Headgate) -> None:
+    """Nothing is changed by asking."""
+    found = hg.json("plan", "plan", "cli_job:app", "--workers", "2")
+    assert {t["topic"]: t["now"] for t in found["topics"]}[f"{hg.job}-orders"] == "there"
+    assert sorted(t["worker"] for t in found["tasks"]) == ["worker-0", "worker-1"]
+    assert hg.json("topics-plan", "topics", "plan", "cli_job:app") == {
+        "job": f"{hg.job}/1",
+        "commands": [],
+        "problems": [],
+    }
+    (hg.directory / "other_job.py").write_text(SOURCE.replace('"JOB"', '"other-JOB"').replace("JOB", hg.job))
+    commands = hg.json("topics-plan", "topics", "plan", "other_job:app")["commands"]
+    assert [c for c in commands if f"__headgate_coordinator_other-{hg.job}_1" in c and "cleanup.policy=compact" in c]
+
+
+def test_overrides_are_set_seen_and_taken_back(hg: Headgate) -> None:
+    """Who, what and when is kept; what may not be is refused."""
+    assert hg.json("answer", "config", "set", hg.job, "stall.timeout", "4m")["state"] == "done"
+    rows = hg.json("config-get", "config", "get", hg.job, "stall.timeout", "--origin")["settings"]
+    assert [(row["value"], row["origin"]) for row in rows] == [("4m", "override")]
+    assert [o["name"] for o in hg.json("config-diff", "config", "diff", hg.job)["settings"]] == ["stall.timeout"]
+    assert hg.json("config-history", "config", "history", hg.job)["changes"][-1]["value"] == "4m"
+    assert hg.json("answer", "config", "unset", hg.job, "stall.timeout")["state"] == "done"
+    hg.run("config", "set", hg.job, "stal.timeout", "4m", code=1)
+    assert "stall.timeout" in hg.said
+    hg.run("config", "set", hg.job, "job.id", "9", code=1)
+
+
+def test_pause_and_resume_are_in_the_status(hg: Headgate) -> None:
+    """Intake stops and starts; a stream that is not there is refused."""
+    assert hg.json("answer", "pause", hg.job, "--stream", f"{hg.job}-orders")["state"] == "done"
+    assert hg.json("status", "status", hg.job)["run"]["paused_streams"] == [f"{hg.job}-orders"]
+    assert hg.json("answer", "resume", hg.job)["state"] == "done"
+    assert hg.json("status", "status", hg.job)["run"]["paused_streams"] == []
+    hg.run("pause", hg.job, "--stream", "nothing", code=1)
+
+
+def test_dead_letters_are_listed_shown_and_replayed(hg: Headgate) -> None:
+    """Origin, exception and traceback; a replayed record comes back as it was, and fails again."""
+    (first, *_) = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]
+    assert (first["topic"], first["partition"], first["origin_offset"]) == (f"{hg.job}-orders", 1, 20)
+    whole = hg.json("dead-letters-show", "dead-letters", "show", hg.job, str(first["offset"]))
+    assert (whole["key"], whole["value"], whole["headers"]) == ("k", "{no json", {"trace": "t1"})
+    assert "DataError" in whole["traceback"]
+    hg.run("dead-letters", "show", hg.job, "99999", code=4)
+    hg.run("dead-letters", "replay", hg.job, str(first["offset"]), code=1)
+    hg.json("dead-letters-replay", "dead-letters", "replay", hg.job, str(first["offset"]), "--yes")
+    letters = hg.until(
+        lambda: [x for x in [hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]] if len(x) > 1],
+        "the letter is back",
+    )[0]
+    assert letters[-1]["origin_offset"] > first["origin_offset"]
+    gone = hg.json("dead-letters-purge", "dead-letters", "purge", hg.job, "--before", str(first["offset"] + 1), "--yes")
+    assert gone["purged"] == 1
+    left = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]
+    assert first["offset"] not in [one["offset"] for one in left]
+
+
+def test_pages_answer_and_change_nothing(hg: Headgate) -> None:
+    """A page for people, documents for programs, probes, metrics; anything but reading is refused."""
+    assert hg.get("/")[1].lstrip().startswith("<!doctype html>")
+    assert hg.get("/livez") == (200, "ok\n")
+    assert hg.get("/readyz") == (200, "ready\n")
+    status = json.loads(hg.get("/api/status")[1])
+    assert (status["worker"]["processor"], status["worker"]["leads"]) == ("w1", True)
+    assert json.loads(hg.get("/api/model")[1])["streams"][f"{hg.job}-orders"] == 2
+    assert hg.get("/api/tables/nothing")[0] == 404
+    assert hg.get("/api/tables/totals?limit=x")[0] == 400
+    text = hg.get("/metrics")[1]
+    assert f'headgate_tasks{{job="{hg.job}/1",state="running",worker="w1"}} 2.0' in text
+    request = urllib.request.Request(hg.url + "/api/status", method="POST", data=b"{}")
+    with pytest.raises(urllib.error.HTTPError, match="405"):
+        urllib.request.urlopen(request, timeout=20)
+
+
+def test_a_planted_password_is_in_no_log_topic_or_page(hg: Headgate) -> None:
+    """It came through the environment of worker and commands; every place where text ends up is looked through."""
+    pages = ["/", "/api/status", "/api/model", "/api/config", "/api/tables", "/api/tables/__control", "/metrics"]
+    assert [path for path in pages if PASSWORD in hg.get(path)[1]] == []
+    assert '"sasl.password": "********"' in hg.get("/api/config")[1]
+    assert PASSWORD not in hg.log.read_text()
+    topics = [f"__headgate_{kind}_{hg.job}_1" for kind in ("coordinator", "heartbeat", "log")]
+    found = asyncio.run(everything(hg.bootstrap, [*topics, f"{hg.job}-1-dead-letters", f"{hg.job}-out"]))
+    assert len(found) > 20
+    assert [data for data in found if PASSWORD.encode() in data] == []
+
+
+async def everything(bootstrap: str, topics: list[str]) -> list[bytes]:
+    """All bytes of these topics."""
+    from headgate.agents.clients import ClientSettings
+    from headgate.agents.topicscan import scan_topic
+
+    return [
+        b"".join([record.key or b"", record.value or b"", *(value for _, value in record.headers)])
+        for topic in topics
+        async for record in scan_topic(ClientSettings(bootstrap), topic, committed=False)
+    ]
+
+
+def test_what_is_not_there_is_exit_code_four_and_nonsense_is_two(hg: Headgate) -> None:
+    """No such job, no such verb, no such option, no broker."""
+    hg.run("status", "no-such-job", code=4)
+    hg.run("drain", "no-such-job", code=4)
+    hg.run("statuss", hg.job, code=2)
+    hg.run("drain", hg.job, "--sideways", code=2)
+    hg.run("run", "nowhere:app", code=1)
+    hg.run("seek", hg.job, f"{hg.job}-orders", "--to", "somewhere", "--yes", code=1)
+
+
+def test_reset_is_refused_while_a_worker_lives_and_its_plan_is_shown(hg: Headgate) -> None:
+    """It cannot be undone."""
+    plan = hg.json("reset", "reset", hg.job, "--plan")
+    assert plan["alive"] == ["w1"]
+    assert f"__headgate_log_{hg.job}_1" in plan["topics"]
+    assert f"{hg.job}-orders" not in plan["topics"]
+    hg.run("reset", hg.job, "--yes", code=1)

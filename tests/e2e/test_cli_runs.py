@@ -1,0 +1,222 @@
+"""How runs begin and end from the command line: exit codes of verbs and of workers, deadlines, signals, supervision, reset."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from .test_cli_operations import Headgate, filled
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+@pytest.fixture
+def hg(kafka: Any, tmp_path: Any) -> Iterator[Headgate]:
+    found = Headgate(kafka.bootstrap, tmp_path)
+    asyncio.run(filled(found.bootstrap, found.job, bad=0))
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+def test_a_run_is_stopped_resumed_drained_and_begun_again(hg: Headgate) -> None:
+    """Every step ends with the exit code that it should, worker and verb; nothing is counted twice on the way."""
+    hg.start("--run-id", "r1")
+    hg.running()
+    hg.until(lambda: '"totals"' in hg.run("tables", hg.job, "-o", "json"), "tables")
+    stopped = hg.json("answer", "stop", hg.job, "--wait", "--timeout", "30s")
+    assert (stopped["state"], stopped["run"], stopped["run_state"]) == ("done", "r1", "stopped")
+    assert hg.ended() == 0
+    hg.run("drain", hg.job, code=4)
+    hg.run("pause", hg.job, code=4)
+    assert hg.json("status", "status", hg.job)["workers"] == []
+
+    hg.start()
+    started = hg.json("answer", "start", hg.job, "--timeout", "40s")
+    assert (started["state"], started["run"], started["run_state"]) == ("done", "r1", "running")
+    hg.running()
+    drained = hg.json("answer", "drain", hg.job, "--wait", "--timeout", "40s")
+    assert (drained["state"], drained["run_state"]) == ("done", "drained")
+    assert hg.ended() == 0
+    rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
+    assert {row["key"]: row["value"][0] for row in rows} == {"u0": 10, "u1": 10, "u2": 10, "u3": 10}
+
+    hg.start("--no-wait")
+    assert hg.ended() == 4
+
+
+def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
+    """The worker of that run drains what it is given at once, and goes."""
+    hg.start()
+    hg.running()
+    hg.run("stop", hg.job, "--wait", "--timeout", "30s")
+    hg.ended()
+    hg.run("start", hg.job, "--timeout", "1s", code=3)
+    assert "nobody has taken it up" in hg.said
+    other = hg.json("status", "status", hg.job)["run"]["id"]
+    hg.start("--run-id", other)
+    hg.running()
+    hg.run("drain", hg.job, "--wait", "--timeout", "40s")
+    assert hg.ended() == 0
+    assert hg.json("answer", "drain", hg.job, "--run-id", "tonight")["state"] == "written"
+    hg.start("--run-id", "tonight")
+    assert hg.ended() == 0
+    run = hg.json("status", "status", hg.job)["run"]
+    assert (run["id"], run["state"]) == ("tonight", "drained")
+
+
+def test_a_deadline_that_passes_lists_what_is_not_done(hg: Headgate) -> None:
+    """A worker that is stopped in its tracks answers nobody: exit 3, and the reason."""
+    hg.start()
+    hg.running()
+    assert hg.worker is not None
+    hg.worker.send_signal(signal.SIGSTOP)
+    try:
+        hg.run("drain", hg.job, "--wait", "--timeout", "2s", code=3)
+    finally:
+        hg.worker.send_signal(signal.SIGCONT)
+    assert "not done after 2 s" in hg.said
+    assert "nobody has taken it up: the leader, w1," in hg.said
+
+
+def test_sigterm_commits_and_leaves_and_readiness_ends_at_once(hg: Headgate) -> None:
+    """Exit 0; the run stays, and the next worker of that name joins it without waiting for a session."""
+    hg.start()
+    run = hg.running()["run"]["id"]
+    assert hg.worker is not None
+    hg.worker.send_signal(signal.SIGTERM)
+    assert hg.ended() == 0
+    assert hg.json("status", "status", hg.job)["run"]["state"] == "running"
+    hg.start()
+    assert hg.running()["run"]["id"] == run
+
+
+def test_a_bounded_run_ends_by_itself(hg: Headgate) -> None:
+    """--bounded makes a batch of it: exit 0 when everything that was there is done."""
+    hg.start("--bounded")
+    assert hg.ended() == 0
+    assert hg.json("status", "status", hg.job)["run"]["state"] == "ended"
+    rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
+    assert sum(row["value"][0] for row in rows) == 40
+
+
+def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg: Headgate) -> None:
+    """Well below a session: its death was told. A drain ends all of them with 0."""
+    hg.start("--workers", "2", "--set", "session.timeout=60s", "--set", "placement.debounce=1s")
+
+    def both() -> Any:
+        if not hg.joined():
+            return None
+        found = hg.json("status", "status", hg.job)
+        fine = [w for w in found["workers"] if w["alive"] and w["ready"] and len(w["tasks"]) == 1]
+        return found if len(fine) == 2 else None
+
+    before = {w["processor"]: w for w in hg.until(both, "two workers with a task each")["workers"]}
+    assert sorted(before) == ["w1-0", "w1-1"]
+    os.kill(before["w1-1"]["pid"], signal.SIGKILL)
+    killed = time.monotonic()
+
+    def back() -> Any:
+        found = both()
+        return found if found and found["workers"][1]["pid"] != before["w1-1"]["pid"] else None
+
+    hg.until(back, "the killed one is back")
+    assert time.monotonic() - killed < 30.0
+    hg.run("drain", hg.job, "--wait", "--timeout", "40s")
+    assert hg.ended() == 0
+    assert "w1-1 ended by SIGKILL" in hg.log.read_text()
+
+
+def test_ctrl_c_twice_ends_at_once(hg: Headgate) -> None:
+    """For whoever cannot wait: nothing of it is left."""
+    hg.start()
+    hg.running()
+    assert hg.worker is not None
+    process = psutil.Process(hg.worker.pid)
+    process.suspend()
+    process.send_signal(signal.SIGINT)
+    process.resume()
+    hg.until_said("SIGINT: committing and leaving")
+    process.send_signal(signal.SIGINT)
+    assert hg.ended() in (0, 130)
+
+
+def test_readiness_is_503_from_the_first_moment_of_a_pause_in_service(hg: Headgate) -> None:
+    """Waiting for a run to begin is not ready; living all the same."""
+    hg.start("--run-id", "r1")
+    hg.running()
+    hg.run("drain", hg.job, "--wait", "--timeout", "40s")
+    assert hg.ended() == 0
+    hg.log.write_text("")
+    hg.start("--web-port", "0")
+    url = hg.until(lambda: page_of(hg.log.read_text()), "the page")
+    hg.until(lambda: "drained" in answer(url + "/readyz")[1], "it waits")
+    assert answer(url + "/readyz")[0] == 503
+    assert answer(url + "/livez")[0] == 200
+
+
+def page_of(log: str) -> str:
+    found = [word for word in log.split() if word.startswith("http://127.0.0.1:")]
+    return found[0] if found and "standing" in log else ""
+
+
+def answer(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=20) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_reset_forgets_a_job_and_it_begins_anew(hg: Headgate) -> None:
+    """Tables, positions and runs are gone; the inputs are read from their beginning again."""
+    hg.start("--bounded")
+    assert hg.ended() == 0
+    hg.run("reset", hg.job, code=1)
+    assert hg.json("reset", "reset", hg.job, "--yes")["done"] is True
+    hg.run("status", hg.job, code=4)
+    hg.log.write_text("")
+    hg.start("--bounded")
+    assert hg.ended() == 0
+    rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
+    assert sum(row["value"][0] for row in rows) == 40
+
+
+def test_a_worker_that_cannot_start_says_why_and_what_to_do(hg: Headgate) -> None:
+    """No input topic; a port that is taken; a setting that is none."""
+    (hg.directory / "lost_job.py").write_text(
+        'import headgate as hg\napp = hg.App("lost")\napp.input("no-such-topic-at-all").to("x")\n'
+    )
+    hg.run("run", "lost_job:app", code=1)
+    assert "the input topic 'no-such-topic-at-all' does not exist" in hg.said
+    hg.run("run", "cli_job:app", "--set", "comit.interval=1s", code=1)
+    assert "did you mean 'commit.interval'" in hg.said
+    hg.start()
+    hg.running()
+    port = hg.url.rpartition(":")[2]
+    hg.run("run", "cli_job:app", "--processor-id", "w2", "--web-port", port, code=1)
+    assert "cannot be served" in hg.said
+
+
+def test_a_second_worker_of_a_living_name_refuses_and_the_first_goes_on(hg: Headgate) -> None:
+    """Two pods with one id: the first one keeps it."""
+    hg.start()
+    first = hg.running()["workers"][0]["incarnation"]
+    text = hg.run(
+        "run", "cli_job:app", "--processor-id", "w1", "--log-format", "json", "--set", "session.timeout=6s", code=1
+    )
+    assert text == ""
+    assert "another process is 'w1'" in hg.said
+    assert hg.running()["workers"][0]["incarnation"] == first
+    assert json.loads(hg.get("/api/status")[1])["worker"]["ready"] is True

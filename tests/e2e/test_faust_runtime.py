@@ -1,0 +1,158 @@
+"""Faust is the runtime: its agents are the tasks, they come and go while the app runs, and its own API is obeyed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+import headgate as hg
+from headgate.agents.faust_app import new_app
+from headgate.agents.mailbox import Mailbox, MailboxClosed
+
+pytestmark = [pytest.mark.asyncio]
+
+
+@pytest.fixture
+def running_app():
+    """A Faust app for mailboxes, without Kafka."""
+    return new_app("mailboxes")
+
+
+async def test_agents_come_and_go_without_leaking_and_without_touching_the_others(running_app):
+    """Two hundred actors are made, used and stopped beside one that lives on; what they leave behind does not grow."""
+    await running_app.start()
+    heard = []
+
+    async def take(letter):
+        heard.append(letter)
+
+    def gone(why):
+        heard.append(why)
+
+    resident = Mailbox(running_app, "resident", take, gone)
+    await resident.start()
+
+    async def live(number):
+        mailbox = Mailbox(running_app, f"passing {number}", take, gone)
+        await mailbox.start()
+        await mailbox.put(number)
+        while number not in heard:
+            await asyncio.sleep(0)
+        await mailbox.stop()
+
+    for number in range(20):
+        await live(number)
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(20, 220):
+        await live(number)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 2_000  # ten for each cycle would be a leak in a month
+    assert set(running_app.agents) == {"resident"}
+    await resident.put("still here")
+    while "still here" not in heard:
+        await asyncio.sleep(0)
+    await resident.stop()
+    await running_app.stop()
+
+
+async def test_a_full_mailbox_holds_up_whoever_puts(running_app):
+    """No more letters than its size wait in a mailbox."""
+    await running_app.start()
+    go, heard = asyncio.Event(), []
+
+    async def take(letter):
+        await go.wait()
+        heard.append(letter)
+
+    mailbox = Mailbox(running_app, "slow", take, lambda why: None, size=2)
+    await mailbox.start()
+    putting = asyncio.get_running_loop().create_task(_put_all(mailbox, 10))
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert not putting.done()
+    assert mailbox.channel.queue.qsize() <= 2
+    go.set()
+    await asyncio.wait_for(putting, 5)
+    while len(heard) < 10:
+        await asyncio.sleep(0)
+    assert heard == list(range(10))
+    await mailbox.stop()
+    await running_app.stop()
+
+
+async def _put_all(mailbox, count):
+    for number in range(count):
+        await mailbox.put(number)
+
+
+async def test_an_exception_ends_this_actor_and_no_other(running_app):
+    """The failure is told once, putting is refused from then on, and the neighbour goes on."""
+    await running_app.start()
+    told, heard = [], []
+
+    async def fail(letter):
+        raise ValueError(letter)
+
+    async def take(letter):
+        heard.append(letter)
+
+    bad = Mailbox(running_app, "bad", fail, told.append)
+    good = Mailbox(running_app, "good", take, told.append)
+    await bad.start()
+    await good.start()
+    await bad.put("boom")
+    while not told:
+        await asyncio.sleep(0)
+    assert [str(one) for one in told] == ["boom"]
+    with pytest.raises(MailboxClosed):
+        await bad.put("more")
+    await good.put("fine")
+    while not heard:
+        await asyncio.sleep(0)
+    await bad.stop()
+    await good.stop()
+    await running_app.stop()
+
+
+@pytest.mark.kafka
+async def test_stopping_a_tasks_agent_stops_the_task_and_starting_it_starts_the_task(job, topic):
+    """Through Faust's own API: the task of a stopped agent has failed and says why, its neighbour goes on; started again, it
+    goes on where it stood: nothing lost, nothing twice."""
+    inp, out = topic("in", 2), topic("out", 2)
+    app = hg.App(job.name)
+    app.input(inp).map(lambda v: v).to(out)
+    one = await job.start(app)
+    await one.until_running(2)
+    await job.write(inp, [{"n": n} for n in range(20)])
+    await job.records(out, 20)
+    agent = one.worker.app.agents["task.Partition 0"]
+    await agent.stop()
+    await one.until(lambda: one.state("Partition 0") == "failed", "the task has failed")
+    assert "stopped" in one.worker.actors["Partition 0"].machine.why
+    await job.write(inp, [{"n": n} for n in range(20, 40)])
+    await job.records(out, 30)
+    assert one.state("Partition 1") == "running"
+    states = one.worker.coordination.member.job
+    await one.until(lambda: states.says("Partition 0") == "failed", "the stream says failed")
+    await agent.restart()
+    await one.until(lambda: one.state("Partition 0") == "running", "the task runs again")
+    found = await job.values(out, 40)
+    assert sorted(v["n"] for v in found) == list(range(40))
+    await one.until(lambda: states.says("Partition 0") == "running", "the stream says running")
+
+
+@pytest.mark.kafka
+async def test_faust_counts_what_tasks_do(job, topic):
+    """A sensor of the app hears of every letter."""
+    inp, out = topic("in", 1), topic("out", 1)
+    app = hg.App(job.name)
+    app.input(inp).map(lambda v: v).to(out)
+    one = await job.start(app)
+    await one.until_running(1)
+    await job.write(inp, [{"n": n} for n in range(10)])
+    await job.records(out, 10)
+    await one.until(lambda: one.worker.sensor.records[inp] == 10, "ten records are counted")
+    assert one.worker.sensor.letters >= 1

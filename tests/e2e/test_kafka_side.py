@@ -1,0 +1,79 @@
+"""What other Kafka tools see of a job: keys, times and headers of its records, codecs, lag of its group, trimmed streams."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+import headgate as hg
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+async def test_keys_times_and_headers_pass_from_input_to_output(job, topic):
+    """A record without a key stays without one; headers and times go on; a returned Record sets them."""
+    inp, out, other = topic("in", 1), topic("out", 1), topic("other", 1)
+    app = hg.App(job.name)
+    stream = app.input(inp)
+    stream.map(lambda v: v).to(out)
+    stream.map(lambda r: hg.Record("new", r.value, r.timestamp + 1, (*r.headers, ("mine", b"1"))), with_record=True).to(
+        other
+    )
+    await job.start(app)
+    await job.write(inp, [{"n": 1}], key=b"k", timestamp_ms=1_700_000_000_000, headers=[("from", b"there")])
+    [one] = await job.records(out, 1)
+    assert (one.key, one.timestamp, one.headers) == (b"k", 1_700_000_000_000, (("from", b"there"),))
+    [two] = await job.records(other, 1)
+    assert (two.key, two.timestamp) == (b"new", 1_700_000_000_001)
+    assert two.headers == (("from", b"there"), ("mine", b"1"))
+
+
+async def test_the_jobs_group_shows_its_lag(job, topic):
+    """The admin client of somebody else reads the positions of the job's group."""
+    inp, out = topic("in", 2), topic("out", 2)
+    app = hg.App(job.name)
+    app.input(inp).map(lambda v: v).to(out)
+    one = await job.start(app)
+    await job.write(inp, [{"n": n} for n in range(10)])
+    await job.records(out, 10)
+
+    async def offsets():
+        async with job.admin() as admin:
+            found = await admin.list_consumer_group_offsets(f"{job.name}-1")
+        return {tp.partition: meta.offset for tp, meta in found.items() if tp.topic == inp}
+
+    await one.until(lambda: set(one.worker.upkeep._published.values()) == {5}, "positions are published")
+    assert await offsets() == {0: 5, 1: 5}
+
+
+async def test_records_between_two_stages_are_deleted_when_they_are_done_with(job, topic, monkeypatch):
+    """What the reading task has committed is cut off; what is not read stays; the setting turns it off."""
+    monkeypatch.setattr("headgate.agents.upkeep.TRIM_AFTER", 1)
+    inp, out = topic("in", 2), topic("out", 2)
+    app = hg.App(job.name)
+    app.input(inp).repartition("k").agg(n=hg.count()).to(out)
+    one = await job.start(app)
+    await job.write(inp, [{"k": f"k{n % 3}"} for n in range(60)])
+    await job.records(out, 3)
+    between = next(iter(one.worker.declared.graph.intermediates))
+
+    await one.until(lambda: one.worker.upkeep._cut, "a partition was cut")
+    cut = dict(one.worker.upkeep._cut)
+    starts = {at: await one.worker.offsets.bound(at, "oldest") for at in cut}
+    assert {at.stream for at in cut} == {between}
+    assert all(starts[at] >= cut[at] > 0 for at in cut)
+    await job.write(inp, [{"k": f"k{n % 3}"} for n in range(60)])  # and the job goes on
+    assert len(await job.records(out, 6)) >= 6
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+async def test_what_a_job_writes_can_be_compressed(job, topic, codec):
+    """Outputs, intermediate streams and task log go through the codec, and can be read by anybody."""
+    inp, out = topic("in", 1), topic("out", 1)
+    app = hg.App(job.name)
+    app.input(inp, until="newest").repartition("k").agg(n=hg.count()).to(out)
+    await job.write(inp, [{"k": f"k{n % 100}", "pad": "x" * 100} for n in range(1000)])
+    one = await job.start(app, compression=codec)
+    assert await one.ended() == 0
+    last = {r.key: orjson.loads(r.value)["n"] for r in await job.records(out, 100)}
+    assert last == {f"k{n}".encode(): 10 for n in range(100)}

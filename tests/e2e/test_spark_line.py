@@ -1,0 +1,296 @@
+"""The first line to Spark, on a real broker: a batch, a function of PySpark, its result in Kafka, and every row counted once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+
+import headgate as hg
+from headgate.agents.broker.java import find_java
+from headgate.spark_bridge.jvm import Sessions
+from headgate.spark_bridge.session import Spark
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
+Topic = Callable[..., str]
+
+SCHEMA = "batch string, country string, n long, total long"
+
+
+@pytest.fixture(scope="module")
+def warm() -> Any:
+    """One session for all workers of this module that live in this process."""
+    sessions = Sessions("local[2]", {}, java_home=lambda: str(find_java().home))
+    sessions.get()
+    yield sessions
+    sessions.stop()
+
+
+def totals(df: Any, batch: Any) -> Any:
+    """Rows and their sum by country, with the batch that they were in."""
+    from pyspark.sql import functions as F
+
+    found = df.groupBy("country").agg(F.count("*").alias("n"), F.sum("n").alias("total"))
+    return found.select(F.lit(f"{batch.id} {batch.closed_by}").alias("batch"), "country", "n", "total")
+
+
+def orders(count: int, start: int = 0) -> list[dict[str, Any]]:
+    """Numbered orders of three countries."""
+    return [{"country": ("DE", "FR", "IT")[n % 3], "n": n} for n in range(start, start + count)]
+
+
+class Line:
+    """A job with a line to Spark, on the warm session."""
+
+    def __init__(self, job: Any, warm: Sessions) -> None:
+        self.job = job
+        self.warm = warm
+
+    async def start(self, app: Any, processor: str = "w1", **settings: Any) -> Any:
+        running = await self.job.start(app, processor, settings=settings)
+        bridge = Spark()
+        bridge.sessions = Lent(self.warm)  # type: ignore[assignment]
+        running.worker.spark = bridge
+        return running
+
+
+class Lent:
+    """The module's sessions, which outlive a worker."""
+
+    def __init__(self, warm: Sessions) -> None:
+        self.warm = warm
+
+    def get(self) -> Any:
+        return self.warm.get()
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest_asyncio.fixture
+async def line(job: Any, warm: Sessions) -> AsyncIterator[Line]:
+    yield Line(job, warm)
+
+
+def counted(rows: list[dict[str, Any]]) -> tuple[int, int]:
+    """How many orders the results speak of, and their sum."""
+    return sum(row["n"] for row in rows), sum(row["total"] for row in rows)
+
+
+async def test_full_batches_go_through_and_a_drain_flushes_the_rest(line: Line, topic: Topic) -> None:
+    """250 orders in batches of 100: two are closed by rows, the rest by the drain, and nothing is behind it."""
+    source, target = topic("orders"), topic("totals")
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source).batch(max_rows=100, name="hundred").spark(totals, schema=SCHEMA).to(target)
+    await line.job.write(source, orders(250))
+    running = await line.start(app)
+    rows = await line.job.values(target, 6)
+    assert counted(rows) == (200, sum(range(200)))
+    await line.job.ask("drain")
+    assert await running.ended() == 0
+    rows = await line.job.values(target, 9)
+    assert counted(rows) == (250, sum(range(250)))
+    assert list(dict.fromkeys(row["batch"] for row in rows)) == [
+        "Partition 0/hundred/1 rows",
+        "Partition 0/hundred/2 rows",
+        "Partition 0/hundred/3 drain",
+    ]
+
+
+async def test_the_end_of_the_stream_flushes_too(line: Line, topic: Topic) -> None:
+    """A bounded input ends; every task waits for its last result before the run is ended."""
+    source, target = topic("orders", partitions=3), topic("totals")
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source, until="newest").batch(max_rows=1000, name="all").spark(totals, schema=SCHEMA).to(target)
+    await line.job.write(source, orders(300))
+    running = await line.start(app)
+    assert await running.ended() == 0
+    rows = await line.job.values(target, 3)
+    assert counted(rows) == (300, sum(range(300)))
+    assert {row["batch"].partition(" ")[2].partition(" ")[2] for row in rows} == {"end"}
+
+
+async def test_age_and_size_close_batches(line: Line, topic: Topic) -> None:
+    """A slow stream does not wait for its hundredth row, and a wide one not for its last."""
+    source, target = topic("orders"), topic("totals")
+    app = hg.App(line.job.name, serde=hg.json())
+    stream = app.input(source)
+    stream.batch(max_age="200ms", name="old").spark(totals, schema=SCHEMA, name="by-age").to(target)
+    stream.batch(max_bytes=400, max_age="1h", name="wide").spark(totals, schema=SCHEMA, name="by-size").to(target)
+    await line.job.write(source, orders(60))
+    running = await line.start(app)
+
+    def why(rows: list[dict[str, Any]]) -> Counter[str]:
+        return Counter(row["batch"].rpartition(" ")[2] for row in rows)
+
+    rows = await line.job.values(target, 6)
+    while not (why(rows)["age"] and why(rows)["bytes"]):
+        rows = await line.job.values(target, len(rows) + 1)
+    assert await running.stop() == 0
+
+
+async def test_a_large_result_is_stored_and_sent_in_steps(line: Line, topic: Topic) -> None:
+    """50,000 rows come back in their order, each once."""
+    source, target = topic("orders"), topic("copies")
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source, until="newest").batch(max_rows=50_000).spark(
+        lambda df, batch: df.select("n").orderBy("n"), schema="n long", name="copy"
+    ).to(target)
+    await line.job.write(source, orders(50_000))
+    running = await line.start(app)
+    assert await running.ended(60) == 0
+    rows = await line.job.values(target, 50_000)
+    assert [row["n"] for row in rows] == list(range(50_000))
+
+
+async def test_a_wrong_plan_fails_the_task_with_the_words_of_spark(line: Line, topic: Topic) -> None:
+    """At once and for good, and the worker goes on."""
+    source, target = topic("orders"), topic("totals")
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source).batch(max_rows=10).spark(
+        lambda df, batch: df.select("contry"), schema="contry string", name="wrong"
+    ).to(target)
+    await line.job.write(source, orders(10))
+    running = await line.start(app)
+    await running.until(lambda: set(running.states().values()) == {"failed"}, "failed")
+    assert "contry" in next(iter(running.worker.actors.values())).notes["failed"]
+    assert not running.task.done()
+
+
+async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: Topic) -> None:
+    """The other 99 go through in the same batch."""
+    source, target = topic("orders"), topic("copies")
+
+    def fussy(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        def check(n: int) -> int:
+            if n == 42:
+                raise ValueError("forty-two")
+            return n
+
+        return df.select(F.udf(check, "long")("n").alias("n"))
+
+    app = hg.App(line.job.name, serde=hg.json(), on_error="dead_letter")
+    app.input(source).batch(max_rows=100).spark(fussy, schema="n long").to(target)
+    await line.job.write(source, orders(100))
+    running = await line.start(app)
+    rows = await line.job.values(target, 99)
+    assert sorted(row["n"] for row in rows) == [n for n in range(100) if n != 42]
+    (dead,) = await line.job.records(line.job.topics.dead_letters, 1)
+    assert b'"n":42' in dead.value
+    headers = dict(dead.headers)
+    assert b"forty-two" in headers["hg-exception"]
+    assert headers["hg-batch"].startswith(b"Partition 0/")
+    assert await running.stop() == 0
+
+
+async def test_a_stop_in_the_middle_of_a_batch_calls_it_off(line: Line, topic: Topic, tmp_path: Path) -> None:
+    """The task does not wait a minute for Spark; the next worker runs the same batch under the same id."""
+    source, target = topic("orders"), topic("totals")
+    flag = tmp_path / "quick"
+
+    def slow(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        where = str(flag)
+
+        def wait(n: int) -> int:
+            import time
+
+            time.sleep(0 if os.path.exists(where) else 60)
+            return n
+
+        return totals(df.select("country", F.udf(wait, "long")("n").alias("n")), batch)
+
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source).batch(max_rows=30).spark(slow, schema=SCHEMA).to(target)
+    await line.job.write(source, orders(30))
+    running = await line.start(app)
+    tracker = (await asyncio.to_thread(line.warm.get)).sparkContext.statusTracker()
+    await running.until(lambda: tracker.getActiveJobsIds(), "a job of Spark")
+    assert await running.stop() == 0
+    assert list(tracker.getActiveJobsIds()) == []
+    flag.touch()
+    again = await line.start(app)
+    rows = await line.job.values(target, 3)
+    assert counted(rows) == (30, sum(range(30)))
+    assert await again.stop() == 0
+
+
+async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None:
+    """Spark hangs, and the task does not swallow the topic: a bounded number of batches is closed."""
+    source, target = topic("orders"), topic("totals")
+    gate = asyncio.Event()
+    app = hg.App(line.job.name, serde=hg.json(), settings={"chooser.batch-size": 50})
+    app.input(source).batch(max_rows=50, name="fifty").spark(totals, schema=SCHEMA).to(target)
+    await line.job.write(source, orders(5000))
+    running = await line.start(app)
+    real = running.worker.spark.run
+
+    async def held(*arguments: Any) -> Any:
+        await gate.wait()
+        return await real(*arguments)
+
+    running.worker.spark.run = held
+    await running.until_running(1)
+    actor = running.worker.actors["Partition 0"]
+    await running.until(actor.holds, "a full batch step")
+    batch = next(one for one in actor.pipeline.operators if type(one).__name__ == "BatchOp")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    most = len(batch._kept.closed)
+    assert most < 50
+    await asyncio.sleep(0.5)
+    assert len(batch._kept.closed) == most
+    gate.set()
+    await line.job.ask("drain")
+    assert await running.ended(60) == 0
+    rows = await line.job.values(target, 300)
+    assert counted(rows) == (5000, sum(range(5000)))
+
+
+JOB_SOURCE = """
+import headgate as hg
+
+def totals(df, batch):
+    from pyspark.sql import functions as F
+    found = df.groupBy("country").agg(F.count("*").alias("n"), F.sum("n").alias("total"))
+    return found.select(F.lit(batch.id).alias("batch"), "country", "n", "total")
+
+app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
+(app.input("SOURCE").batch(max_rows=500, name="lot")
+    .spark(totals, schema="batch string, country string, n long, total long").to("TARGET"))
+"""
+
+
+async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topic: Topic) -> None:
+    """A worker process is killed at work, its successor's JVM is killed, and the drain finds each order in exactly one result."""
+    source, target = topic("orders", partitions=2), topic("totals")
+    code = JOB_SOURCE.replace("SOURCE", source).replace("TARGET", target)
+    await job.write(source, orders(6000))
+    first = await job.process(code, "w1")
+    await job.records(target, 3, within_s=90)
+    first.kill()
+    await job.write(source, orders(6000, 6000))
+    second = await job.process(code, "w1")
+    at_kill = len(await job.records(target, 4, within_s=90))
+    jvm = [one for one in psutil.Process(second.process.pid).children(recursive=True) if "java" in one.name()]
+    assert jvm, "the worker has no JVM"
+    os.kill(jvm[0].pid, signal.SIGKILL)
+    await job.write(source, orders(3100, 12_000))
+    await job.records(target, at_kill + 6, within_s=90)
+    assert second.process.returncode is None, second.text()[-3000:]
+    await job.ask("drain", timeout_s=90)
+    assert await second.ended(60) == 0
+    rows = await job.values(target, 1)
+    assert counted(rows) == (15_100, sum(range(15_100)))
+    assert len({(row["batch"], row["country"]) for row in rows}) == len(rows)
