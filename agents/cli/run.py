@@ -148,9 +148,11 @@ def child_arguments() -> list[str]:
 
 async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, root: Path, log_format: str) -> int:
     """One worker, from its page to its exit code."""
+    from ..memory import prepare_process
     from ..web.service import Page
     from ..worker import Worker
 
+    prepare_process()
     page = Page(str(configuration.value("web.host")), int(configuration.value("web.port")))
     await page.bind()
     options = worker_options(app, configuration, seat, identity, root=root, url=page.url)
