@@ -98,8 +98,9 @@ def bars(name: str, figures: Sequence[Figures], works: Sequence[str]) -> None:
     figure, panels = pyplot.subplots(1, len(works), figsize=(5.5 * len(works), 3.2), squeeze=False)
     for panel, work in zip(panels[0], works, strict=True):
         mine = [f for f in figures if f.work == work][::-1]
-        shown = panel.barh([f.peer.partition(", 1 thread")[0] + (" tuned" if "tuned" in f.peer else "") for f in mine],
-                           [median(f.rates) / 1e3 for f in mine], color=["#1f6f8b" if "headgate" in f.peer else "#b8c4c8" for f in mine])  # fmt: skip
+        names = [f.peer.partition(", 1 thread")[0] + (" tuned" if "tuned" in f.peer else "") for f in mine]
+        colors = ["#1f6f8b" if "headgate" in f.peer else "#b8c4c8" for f in mine]
+        shown = panel.barh(names, [median(f.rates) / 1e3 for f in mine], color=colors)
         panel.bar_label(shown, fmt="%.0f", padding=3)
         panel.set_xscale("log")
         panel.margins(x=0.15)

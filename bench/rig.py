@@ -57,28 +57,22 @@ def record(p: int, i: int) -> bytes:
 
 def admin(bootstrap: str) -> AdminClient:
     """An admin client."""
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 def make_topic(bootstrap: str, name: str, config: Mapping[str, str] | None = None) -> None:
-    """A topic of four partitions; nothing if it is there."""
-    for future in admin(bootstrap).create_topics([NewTopic(name, PARTITIONS, 1, config=dict(config or {}))]).values():
-        try:
-            future.result(30)
-        except Exception as error:
-            if "TOPIC_ALREADY_EXISTS" not in str(error):
-                raise
+    """A topic of four partitions."""
+    client = admin(bootstrap)
+    for future in client.create_topics([NewTopic(name, PARTITIONS, 1, config=dict(config or {}))]).values():
+        future.result(30)
 
 
 def drop_topics(bootstrap: str, *names: str) -> None:
     """Delete what a run left."""
     client = admin(bootstrap)
-    there = client.list_topics(timeout=20).topics
-    for future in client.delete_topics([name for name in names if name in there] or ["nothing"]).values():
-        try:
-            future.result(30)
-        except Exception:  # noqa: BLE001 - it is gone already
-            continue
+    there = set(client.list_topics(timeout=20).topics) & set(names)
+    for future in client.delete_topics(list(there)).values() if there else ():
+        future.result(30)
 
 
 def fill(bootstrap: str, topic: str, records: int) -> None:
@@ -87,6 +81,7 @@ def fill(bootstrap: str, topic: str, records: int) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": 0,
             "linger.ms": 50,
             "batch.size": 1 << 18,
             "queue.buffering.max.messages": 2_000_000,
@@ -113,12 +108,12 @@ def read_all(bootstrap: str, topic: str) -> Iterator[Any]:
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": 0,
             "group.id": "bench-reader",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.queue.backoff.ms": 5,
-            "log_level": 0,
         }
     )
     try:
