@@ -183,7 +183,7 @@ async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: T
     app.input(source).batch(max_rows=100).spark(fussy, schema="n long").to(target)
     await line.job.write(source, orders(100))
     running = await line.start(app)
-    rows = await line.job.values(target, 99)
+    rows = await line.job.values(target, 99, within_s=60)  # about fourteen tries of Spark
     assert sorted(row["n"] for row in rows) == [n for n in range(100) if n != 42]
     (dead,) = await line.job.records(line.job.topics.dead_letters, 1)
     assert b'"n":42' in dead.value
@@ -280,9 +280,11 @@ async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topi
     first = await job.process(code, "w1")
     await job.records(target, 3, within_s=90)
     first.kill()
+    await first.ended()
+    before = len(await job.records(target, 3))
     await job.write(source, orders(6000, 6000))
     second = await job.process(code, "w1")
-    at_kill = len(await job.records(target, 4, within_s=90))
+    at_kill = len(await job.records(target, before + 1, within_s=90))
     jvm = [one for one in psutil.Process(second.process.pid).children(recursive=True) if "java" in one.name()]
     assert jvm, "the worker has no JVM"
     os.kill(jvm[0].pid, signal.SIGKILL)

@@ -1,0 +1,167 @@
+"""Tables on the real broker: they survive a kill, a restart replays the difference, and a store that lies is noticed and rebuilt."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import orjson
+import pytest
+
+import headgate as hg
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+def counting(job, inp, out):
+    """A count for each user, without a shuffle: one task, one table."""
+    app = hg.App(job.name)
+    app.input(inp, key="user").agg(n=hg.count(), name="counts").to(out)
+    return app
+
+
+def rows(count, keys=50):
+    return [{"user": f"u{n % keys}"} for n in range(count)]
+
+
+async def counts(job, out, least):
+    """The last update for each key."""
+    return {r.key.decode(): orjson.loads(r.value)["n"] for r in await job.records(out, least)}
+
+
+async def until_total(job, out, total):
+    async with asyncio.timeout(20):
+        while sum((await counts(job, out, 1)).values()) != total:
+            assert sum((await counts(job, out, 1)).values()) <= total
+
+
+def store_of(job):
+    return job.directory / "state" / f"{job.name}-1" / "Partition-0"
+
+
+async def test_a_restart_on_the_same_location_replays_nothing_or_the_difference(job, topic):
+    """After a clean stop the store stands at the end of its log; after a kill only what came since the last write is replayed."""
+    inp, out = topic("in", 1), topic("out", 1)
+    await job.write(inp, rows(1000))
+    first = await job.start(counting(job, inp, out))
+    await until_total(job, out, 1000)
+    await first.stop()
+    second = await job.start(counting(job, inp, out))
+    await second.until_running(1)
+    assert second.worker.actors["Partition 0"].state.replayed == 0
+    await job.write(inp, rows(500))
+    await until_total(job, out, 1500)
+    await second.crash()
+    third = await job.start(counting(job, inp, out))
+    await third.until_running(1)
+    assert third.worker.actors["Partition 0"].state.replayed <= 120  # two commits at most, not the whole log
+    await job.write(inp, rows(500))
+    await until_total(job, out, 2000)
+    assert set((await counts(job, out, 50)).values()) == {40}
+
+
+async def test_without_its_disk_a_task_restores_everything_from_the_log(job, topic):
+    """Another location: all of the log is replayed, the counts go on."""
+    inp, out = topic("in", 1), topic("out", 1)
+    await job.write(inp, rows(1000))
+    first = await job.start(counting(job, inp, out))
+    await until_total(job, out, 1000)
+    await first.crash()
+    shutil.rmtree(job.directory / "state")
+    second = await job.start(counting(job, inp, out))
+    await second.until_running(1)
+    assert second.worker.actors["Partition 0"].state.replayed >= 50
+    await job.write(inp, rows(50))
+    await until_total(job, out, 1050)
+
+
+def _damage(job):
+    for file in (store_of(job) / "db").glob("MANIFEST*"):
+        file.write_bytes(b"nonsense")
+
+
+def _rewrite(job, **changes):
+    import dataclasses
+
+    from headgate.agents.store_rocks import RocksStore, StoreMemory, open_rocks
+
+    store = open_rocks(store_of(job), StoreMemory(8 << 20), job.uuid)
+    assert isinstance(store, RocksStore)
+    store._meta = dataclasses.replace(store._meta, **changes)
+    store.write({})
+    store.close()
+
+
+LIES = {
+    "damaged": (_damage, "RocksDB cannot open it"),
+    "foreign": (lambda job: _rewrite(job, job_uuid="somebody else's"), "it belongs to the job"),
+    "newer": (lambda job: _rewrite(job, format=99), "a newer headgate wrote it"),
+    "stale": (lambda job: _rewrite(job, followed_until_ms=1, position=1), "deleted keys may rise again"),
+    "ahead": (lambda job: _rewrite(job, position=10_000_000), "log"),
+}
+
+
+@pytest.mark.parametrize("lie", sorted(LIES))
+async def test_a_store_that_cannot_be_trusted_is_rebuilt_and_the_log_says_why(job, topic, capsys, lie):
+    """Damaged, foreign, newer, stale, or ahead of its log: wiped, restored, right."""
+    tell_it, reason = LIES[lie]
+    inp, out = topic("in", 1), topic("out", 1)
+    await job.write(inp, rows(200))
+    first = await job.start(counting(job, inp, out))
+    await until_total(job, out, 200)
+    await first.stop()
+    await asyncio.to_thread(tell_it, job)
+    capsys.readouterr()
+    second = await job.start(counting(job, inp, out))
+    await second.until_running(1)
+    said = capsys.readouterr().out
+    assert "local store is rebuilt" in said
+    assert reason in said
+    assert second.worker.actors["Partition 0"].state.replayed >= 50
+    await job.write(inp, rows(50))
+    await until_total(job, out, 250)
+    await second.stop()
+
+
+async def test_what_has_lived_its_time_is_deleted_in_the_log(job, topic):
+    """A ttl is a logged delete: the key is gone from the table, and stays gone after a restore from nothing."""
+    inp, out = topic("in", 1), topic("out", 1)
+    app = hg.App(job.name)
+    seen = app.table("seen", key=hg.text(), value=hg.json(), ttl="300ms")
+
+    def mark(value):
+        before = seen.get(value["k"])
+        seen[value["k"]] = value
+        return {"k": value["k"], "known": before is not None}
+
+    app.input(inp).map(mark).to(out)
+    one = await job.start(app)
+    await one.until_running(1)
+    await job.write(inp, [{"k": "a"}, {"k": "a"}, {"k": "b"}])
+    assert [v["known"] for v in await job.values(out, 3)] == [False, True, False]
+    store = one.worker.actors["Partition 0"].state.store
+    await one.until(lambda: not list(store.range("seen")), "the keys are deleted")
+    await one.until(lambda: not one.worker.actors["Partition 0"].state._checkpoints, "the delete is durable")
+    await one.crash()
+    shutil.rmtree(job.directory / "state")
+    again = await job.start(app)
+    await again.until_running(1)
+    assert list(again.worker.actors["Partition 0"].state.store.range("seen")) == []
+
+
+async def test_two_workers_share_a_job_and_one_takes_over(job, topic):
+    """A second worker joins and takes its half; when one dies without a word the other has all of it, and counts go on."""
+    inp, out = topic("in", 4), topic("out", 4)
+    one = await job.start(counting(job, inp, out), "w1")
+    await one.until_running(4)
+    two = await job.start(counting(job, inp, out), "w2")
+    await two.until_running(2)
+    await one.until_running(2)
+    await job.write(inp, [{"user": f"u{n}"} for n in range(400)])
+    await until_total(job, out, 400)
+    await one.crash()
+    await two.until_running(4)
+    await job.write(inp, [{"user": f"u{n}"} for n in range(400)])
+    await until_total(job, out, 800)
+    assert set((await counts(job, out, 400)).values()) == {2}
+    await two.stop()
