@@ -218,18 +218,8 @@ class LogKey(NamedTuple):
     key: bytes
 
 
-def table_name(name: str) -> str:
-    """The name itself if users may give it to a table; else a `DeclarationError`."""
-    if name.startswith("__"):
-        raise DeclarationError(
-            f"table name {name!r} begins with '__'", remedy="such names are headgate's own; take another"
-        )
-    table_prefix(name)
-    return name
-
-
 def table_prefix(table: str) -> bytes:
-    """What every key of this table begins with, in the log and in a store."""
+    """What every key of this table begins with, in the log and in a store; a `DeclarationError` for a name too short or too long."""
     text = table.encode()
     if not 0 < len(text) <= MAX_TABLE_NAME:
         raise DeclarationError(

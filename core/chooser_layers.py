@@ -49,7 +49,7 @@ class Bootstrap:
 class Tiers:
     """Higher priority first. Every tier has a chooser of its own, made by `inner` when the tier is first seen.
 
-    `priorities`: by stream, where it differs from `default(stream)`, which is 0 for all.
+    `priorities`: by stream, where it is not 0. They and `max_starve` may be replaced at any time, and count from the next choice on.
     """
 
     def __init__(
@@ -63,13 +63,6 @@ class Tiers:
         self.max_starve = max_starve
         self._choosers: dict[int, Chooser] = {}
         self._waiting_since: dict[int, float] = {}
-
-    def set_priority(self, stream: str, priority: int | None) -> None:
-        """From now on; None takes the stream back to 0."""
-        if priority is None:
-            self.priorities.pop(stream, None)
-        else:
-            self.priorities[stream] = priority
 
     def _of(self, tier: int) -> Chooser:
         chooser = self._choosers.get(tier)

@@ -148,11 +148,6 @@ class Graph:
         return frozenset(one.stream for one in self.inputs if one.bootstrap)
 
     @cached_property
-    def unbounded(self) -> frozenset[str]:
-        """Inputs that never end by themselves: with one of them the run cannot end, only drain or stop."""
-        return frozenset(one.stream for one in self.inputs if one.until is None)
-
-    @cached_property
     def stateful(self) -> bool:
         return any(stage.stateful for stage in self.stages)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from .errors import DeclarationError
-from .names import StreamPartition
+from .names import StreamPartition, task_name
 from .placement import natural
 
 Grouping = Mapping[str, tuple[StreamPartition, ...]]
@@ -41,7 +41,7 @@ def by_partition(partitions: Mapping[str, int], broadcast: frozenset[str]) -> Gr
     tasks: dict[str, list[StreamPartition]] = {}
     for stream in sorted(set(partitions) - broadcast):
         for n in range(partitions[stream]):
-            tasks.setdefault(f"Partition {n}", []).append(StreamPartition(stream, n))
+            tasks.setdefault(task_name(n), []).append(StreamPartition(stream, n))
     return _with_broadcast(tasks, partitions, broadcast)
 
 

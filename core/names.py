@@ -25,7 +25,6 @@ DEFAULT_ID = "1"
 DEAD_LETTERS = "dead-letters"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-_TASK = re.compile(r"Partition (0|[1-9][0-9]*)")
 _INCARNATION = re.compile(r"([0-9]{6,18})-([0-9a-zA-Z]+)")
 _INTERNAL = re.compile(r"__headgate_(coordinator|heartbeat|log)_([a-zA-Z0-9.-]+)_([a-zA-Z0-9.-]+)")
 _TRANSACTION = re.compile(r"headgate\.([^.]+)\.([^.]+)\.(?:(leader)|worker\.([^.]+)\.([^.]+))")
@@ -205,12 +204,6 @@ def collision(
 def task_name(partition: int) -> str:
     """The name of the task that owns this partition of every partitioned stream."""
     return f"Partition {partition}"
-
-
-def task_partition(name: str) -> int | None:
-    """The partition of a task named `Partition n`; None for the tasks of other groupings."""
-    match = _TASK.fullmatch(name)
-    return int(match[1]) if match else None
 
 
 # ------------------------------------------------------------------------------------------------- processors, incarnations

@@ -226,9 +226,9 @@ def test_a_tier_whose_rule_waits_does_not_keep_lower_ones_from_work():
 def test_priorities_change_while_it_runs():
     layer = tiers(high=1)
     heads = [head("low", 1), head("high", 1)]
-    layer.set_priority("low", 2)
+    layer.priorities = {"high": 1, "low": 2}
     assert layer.choose(heads, 0.0).at == at("low")
-    layer.set_priority("low", None)
+    layer.priorities = {"high": 1}
     assert layer.choose(heads, 0.0).at == at("high")
 
 

@@ -36,7 +36,6 @@ def test_a_graph_says_what_its_streams_are():
     assert SALES.outputs == {"revenue", "alerts"}
     assert SALES.broadcast == {"rates", "sales-1-news"}
     assert SALES.bootstrap == {"rates"}
-    assert SALES.unbounded == {"orders"}
     assert SALES.stateful
     assert not Graph((Input("a"),)).stateful
     assert Input("a").name == "a"

@@ -23,7 +23,6 @@ from headgate.core.names import (
     parse_internal,
     processor_id,
     task_name,
-    task_partition,
     topic_name,
     worker_id,
 )
@@ -118,12 +117,6 @@ def test_jobs_without_a_collision_share_nothing(a, b):
 
 def test_tasks():
     assert task_name(3) == "Partition 3"
-    assert [task_partition(name) for name in ("Partition 3", "Partition 03", "Partition -1", "all")] == [
-        3,
-        None,
-        None,
-        None,
-    ]
     assert str(StreamPartition("orders", 3)) == "orders:3"
 
 
