@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
 from ...core.errors import HeadgateError
 from ...core.settings import parse
 from ..configuration import Said
 from ..launch import Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
 from ..logs import FORMS, secrets_of, set_up
+from ..web import documents
 from .options import broker_options, configured
+
+RESTORE_TOLD_S = 5.0
+log = structlog.get_logger("headgate.run")
 
 
 @click.command()
@@ -174,6 +179,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     running = asyncio.get_running_loop().create_task(worker.run(), name="worker")
     leaving = Leaving(worker, running)
     leaving.listen()
+    restores = asyncio.get_running_loop().create_task(tell_restores(worker), name="restores")
     try:
         return await running
     except asyncio.CancelledError:
@@ -185,7 +191,32 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     except Exception:  # noqa: BLE001 - the worker has logged it, with its traceback
         return 1
     finally:
+        restores.cancel()
         await page.stop()
+
+
+async def tell_restores(worker: Any) -> None:
+    """A line every few seconds while state is restored, for whoever waits for it."""
+    while True:
+        await asyncio.sleep(RESTORE_TOLD_S)
+        line = restore_line(documents.restores(worker))
+        if line:
+            log.info(line)
+
+
+def restore_line(restores: list[tuple[str, int, int, float]]) -> str:
+    """How far the restores are that take long; empty when there are none.
+
+    >>> restore_line([("Partition 3", 250_000, 1_000_000, 5.0)])
+    'restoring Partition 3: 25 %, 250,000 of 1,000,000 records, about 15 s to go'
+    """
+    if not restores:
+        return ""
+    done, of = sum(one[1] for one in restores), sum(one[2] for one in restores)
+    seconds = max(one[3] for one in restores)
+    left = f", about {seconds * (of - done) / done:.0f} s to go" if done else ""
+    who = restores[0][0] if len(restores) == 1 else f"{len(restores)} tasks"
+    return f"restoring {who}: {100 * done // max(1, of)} %, {done:,} of {of:,} records{left}"
 
 
 class Leaving:

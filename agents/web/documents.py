@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...core import coordinator as c
 from ...core.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
-from ...core.task_states import RESTING, WORKING
+from ...core.task_states import RESTING, RESTORING, WORKING
 
 if TYPE_CHECKING:
     from ..configuration import Configuration
@@ -93,6 +93,17 @@ def restore_of(progress: Any) -> dict[str, Any]:
         "end": getattr(progress, "end", None),
         "records": getattr(progress, "records", None),
     }
+
+
+def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
+    """Tasks that replay their log: name, records done, records in all (as far as offsets tell), seconds so far."""
+    found: list[tuple[str, int, int, float]] = []
+    for name, actor in sorted(worker.actors.items()):
+        progress = actor.state.progress
+        if actor.machine.state == RESTORING and progress is not None:
+            left = max(0, progress.end - progress.position)
+            found.append((name, progress.records, progress.records + left, progress.seconds))
+    return found
 
 
 def why_of(actor: TaskActor) -> str:
