@@ -143,7 +143,7 @@ class Run:
     def program(self, peer: str, work: str, name: str, source: str, target: str) -> Program:
         """What is started for a peer."""
         state = self.directory / name
-        state.mkdir()
+        state.mkdir(exist_ok=True)
         peers = HERE / "peers"
         env = {"BENCH_WORK": work, "BENCH_SOURCE": source, "BENCH_TARGET": target, "BENCH_BOOTSTRAP": self.bootstrap,
                "BENCH_JOB": name, "BENCH_STATE": str(state), "PYTHONUNBUFFERED": "1"}  # fmt: skip
