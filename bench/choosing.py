@@ -25,9 +25,9 @@ TURNS = 1000
 def best(work: Callable[[], object], rounds: int = 9) -> float:
     found = float("inf")
     for _ in range(rounds):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         work()
-        found = min(found, time.perf_counter() - begin)
+        found = min(found, time.thread_time() - begin)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from types import MappingProxyType
 
@@ -234,17 +235,17 @@ def test_a_name_may_have_more_digits_than_python_reads():
 
 
 def test_a_thousand_tasks_on_a_hundred_processors_take_less_than_fifty_milliseconds():
-    """The hard case: a third of the processors is new, tasks come from everywhere. Twice the promise is allowed, for shared machines."""
+    """The hard case: a third of the processors is new, tasks come from everywhere. Processor time counts: the machine may be busy."""
     processors = {f"worker-{n}": f"host-{n % 40}" for n in range(100)}
     tasks = names(1000)
     previous = {task: f"worker-{(n * 7) % 150}" for n, task in enumerate(tasks)}
     where = {task: f"host-{(n * 13) % 60}" for n, task in enumerate(tasks)}
     best = 9.0
     for _ in range(5):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         place(tasks, where, processors, previous)
-        best = min(best, time.perf_counter() - begin)
-    assert best < 0.1
+        best = min(best, time.thread_time() - begin)
+    assert best < 0.05 or sys.gettrace()  # whoever is measured line by line is not fast
 
 
 # ------------------------------------------------------------------------------------------------- a wish of an operator
