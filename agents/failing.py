@@ -85,4 +85,6 @@ def policy_of(error: BaseException, source: Source, app: Any) -> s.Policy:
     if isinstance(error, UserCodeError):
         own = error.step.on_error
         return own or (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
+    if not isinstance(error, BadRecord):  # a table that cannot take a value: no operator is to blame, but user code is
+        return (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
     return (step.on_bad_data if isinstance(step, s.InputStep) else None) or app.on_bad_data

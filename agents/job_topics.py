@@ -43,7 +43,7 @@ class JobTopics:
         return [
             TopicSpec(self.names.coordinator, 1, COORDINATOR),
             TopicSpec(self.names.heartbeat, 1, HEARTBEAT),
-            TopicSpec(self.names.dead_letters, 1, DEAD_LETTERS),
+            TopicSpec(self.names.dead_letters, 1, {**DEAD_LETTERS, **LARGE}),
         ]
 
     async def ensure_fixed(self) -> None:

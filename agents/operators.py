@@ -274,14 +274,20 @@ class ToOp(Operator):
         keys = self.select(self.key, rows.values) if self.key else rows.keys
         raw = None if keys is None else encode_keys(step, step.key_serde, keys)
         values = encode(step, step.serde, rows.values)
-        if step.partition is None:
-            self.env.emit(step.topic, None, raw, values, rows.timestamps, rows.headers)
-            return
-        targets = self.column(step.partition, rows.records())
+        targets = self.column(step.partition, rows.records()) if step.partition is not None else None
+        try:
+            if targets is None:
+                self.env.emit(step.topic, None, raw, values, rows.timestamps, rows.headers)
+            else:
+                self._emit_to(targets, raw, values, rows)
+        except HeadgateError as cause:  # too large for the topic
+            raise UserCodeError(step, cause) from cause
+
+    def _emit_to(self, targets: list[Any], raw: list[Any] | None, values: list[Any], rows: Rows) -> None:
         for target in sorted(set(targets)):
             at = [i for i, t in enumerate(targets) if t == target]
             self.env.emit(
-                step.topic,
+                self.to.topic,
                 target,
                 None if raw is None else [raw[i] for i in at],
                 [values[i] for i in at],

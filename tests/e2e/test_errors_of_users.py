@@ -1,0 +1,169 @@
+"""Errors of user code and data, on the real broker: what fails, what goes on, and what anybody can see of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import headgate as hg
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+def divide(value):
+    return {"n": 100 // value["n"]}
+
+
+POISON = [{"n": 1}, {"n": 0}, {"n": 2}]
+
+
+@pytest.mark.parametrize("where", ["app", "input", "operator"])
+async def test_a_poison_record_becomes_a_dead_letter_and_the_others_go_through(job, topic, where):
+    """On app, input and operator. The dead letter is the record as it came, with origin, exception and traceback in headers."""
+    inp, out = topic("in", 1), topic("out", 1)
+    policy = {"on_error": "dead_letter"}
+    app = hg.App(job.name, **(policy if where == "app" else {}))
+    stream = app.input(inp, **(policy if where == "input" else {}))
+    stream.map(divide, **(policy if where == "operator" else {})).to(out)
+    await job.start(app)
+    await job.write(inp, POISON, key=b"key", headers=[("mine", b"1")])
+    assert [v["n"] for v in await job.values(out, 2)] == [100, 50]
+    [letter] = await job.records(job.topics.dead_letters, 1)
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value) == (b"key", b'{"n":0}')
+    assert (headers["mine"], headers["hg-topic"], headers["hg-partition"], headers["hg-offset"]) == (
+        b"1",
+        inp.encode(),
+        b"0",
+        b"1",
+    )
+    assert headers["hg-exception"].startswith(b"ZeroDivisionError")
+    assert b"in divide" in headers["hg-traceback"]
+    assert headers["hg-task"] == b"Partition 0"
+
+
+async def test_the_nearest_policy_wins_and_may_be_a_function(job, topic):
+    """The app would fail, the input would dead-letter, the operator's function skips and is told record and exception."""
+    inp, out = topic("in", 1), topic("out", 1)
+    asked = []
+
+    def judge(record, error):
+        asked.append((record.value, type(error).__name__))
+        return "skip"
+
+    app = hg.App(job.name, on_error="fail")
+    app.input(inp, on_error="dead_letter").map(divide, on_error=judge).to(out)
+    one = await job.start(app)
+    await job.write(inp, POISON)
+    assert [v["n"] for v in await job.values(out, 2)] == [100, 50]
+    assert asked == [(b'{"n":0}', "ZeroDivisionError")]
+    assert one.worker.counters["Partition 0"]["records_skipped"] == 1
+    assert one.worker.counters["Partition 0"]["dead_letters"] == 0
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+async def test_bytes_that_cannot_be_read_have_a_policy_of_their_own(job, topic, policy):
+    """on_bad_data, not on_error."""
+    inp, out = topic("in", 1), topic("out", 1)
+    app = hg.App(job.name, on_error="fail", on_bad_data=policy)
+    app.input(inp).map(lambda v: v).to(out)
+    one = await job.start(app)
+    await job.write(inp, [{"n": 1}, b"{no json", {"n": 2}])
+    assert [v["n"] for v in await job.values(out, 2)] == [1, 2]
+    counters = one.worker.counters["Partition 0"]
+    if policy == "skip":
+        assert (counters["records_skipped"], counters["dead_letters"]) == (1, 0)
+    else:
+        [letter] = await job.records(job.topics.dead_letters, 1)
+        assert letter.value == b"{no json"
+        assert dict(letter.headers)["hg-step"] == b"decode"
+
+
+async def test_a_task_that_fails_is_retried_with_backoff_and_leaves_the_others_running(job, topic):
+    """The default: the record is named, tried again, then the task has failed, visibly; its neighbour never pauses."""
+    inp, out = topic("in", 2), topic("out", 2)
+    app = hg.App(job.name)
+    app.input(inp).map(divide).to(out)
+    one = await job.start(app, settings={"error.retries": 1})
+    await one.until_running(2)
+    await job.write(inp, POISON, partition=0)
+    await job.write(inp, [{"n": 1}, {"n": 2}], partition=1)
+    assert len(await job.values(out, 2)) == 2
+    await one.until(lambda: one.state("Partition 0") == "failed", "the task has failed")
+    why = one.worker.actors["Partition 0"].machine.why
+    assert f"{inp}[0] offset 1" in why
+    assert "division" in why
+    assert one.worker.counters["Partition 0"]["failures"] == 2
+    assert one.state("Partition 1") == "running"
+    said = one.worker.coordination.member.job
+    await one.until(lambda: said.says("Partition 0") == "failed", "the stream says so")
+    await job.write(inp, [{"n": 4}], partition=1)
+    assert sorted(v["n"] for v in await job.values(out, 3)) == [25, 50, 100]
+
+
+async def test_a_retry_that_succeeds_writes_everything_once(job, topic):
+    """Two failures, then it works: the chunk is whole, once."""
+    inp, out = topic("in", 1), topic("out", 1)
+    tries = []
+
+    def shaky(value):
+        if value["n"] == 2:
+            tries.append(1)
+            if len(tries) < 3:  # a run, its search for the culprit, then the retry
+                raise RuntimeError("not yet")
+        return value
+
+    app = hg.App(job.name)
+    app.input(inp).map(shaky).to(out)
+    one = await job.start(app)
+    await one.until_running(1)
+    await job.write(inp, [{"n": n} for n in range(5)])
+    assert [v["n"] for v in await job.values(out, 5)] == list(range(5))
+
+
+async def test_a_chunk_is_all_or_nothing_under_errors(job, topic):
+    """A table and two outputs: what the failing attempts did is nowhere."""
+    inp, out, other = topic("in", 1), topic("out", 1), topic("other", 1)
+    app = hg.App(job.name, on_error="skip")
+    totals = app.table("totals", key=hg.text(), value=hg.json())
+
+    def add(value):
+        totals["sum"] = totals.get("sum", 0) + value["n"]
+        if value["n"] == 3:
+            raise ValueError("three")
+        return {"sum": totals["sum"]}
+
+    stream = app.input(inp)
+    stream.map(lambda v: v).to(other)
+    stream.map(add).to(out)
+    one = await job.start(app)
+    await one.until_running(1)
+    await job.write(inp, [{"n": n} for n in (1, 2, 3, 4)])
+    assert [v["sum"] for v in await job.values(out, 3)] == [1, 3, 7]
+    assert [v["n"] for v in await job.values(other, 3)] in ([1, 2, 4], [1, 2, 3, 4])
+
+
+async def test_a_record_that_the_topic_does_not_take_is_an_error_of_user_code(job, topic):
+    """Too large: found before it is sent, with the record's origin, under the same policies; nobody else is hurt."""
+    inp, out = topic("in", 1), topic("out", 1, {"max.message.bytes": "20000"})
+    app = hg.App(job.name, on_error="dead_letter")
+    app.input(inp).map(lambda v: {"pad": "x" * v["n"]}).to(out)
+    one = await job.start(app)
+    await job.write(inp, [{"n": 10}, {"n": 50_000}, {"n": 20}])
+    assert [len(v["pad"]) for v in await job.values(out, 2)] == [10, 20]
+    [letter] = await job.records(job.topics.dead_letters, 1)
+    assert letter.value == b'{"n":50000}'
+    assert b"max.message.bytes" in dict(letter.headers)["hg-exception"]
+    assert one.worker.incarnation.startswith("000001")
+
+
+async def test_an_unreadable_frame_between_two_stages_fails_the_task_with_its_place(job, topic):
+    """Somebody wrote into an intermediate stream: the task says where, and the default policy stops it there."""
+    inp, out = topic("in", 1), topic("out", 1)
+    app = hg.App(job.name)
+    app.input(inp).repartition("k").agg(n=hg.count()).to(out)
+    one = await job.start(app, settings={"error.retries": 0})
+    await one.until_running(1)
+    between = next(iter(one.worker.declared.graph.intermediates))
+    await job.write(between, [b"\xff\xff nonsense"])
+    await one.until(lambda: one.state("Partition 0") == "failed", "the task has failed")
+    assert between in one.worker.actors["Partition 0"].machine.why
