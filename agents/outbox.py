@@ -37,6 +37,7 @@ from .rawkafka import (
     discard,
     is_dead,
     knows_topic,
+    look_again,
     quiet_metadata,
     transaction_error,
 )
@@ -45,6 +46,8 @@ __all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
 
 RETRY_S = 0.25
 GONE_AFTER_S = 10.0
+LOOK_AFTER_S = 2.0
+"""A send that takes longer has the metadata asked for, about once a second."""
 
 
 @dataclass(slots=True)
@@ -336,6 +339,8 @@ class Outbox(Joining):
         if producer is None:
             raise ProducerBroken("the outbox was stopped")
         waiting = [target for target, _, future in transaction.sent if not future.done()]
+        if waiting and waited_s > LOOK_AFTER_S:
+            look_again(producer)
         for target in waiting:
             if knows_topic(producer, target.stream):
                 missing.pop(target.stream, None)

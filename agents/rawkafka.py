@@ -447,6 +447,12 @@ def knows_topic(producer: AIOKafkaProducer, topic: str) -> bool:
     return producer.client.cluster.partitions_for_topic(topic) is not None
 
 
+def look_again(producer: AIOKafkaProducer) -> None:
+    """Have the producer ask for metadata now: while a transaction waits for a partition that is gone, nothing else makes it ask."""
+    with quiet_metadata():
+        producer.client.force_metadata_update()
+
+
 def cause_of_death(producer: AIOKafkaProducer) -> BaseException | None:
     """What ended the producer's sender, if it has ended."""
     any_producer: Any = producer

@@ -286,6 +286,18 @@ def test_pause_and_resume_are_in_the_status(hg: Headgate) -> None:
     hg.run("pause", hg.job, "--stream", "nothing", code=1)
 
 
+def test_the_verbs_are_functions_too(hg: Headgate) -> None:
+    """For programs that steer jobs: the same wishes, answers and errors."""
+    import headgate
+    from headgate.agents.cli.group import NotFound
+
+    assert headgate.pause(hg.job, bootstrap=hg.bootstrap).state == "done"
+    assert hg.json("status", "status", hg.job)["run"]["paused"] is True
+    assert headgate.resume(hg.job, bootstrap=hg.bootstrap, timeout="30s").run_state == "running"
+    with pytest.raises(NotFound, match="no job"):
+        headgate.drain("no-such-job", bootstrap=hg.bootstrap)
+
+
 def test_dead_letters_are_listed_shown_and_replayed(hg: Headgate) -> None:
     """Origin, exception and traceback; a replayed record comes back as it was, and fails again."""
     (first, *_) = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]
