@@ -26,6 +26,7 @@ from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, 
 
 if TYPE_CHECKING:
     from headgate.agents import testing
+    from headgate.agents.asking import drain, pause, resume, start, stop
 
 bytes = raw
 """The bytes as they are: the same as `hg.raw`."""
@@ -56,6 +57,7 @@ __all__ = [
     "collect",
     "count",
     "custom",
+    "drain",
     "field",
     "first",
     "json",
@@ -64,11 +66,19 @@ __all__ = [
     "mean",
     "min",
     "msgpack",
+    "pause",
     "raw",
+    "resume",
+    "start",
+    "stop",
     "sum",
     "testing",
     "text",
 ]
+
+
+ASKING = ("drain", "pause", "resume", "start", "stop")
+"""The verbs of the command line that are functions, too; they bring a broker client, so they are imported when they are used."""
 
 
 def __getattr__(name: str) -> Any:
@@ -76,4 +86,12 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("headgate.agents.testing")
+    if name in ASKING:
+        import importlib
+
+        return getattr(importlib.import_module("headgate.agents.asking"), name)
     raise AttributeError(f"module 'headgate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
