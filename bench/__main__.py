@@ -1,4 +1,6 @@
-"""Runs every script of bench that has a `main()`, each in a process of its own: `python -m bench [names]`.
+"""Runs every script of bench that has a `main()`, each in a process of its own: `python -m bench [names] [options]`.
+
+Everything from the first word that begins with `-` on goes to the scripts: `python -m bench throughput --quick --works AB`.
 
 What a script prints is shown and kept in `bench/out/<name>.txt`, under a line that says on what machine and from what commit.
 """
@@ -37,8 +39,24 @@ def surroundings() -> str:
     return f"# {commit} · Python {platform.python_version()} · {platform.machine()}, {os.cpu_count()} cores · {platform.system()}"
 
 
-def main(wanted: list[str]) -> int:
+def run(name: str, options: list[str], kept: Path) -> int:
+    """One script; its lines are shown as they come, and kept. Its exit code."""
+    command = [sys.executable, "-u", "-m", f"bench.{name}", *options]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent) as running,
+        kept.open("w", encoding="utf-8") as file,
+    ):
+        file.write(f"{surroundings()}\n")
+        for line in running.stdout or ():
+            print(line, end="", flush=True)
+            file.write(line)
+    return running.returncode
+
+
+def main(words: list[str]) -> int:
     """Run the named scripts, or all; 0 when all came through, 2 for a name that is not there."""
+    first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    wanted, options = words[:first], words[first:]
     found = {path.stem: path for path in scripts()}
     if unknown := [name for name in wanted if name not in found]:
         print(f"no bench {', '.join(unknown)}; there are: {', '.join(found) or 'none'}", file=sys.stderr)
@@ -48,10 +66,7 @@ def main(wanted: list[str]) -> int:
     out.mkdir(exist_ok=True)
     for name in wanted or found:
         print(f"== {name}", flush=True)
-        done = subprocess.run([sys.executable, found[name]], stdout=subprocess.PIPE, text=True, check=False)
-        print(done.stdout, end="", flush=True)
-        (out / f"{name}.txt").write_text(f"{surroundings()}\n{done.stdout}", encoding="utf-8")
-        failed |= done.returncode != 0
+        failed |= run(name, options, out / f"{name}.txt") != 0
     return int(failed)
 
 

@@ -148,8 +148,7 @@ def main() -> int:
     seconds = 5.0 if given.quick else given.seconds
     rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
-    directory = scratch()
-    with Broker.start(directory / "kafka") as broker:
+    with scratch() as directory, Broker.start(directory / "kafka") as broker:
         run = Run(broker, directory, quick=True, rounds=1, settings=())
         for name in peers:
             try:

@@ -160,8 +160,7 @@ def main() -> int:
     sizes = [
         int(word) for word in (given.keys or ("10000,100000" if given.quick else "10000,100000,1000000")).split(",")
     ]
-    directory = scratch()
-    with Broker.start(directory / "kafka") as broker:
+    with scratch() as directory, Broker.start(directory / "kafka") as broker:
         run = Run(broker, directory, quick=True, rounds=1, settings=())
         rows = [measure(run, keys) for keys in sizes]
     report.keep("restart", {"rows": rows})

@@ -11,8 +11,10 @@ Decides how a rate is taken, in the same way for everybody:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -242,9 +244,14 @@ def rounds_of(
     return rates, per_cpu
 
 
-def scratch() -> Path:
-    """A directory for one bench."""
-    return Path(tempfile.mkdtemp(prefix="headgate-bench-"))
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for one bench; a gigabyte of topics lies in it, so it goes with the bench."""
+    directory = Path(tempfile.mkdtemp(prefix="headgate-bench-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def loads(raw: bytes) -> Any:

@@ -290,8 +290,7 @@ def main() -> int:
     words.add_argument("--rounds", type=int, default=0, help="5, or 3 in a quick run")
     words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of headgate")
     given = words.parse_args()
-    directory = scratch()
-    with Broker.start(directory / "kafka") as broker:
+    with scratch() as directory, Broker.start(directory / "kafka") as broker:
         run = Run(
             broker, directory, quick=given.quick, rounds=given.rounds or (3 if given.quick else 5), settings=given.set
         )
