@@ -69,9 +69,9 @@ class Upkeep:
             actor.upkeep(refresh=self._turns % TOUCH_AFTER == 0)
             durable |= actor.durable
         await self._publish({at: n for at, n in durable.items() if at.stream not in self._trimmed})
-        if self.trim if trim is None else trim:
-            if trim or self._turns % TRIM_AFTER == 0:
-                await self._cut_off({at: n for at, n in durable.items() if at.stream in self._trimmed and n > 0})
+        wanted = self.trim and self._turns % TRIM_AFTER == 0 if trim is None else trim
+        if wanted:
+            await self._cut_off({at: n for at, n in durable.items() if at.stream in self._trimmed and n > 0})
 
     async def _publish(self, durable: Mapping[StreamPartition, int]) -> None:
         news = {at: n for at, n in durable.items() if self._published.get(at) != n}

@@ -81,7 +81,8 @@ class Sessions:
 
     def _alive(self) -> bool:
         try:
-            context = self._session.sparkContext
+            session: Any = self._session  # None is not alive, either
+            context = session.sparkContext
             process = getattr(context._gateway, "proc", None)
             return process is not None and process.poll() is None and not context._jsc.sc().isStopped()
         except Exception:  # noqa: BLE001 - whatever it says, it is not alive

@@ -148,7 +148,9 @@ def _table(blocks: Sequence[bytes]) -> Any:
 
 def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> Outcome:
     left_out = [(table.slice(place, 1).to_pylist()[0], error) for place, error in sorted(bad, key=lambda one: one[0])]
-    rows = 0 if result is None else result.num_rows
+    if result is None:
+        return Outcome([], 0, left_out)
+    rows = result.num_rows
     blocks = [columns.encode(result.slice(at, BLOCK_ROWS)) for at in range(0, rows, BLOCK_ROWS)]
     return Outcome(blocks, rows, left_out)
 
