@@ -379,7 +379,15 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return False, "waiting for the leader"
         if run.state != "running":
             return False, f"run {run.run_id} is {run.state}"
-        return (True, "") if self.tasks.all_ready() else (False, "waiting for its tasks")
+        return (True, "") if self._has_all() and self.tasks.all_ready() else (False, "waiting for its tasks")
+
+    def _has_all(self) -> bool:
+        """Whether every task that it is to run was granted to this incarnation: one that has none yet is not ready because of that."""
+        model = self.job.model
+        if model is None:
+            return False
+        grants = (self.job.grant(task) for task in model.tasks_of(self.config.processor))
+        return all(grant is not None and grant.incarnation == self.incarnation for grant in grants)
 
     def _stand(self, ready: bool, why: str) -> list[MemberInstruction]:
         standing = Standing(ready, why)

@@ -99,6 +99,7 @@ class Worker:
         self.exit: Exit | None = None
         self.notes: list[Note] = []
         self.ready: Standing | None = None
+        self.stood: list[Standing] = []
         self.config: ConfigChanged | None = None
         self.init: list[str] = []
         self.hold: set[type[Any]] = set()
@@ -282,6 +283,7 @@ class House:
                 one.tasks.clear()
             case Standing():
                 one.ready = instruction
+                one.stood.append(instruction)
             case ConfigChanged():
                 one.config = instruction
             case Note():

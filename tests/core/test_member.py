@@ -262,6 +262,16 @@ def test_ready_means_that_tasks_run_and_that_nobody_drains():
     assert "leaving" in two.ready.why
 
 
+def test_a_restarted_worker_is_not_ready_before_its_tasks_are_its_own_again():
+    """What its predecessor was granted is not what it runs; a load balancer must not be told otherwise, not even for a moment."""
+    house = House()
+    house.kill(house.worker("p1"))
+    again = house.worker("p1")
+    house.run(30)
+    assert again.ready == Standing(True, "")
+    assert [standing.ready for standing in again.stood].count(True) == 1
+
+
 def test_a_member_that_is_not_named_waits_for_the_leader():
     member, _ = entered(c.SetRun("r1", "d1", "running", "u"))
     said = member.handle(ProducerReady("000001-me"), NOW)
