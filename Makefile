@@ -26,8 +26,8 @@ PYTEST := $(PY) -m pytest -p no:cacheprovider --durations=15 --durations-min=0.5
 help: ## what can be made (this list)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
-demo: venv ## a real Kafka, a transaction and an abort, and what a reader sees of them
-	@$(PY) examples/ground.py
+demo: venv ## orders, a join, Spark, Kafka, a kill -9 on the way, and a count of what was lost or doubled
+	@$(PY) examples/demo.py
 
 test: venv ## the tests (rules, simulator, and every feature against a real Kafka)
 	$(PYTEST) -n $(JOBS) --dist loadfile $(ARGS)

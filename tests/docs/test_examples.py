@@ -13,6 +13,7 @@ import pytest
 
 from .pages import ROOT
 
+HOUSE = ROOT / "examples"
 EXAMPLES = sorted(
     path for path in (ROOT / "examples").glob("*.py") if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")
 )
@@ -51,6 +52,47 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     printed, complaints = process.communicate(timeout=240)
     assert process.returncode == 0, complaints
     assert printed.strip()
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_example_is_here() -> None:
+    """What `make demo` runs, the smaller one below it, and the job that the demo runs: a file of examples is run by a test."""
+    assert [path.stem for path in EXAMPLES] == ["demo", "ground"]
+    assert {path.stem for path in HOUSE.glob("*.py")} == {"demo", "ground", "sales"}
+    assert "examples/demo.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_the_job_of_the_demo_is_the_one_of_the_readme() -> None:
+    """What a reader sees first is what runs: line by line, apart from types and comments."""
+    job = (HOUSE / "sales.py").read_text(encoding="utf-8")
+    chain = job[job.index("(\n    orders.filter") :].strip()
+    assert chain in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_job_of_the_demo_can_be_declared() -> None:
+    """`headgate plan` reads it without a broker of its own; what it reads and writes stands there."""
+    found = subprocess.run(
+        [sys.executable, "-c", "from sales import app; print(sorted(app.graph().input), app.job)"],
+        cwd=HOUSE,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert found.stdout.strip() == "['orders', 'rates'] sales/1"
+
+
+@pytest.mark.parametrize("moment", ["headgate run sales:app: filter", "kill -9"])
+def test_an_interrupted_demo_leaves_no_worker_and_no_spark(moment: str, tmp_path: Path) -> None:
+    """Ctrl-C while the job starts, or right after the kill: broker, worker and JVM go, and so does the directory."""
+    process = start(HOUSE / "demo.py", tmp_path)
+    assert process.stderr is not None
+    while moment not in (line := process.stderr.readline()):
+        assert line, "the demo ended before the moment came"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode == 130
     assert processes_of(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
