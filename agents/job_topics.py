@@ -6,7 +6,7 @@ An output that does not exist is created as wide as the widest input, and said; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import structlog
 
@@ -98,6 +98,18 @@ class JobTopics:
         for name in wanted:
             if name in self._known:
                 outbox.know(name, self._known[name].partitions, self._known[name].limit)
+
+    async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
+        """A target that user code names while it runs. One that does not exist is made, as wide as the widest input, and said."""
+        found = await self.topics.find([topic])
+        if topic not in found:
+            widest = max((self._known[name].partitions for name in self.declared.graph.input), default=1)
+            log.warning("output topics are created", topics=[topic])
+            found = await self.topics.ensure([TopicSpec(topic, widest)])
+        self._known |= found
+        for producer in producers:
+            if producer is not None:
+                producer.know(topic, found[topic].partitions, found[topic].limit)
 
     def width(self, topic: str) -> int:
         """How many partitions a topic has."""

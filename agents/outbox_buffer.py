@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
-from .outbox_errors import TooLarge
+from .outbox_errors import TooLarge, UnknownTarget
 from .partitioner import Partitioner
 from .rawkafka import Builder, Headers, record_size
 
@@ -178,9 +177,7 @@ class Joining:
     def _partitioner(self, topic: str) -> Partitioner:
         chooser = self._partitioners.get(topic)
         if chooser is None:
-            raise EnvironmentFault(
-                f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
-            )
+            raise UnknownTarget(topic)
         return chooser
 
     def _join(

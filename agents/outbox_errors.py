@@ -34,6 +34,23 @@ class TooLarge(HeadgateError):
         )
 
 
+class UnknownTarget(EnvironmentFault):
+    """Nobody has told the outbox how wide this topic is; whoever can ask the broker does so, and runs the letter again."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
+        )
+
+
+def unknown_target(error: BaseException | None) -> str | None:
+    """The topic that a letter failed on, if that was all."""
+    while error is not None and not isinstance(error, UnknownTarget):
+        error = error.__cause__
+    return None if error is None else error.topic
+
+
 class OutboxError(EnvironmentFault):
     """The producer is dead. `committed`: whether the transaction counts; None when that is not known."""
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import structlog
 
@@ -29,6 +30,7 @@ from ..core.task_states import FAILED, WORKING
 from .declared import Declared
 from .mailbox import Mailbox, MailboxClosed
 from .operators import UserCodeError
+from .outbox_errors import unknown_target
 from .pipeline import Pipeline
 from .task_intake import TaskIntake
 from .task_letters import ChunkLetter, Letter, StepLetter
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from .outbox import LogWrite, TaskBuffer
 
 MAX_CHUNK = 2000
+R = TypeVar("R")
 
 
 class Host(Protocol):
@@ -60,6 +63,10 @@ class Host(Protocol):
     async def room(self) -> None: ...
     def width(self, topic: str) -> int: ...
     def report(self, report: Report) -> None: ...
+    async def learn(self, topic: str) -> None:
+        """A target that user code has named, and that no step has declared."""
+        ...
+
     def want_commit(self, task: str, urgent: bool) -> None: ...
     def poisoned(self, task: str, why: str) -> None:
         """Outputs of this task are in the open transaction, and its positions will not be: the transaction must not commit."""
@@ -89,6 +96,8 @@ class TaskActor:
         self.machine = Task(plan)
         self.state = host.open_state(start.task, start.log_partition)
         self.buffer = host.buffer(start.task)
+        self._marker_buffer = host.buffer(start.task)
+        """Markers join the transaction even while a chunk is in the middle of an await, whose half output must not."""
         self.pipeline: Pipeline | None = None
         self.intake: TaskIntake | None = None
         self.mailbox = Mailbox(
@@ -109,6 +118,8 @@ class TaskActor:
         self._asked: set[str] = set()
         """What operators want to do, asked for and not begun."""
         self._unsealed = False
+        self._learnt: set[str] = set()
+        """Topics that no step has declared, and user code has named."""
         self.durable: Mapping[StreamPartition, int] = {}
         """Positions up to which everything is committed."""
         self._contributed: Mapping[StreamPartition, int] = {}
@@ -208,6 +219,9 @@ class TaskActor:
     def _restore(self, order: t.Restore) -> None:
         async def work() -> None:
             restored = await self.state.restore(order, self.feed)
+            before = restored.checkpoint
+            if before is not None and before.run != self.machine.run.run_id:
+                self.state.begin_run()  # durable with the first commit of the run, before anything is read
             self._assemble()
             self.feed(restored)
 
@@ -313,7 +327,7 @@ class TaskActor:
         assert self.pipeline is not None
         chunk = letter.chunk
         try:
-            greatest = await self.pipeline.chunk(chunk)
+            greatest = await self._learning(partial(self.pipeline.chunk, chunk))
         except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
             if self._dropped():
                 return
@@ -323,6 +337,19 @@ class TaskActor:
             self.pipeline.drop()
             return
         self._completed(chunk.at, chunk.next_position, greatest)
+
+    async def _learning(self, letter: Callable[[], Awaitable[R]]) -> R:
+        """Run a letter; where it names a topic that is not known yet, ask the broker once, and run it again from its beginning."""
+        while True:
+            try:
+                return await letter()
+            except Exception as error:
+                topic = unknown_target(error)
+                if topic is None or topic in self._learnt or self._dropped():
+                    raise
+                self._learnt.add(topic)
+                self.state.drop()
+                await self.host.learn(topic)
 
     def _completed(self, at: StreamPartition, upto: int, greatest: int | None) -> None:
         assert self.pipeline is not None
@@ -388,7 +415,9 @@ class TaskActor:
         step = letter.step
         self._asked.discard(step.key)
         try:
-            more = await self.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause)
+            more = await self._learning(
+                partial(self.pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause)
+            )
         except Exception as error:  # noqa: BLE001 - as in _chunk
             self.state.drop()
             if not self._dropped():
@@ -466,8 +495,8 @@ class TaskActor:
         value = encode_frame(order.frame)
         header = [(HEADER, header_value(order.frame))]
         for partition in order.partitions:
-            self.buffer.emit(order.stream, partition, None, [value], [self.host.now().wall], [header])
-        self.buffer.complete()
+            self._marker_buffer.emit(order.stream, partition, None, [value], [self.host.now().wall], [header])
+        self._marker_buffer.complete()
         self._unsealed = True
 
     def committed(self, txn: int, log_position: int) -> None:

@@ -123,6 +123,14 @@ class TaskState:
         for spec in self.declared.tables():
             tables.declare(spec.name, spec.key, spec.value, ttl_ms=spec.ttl_ms)
 
+    def begin_run(self) -> None:
+        """Which streams are closed, and what was flushed for it, belongs to a run: a new one begins with none."""
+        closed = self.table(CLOSED)
+        keys = list(closed)
+        if keys:
+            closed.delete_many(keys)
+            self.complete()
+
     def prepare(self) -> None:
         """Encode what the letter changed; raises what cannot be encoded, with nothing changed."""
         if self.tables is not None:

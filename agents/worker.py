@@ -438,6 +438,10 @@ class Worker:
                 with contextlib.suppress(OutboxError):  # the incarnation is over, and its tasks hear of it
                     await producer.room()
 
+    async def learn(self, topic: str) -> None:
+        """User code writes to a topic that no step has declared."""
+        await self.job_topics.learn_one((self.outbox, self.direct), topic)
+
     def width(self, topic: str) -> int:
         """How many partitions a topic has."""
         return self.job_topics.width(topic)

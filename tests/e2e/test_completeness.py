@@ -120,3 +120,72 @@ async def test_an_end_after_a_kill_in_the_middle(job, topic):
     successor = await job.start(counted(job, inp, out, until="newest"))
     assert await successor.ended() == 0
     assert await last(job, out, 10) == expected(values)
+
+
+def with_actor(job, inp, out):
+    """An actor that says what it hears at the end of a run."""
+    app = hg.App(job.name)
+
+    @app.actor(app.input(inp))
+    class Teller(hg.Actor):
+        def on_batch(self, ctx, batch):
+            for record in batch:
+                ctx.emit(out, {"n": record.value["n"]})
+
+        def on_drain(self, ctx):
+            ctx.emit(out, {"said": "drain"})
+
+    return app
+
+
+async def test_every_run_has_its_own_drain(job, topic):
+    """What was flushed for the drain of one run is flushed again for the drain of the next: closed streams belong to a run."""
+    inp, out = topic("in", 1), topic("out", 1)
+    one = await job.start(with_actor(job, inp, out))
+    await job.write(inp, [{"n": 1}])
+    await job.values(out, 1)
+    await job.ask("drain")
+    assert await one.ended() == 0
+    assert await job.values(out, 2) == [{"n": 1}, {"said": "drain"}]
+    two = await job.start(with_actor(job, inp, out), run_id="two")
+    await two.until_running(1)
+    await job.write(inp, [{"n": 2}])
+    await job.values(out, 3)
+    await job.ask("drain")
+    assert await two.ended() == 0
+    assert (await job.values(out, 4))[2:] == [{"n": 2}, {"said": "drain"}]
+
+
+SOURCE = """
+import headgate as hg
+
+app = hg.App("JOB")
+app.input("IN").repartition("k").agg(n=hg.count(), total=hg.sum("v")).to("OUT")
+"""
+
+
+async def test_a_real_kill_in_the_middle_of_a_drain(job, topic):
+    """`headgate run` is killed with -9 while it drains; the next one drains at once, exits 0, and every record counts once."""
+    inp, out = topic("in", 2), topic("out", 2)
+    values = rows(20_000)
+    await job.write(inp, values)
+    source = SOURCE.replace("IN", inp).replace("OUT", out)
+    one = await job.process(source)
+    await job.records(out, 1)
+    await job.ask("drain", wait=False)
+    one.kill()
+    await one.process.wait()
+    await job.write(inp, rows(100, first=100_000))
+    two = await job.process(source)
+    assert await two.ended() == 0
+    read = sum(n for n, _ in (await last(job, out, 10)).values())
+    assert 0 < read <= 20_000  # the drain stopped the sources where they stood, and reads nothing newer
+    three = await job.start(_app_of(job, inp, out), run_id="three", deployment="next")
+    await asyncio.wait_for(_becomes(job, out, expected([*values, *rows(100, first=100_000)])), 30)
+    await three.stop()
+
+
+def _app_of(job, inp, out):
+    app = hg.App(job.name)
+    app.input(inp).repartition("k").agg(n=hg.count(), total=hg.sum("v")).to(out)
+    return app
