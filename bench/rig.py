@@ -246,7 +246,8 @@ def rounds_of(
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for one bench; a gigabyte of topics lies in it, so it goes with the bench."""
+    """A directory for one bench; a gigabyte of topics lies in it, so it goes with the bench, also by SIGTERM (`timeout`)."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = Path(tempfile.mkdtemp(prefix="headgate-bench-"))
     try:
         yield directory

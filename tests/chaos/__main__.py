@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -24,6 +25,7 @@ FAULTS = tuple(os.environ.get("CHAOS_FAULTS", "kill kill kill zombie same broker
 
 def main(faults: int = 36, seconds: float = 1200.0, seed: int = 1, per_second: int = 3000) -> int:
     """Torment, count, report."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended by `timeout`, too
     chance = random.Random(seed)
     directory = Path(tempfile.mkdtemp(prefix="headgate-chaos-"))
     print(f"seed {seed}, in {directory}")
