@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.graph_fingerprint import covered, digest, fingerprint
+from ..core.grouping import GROUPERS, Grouper
 from ..core.leader_plan import LeaderConfig, Plan, Timing
 from ..core.member_plan import MemberConfig
+from ..core.placement import Placer, place
 from ..core.settings import IMMUTABLE, SETTINGS, find, parse
+from .by_name import imported
 from .declared import Declared
 from .worker_options import WorkerOptions
 
@@ -36,6 +39,18 @@ def seconds(settings: Mapping[str, Any], name: str) -> float:
     return parse(name, settings.get(name, find(name).default)) / 1000
 
 
+def grouper(settings: Mapping[str, Any]) -> Grouper:
+    """Which partitions make a task, as the setting `grouper` says."""
+    name = str(settings.get("grouper", find("grouper").default))
+    return GROUPERS[name] if name in GROUPERS else imported("grouper", name, GROUPERS)
+
+
+def placer(settings: Mapping[str, Any]) -> Placer:
+    """Which worker runs which task, as the setting `placement` says."""
+    name = str(settings.get("placement", find("placement").default))
+    return place if name == "default" else imported("placement", name, ["default"])
+
+
 def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> LeaderConfig:
     """What this process would lead with."""
     graph = options.declared.graph
@@ -51,6 +66,8 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
         broadcast=graph.broadcast,
         stateful=graph.stateful,
         resolve=bounded,
+        grouper=grouper(settings),
+        placer=placer(settings),
         settings={name: value for name, value in settings.items() if name in SETTINGS},
     )
     timing = Timing(

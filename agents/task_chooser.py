@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..core.chooser import Choice, Head
 from ..core.chooser_stack import RULES, Stack, settings_of
-from ..core.errors import SettingError
 from ..core.frames import NO_TIME
 from ..core.machine import Now
 from ..core.names import StreamPartition
 from ..core.settings import find, parse
 from ..core.task_plan import TaskPlan
 from . import intake as i
+from .by_name import imported
 from .declared import Declared
 
 
@@ -105,12 +104,5 @@ def _own(given: Any, settings: Mapping[str, Any]) -> tuple[Any, str]:
     name = given or settings.get("chooser", "")
     if not name or name in RULES:
         return None, ""
-    module, _, attribute = str(name).replace(":", ".").rpartition(".")
-    try:
-        found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(
-            f"the chooser '{name}' cannot be imported: {error}",
-            remedy=f"one of {', '.join(RULES)}, or package.module:name",
-        ) from error
+    found = imported("chooser", str(name), RULES)
     return (found() if isinstance(found, type) else found), str(name)
