@@ -19,6 +19,7 @@ import os
 import secrets
 import socket
 import sys
+import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .. import __version__
-from ..core.errors import DeclarationError, EnvironmentFault, SettingError
+from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ..core.names import JobName, processor_id
 from ..core.settings import JOB, find
 from .app import App
@@ -61,18 +62,38 @@ def load_app(target: str, app_dir: Path | None = None) -> App:
                 f"there is no module '{missing}' in {directory} or on the path", remedy="say where it is: --app-dir DIR"
             ) from error
         raise DeclarationError(f"'{module_name}' cannot be imported: {error}", remedy=f"install {missing}") from error
+    except HeadgateError:
+        raise
+    except Exception as error:
+        raise _of_user_code(f"'{module_name}' cannot be imported", error) from error
     found = getattr(module, attribute or "app", None)
     if found is None:
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]
         hint = f"it has {', '.join(f'{module_name}:{name}' for name in apps)}" if apps else "it has no App at all"
         raise DeclarationError(f"'{module_name}' has no '{attribute or 'app'}'", remedy=hint)
     if not isinstance(found, App) and callable(found):
-        found = found()
+        try:
+            found = found()
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise _of_user_code(f"'{target}' gives no App", error) from error
     if not isinstance(found, App):
         raise DeclarationError(
             f"'{target}' is {type(found).__name__}, no App", remedy="app = hg.App(…), or a function that returns one"
         )
     return found
+
+
+def _of_user_code(what: str, error: Exception) -> DeclarationError:
+    """A mistake in the user's own lines: what was raised and where, without the frames of headgate and of the import system."""
+    if isinstance(error, SyntaxError) and error.filename:
+        said, place = f"SyntaxError: {error.msg}", f"{error.filename}:{error.lineno}"
+    else:
+        said = "".join(traceback.format_exception_only(error)).strip()
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename}:{last.lineno}"
+    return DeclarationError(f"{what}: {said} ({place})", remedy="HEADGATE_DEBUG=1 shows the whole traceback")
 
 
 def bound_inputs(app: App) -> None:

@@ -38,6 +38,9 @@ number = 7
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "launched_job.py").write_text(SOURCE)
     (tmp_path / "launched_broken.py").write_text("import not_there_at_all\n")
+    (tmp_path / "launched_raising.py").write_text("number = 1\nraise ValueError('no such country')\n")
+    (tmp_path / "launched_typo.py").write_text("import headgate as hg\napp = hg.App('x'\n")
+    (tmp_path / "launched_maker.py").write_text("def app():\n    return {}['broker']\ndef lost(x):\n    return x\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path
 
@@ -69,6 +72,21 @@ def test_an_app_or_a_function_that_returns_one_is_loaded(jobs: Path) -> None:
 )
 def test_what_is_not_there_is_said_with_what_there_is(jobs: Path, target: str, says: str) -> None:
     """A typo in the one argument that everybody types."""
+    with pytest.raises(DeclarationError, match=says):
+        load_app(target, jobs)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("launched_raising:app", r"ValueError: no such country \(.*launched_raising.py:2\)"),
+        ("launched_typo:app", r"SyntaxError: .*never closed \(.*launched_typo.py:2\)"),
+        ("launched_maker:app", r"KeyError: 'broker' \(.*launched_maker.py:2\)"),
+        ("launched_maker:lost", "missing 1 required positional argument"),
+    ],
+)
+def test_a_mistake_in_the_users_own_lines_is_said_with_its_place(jobs: Path, target: str, says: str) -> None:
+    """Nobody reads forty frames of an import system to find the one line that is his."""
     with pytest.raises(DeclarationError, match=says):
         load_app(target, jobs)
 
