@@ -73,6 +73,7 @@ class Host(Protocol):
         ...
 
     def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
+    async def serve(self, name: str, work: Awaitable[None]) -> Any: ...
     def count(self, task: str, name: str, amount: int) -> None: ...
     def gone(self, task: str) -> None: ...
     def again(self, start: Start) -> None:
@@ -271,10 +272,13 @@ class TaskActor:
     def _seek(self, order: t.SeekConsumer) -> None:
         if self.intake is None:
             self.intake = self.host.make_intake(self, order.positions)
-            self._beside_run(self.intake.run(), "intake")
+            self._beside_run(self._serve(self.intake), "intake")
         else:
             self.intake.seek(order.positions)
         self._watch_due()
+
+    async def _serve(self, intake: TaskIntake) -> None:
+        await self.host.serve(f"intake {self.name}", self._guard(intake.run()))
 
     def _bounds(self, order: t.Bounds) -> None:
         self._bounded = order

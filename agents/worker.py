@@ -25,13 +25,13 @@ from ..core import leader_words as lw
 from ..core import member_words as mw
 from ..core import task_events as t
 from ..core.batches import Bridge
-from ..core.errors import SettingError
+from ..core.errors import HeadgateError, SettingError
 from ..core.leader import Leader
 from ..core.machine import Now
 from ..core.member import Member
 from ..core.model import JobModel
 from ..core.names import StreamPartition, worker_id
-from ..core.orders import Order, Report, Start
+from ..core.orders import Abandon, Order, Report, Start
 from ..core.settings import parse
 from ..core.task_plan import TaskPlan, TaskSettings
 from .clients import ClientSettings
@@ -50,6 +50,7 @@ from .outbox import Outbox, TaskBuffer
 from .outbox_errors import OutboxError
 from .plans import leader_config, member_config
 from .sensors import Counting
+from .services import Work, run_service
 from .steps import SparkStep
 from .store_rocks import StoreMemory
 from .task_actor import TaskActor
@@ -111,6 +112,11 @@ class Worker:
         try:
             await self._start()
             await self._exiting.wait()
+        except HeadgateError:
+            raise  # whoever started this worker says it, with its remedy
+        except Exception as error:
+            log.error("the worker could not start", error=repr(error), exc_info=error)
+            raise
         finally:
             await self._stop()
         if self._crash is not None:
@@ -129,7 +135,7 @@ class Worker:
         leader = Leader(leader_config(options, self.settings))
         await self.coordination.reader.start()
         self.coordination.begin(member, leader)
-        self.spawn(self._read(), "coordinator reader")
+        await self.serve("steering", self._read())
         self.spawn(self._count_partitions(), "partition counts")
         self.spawn(self._turn(), "main loop's turn")
         if self.spark is not None:
@@ -142,7 +148,7 @@ class Worker:
             interval_s=parse("heartbeat.interval", self.settings.get("heartbeat.interval", "1s")) / 1000,
         )
         self.heartbeats.start()
-        self.spawn(self.upkeep.run(self.actors), "upkeep")
+        await self.serve("upkeep", self.upkeep.run(self.actors))
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 
     async def _stop(self) -> None:
@@ -157,6 +163,8 @@ class Worker:
             task.cancel()
         if self._spawned:
             await asyncio.wait(list(self._spawned), timeout=10.0)
+        for service in [one for one in self.app._children if isinstance(one, Work)]:
+            await service.stop()
         if self.spark is not None:
             await self.spark.close()
         await self.coordination.close()
@@ -217,6 +225,10 @@ class Worker:
         task.add_done_callback(self._spawn_done)
         return task
 
+    async def serve(self, name: str, work: Awaitable[None]) -> Work:
+        """A service of the Faust app; what it raises ends the worker."""
+        return await run_service(self.app, name, work, self.crash)
+
     def _spawn_done(self, task: asyncio.Task[None]) -> None:
         self._spawned.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -270,8 +282,8 @@ class Worker:
     def tell(self, task: str, order: Order) -> None:
         """An order of the member for one task."""
         if isinstance(order, Start):
-            self._waiting[task] = []
-            self.spawn(self._begin(order), f"{task}: start")
+            self._waiting[task] = said = []
+            self.spawn(self._begin(order, said), f"{task}: start")
             return
         waiting, actor = self._waiting.get(task), self.actors.get(task)
         if waiting is not None:
@@ -279,20 +291,36 @@ class Worker:
         elif actor is not None:
             actor.order(order)
 
-    async def _begin(self, order: Start) -> None:
+    async def _begin(self, order: Start, said: list[Order]) -> None:
+        """Make the actor, when the one before it has gone. A start that is called off meanwhile (the producer is lost while a predecessor
+        closes its store, or the broker is asked) begins nothing: there may be no producer, or already the next start."""
         old = self.actors.get(order.task)
         if old is not None:
             await old.ended.wait()
+        if self._called_off(order, said):
+            return
         model = self.coordination.member.job.model
         if model is None or order.task not in model.tasks:
             raise RuntimeError(f"{order.task} was granted, but the job model does not know it")
         for producer in (self.outbox, self.direct):
             await self.job_topics.learn(producer, model)
+        if self._called_off(order, said):
+            return
         actor = TaskActor(self, self._plan(order.task, model), order)
         self.actors[order.task] = actor
         await actor.begin(order)
-        for waiting in self._waiting.pop(order.task):
+        if self._waiting.get(order.task) is said:
+            del self._waiting[order.task]
+        for waiting in said:
             actor.order(waiting)
+
+    def _called_off(self, order: Start, said: list[Order]) -> bool:
+        overtaken = self._waiting.get(order.task) is not said
+        if not overtaken and not any(isinstance(one, Abandon) for one in said):
+            return False
+        if not overtaken:
+            del self._waiting[order.task]
+        return True
 
     def _plan(self, task: str, model: JobModel) -> TaskPlan:
         """What a task reads, with the bounds that its run has resolved: every task, whenever it begins, has the same."""
@@ -369,7 +397,7 @@ class Worker:
         )
         for producer in (outbox, direct):
             if producer is not None:
-                self.spawn(self._own_producer(producer, self.committing), f"outbox {incarnation}")
+                await self.serve(f"outbox {incarnation}", self._own_producer(producer, self.committing))
 
     async def _start_direct(self) -> Outbox | None:
         """The second producer of `at_least_once`."""

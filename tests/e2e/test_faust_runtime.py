@@ -157,3 +157,22 @@ async def test_faust_counts_what_tasks_do(job, topic):
     await job.records(out, 10)
     await one.until(lambda: one.worker.sensor.records[inp] == 10, "ten records are counted")
     assert one.worker.sensor.letters >= 1
+
+
+@pytest.mark.kafka
+async def test_what_lives_beside_the_actors_is_a_service_of_the_app(job, topic):
+    """Intake, outbox and steering stand in Faust's tree while they live, and not afterwards."""
+    inp, out = topic("in", 1), topic("out", 1)
+    app = hg.App(job.name)
+    app.input(inp).to(out)
+    one = await job.start(app)
+    await one.until_running(1)
+    faust = one.worker.app
+
+    def names():
+        return {service.label for service in faust._children if type(service).__name__ == "Work"}
+
+    await one.until(lambda: len(names()) == 4, "four services")
+    assert names() == {"steering", "upkeep", "intake Partition 0", f"outbox {one.worker.incarnation}"}
+    await one.stop()
+    assert names() == set()
