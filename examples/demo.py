@@ -120,7 +120,7 @@ class Worker:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=os.environ | {"SPARK_LOCAL_DIRS": str(directory / "spark")},
+                env=os.environ | {"SPARK_LOCAL_DIRS": str(directory / "spark"), "TMPDIR": str(directory)},
                 start_new_session=True,
             )
         return cls(process, log)
