@@ -147,7 +147,9 @@ class ClientSettings:
                 near = difflib.get_close_matches(name, sorted(KNOWN), n=1)
                 raise SettingError(
                     f"client setting {name} is unknown",
-                    remedy=f"did you mean {near[0]}?" if near else "see `headgate help -X`",
+                    remedy=f"did you mean {near[0]}?"
+                    if near
+                    else "use a name of the Java client or of librdkafka, as in security.protocol",
                 )
             if name in _PASSED:
                 _PASSED[name][2](name, value)
