@@ -23,6 +23,9 @@ class ActorApp(faust.App):
 
     BootStrategy = cast("Any", _NoKafka)
 
+    def _create_directories(self) -> None:
+        """None: Faust's are for tables, and it has none."""
+
     async def on_started(self) -> None:
         """Open the channels."""
         await super().on_started()

@@ -31,7 +31,7 @@ from ..core.machine import Now
 from ..core.member import Member
 from ..core.model import JobModel
 from ..core.names import StreamPartition, worker_id
-from ..core.orders import Abandon, Order, Report, Start
+from ..core.orders import FAILED, Abandon, Order, Report, Start, TaskReported
 from ..core.settings import parse
 from ..core.task_plan import TaskPlan, TaskSettings
 from .clients import ClientSettings
@@ -476,7 +476,10 @@ class Worker:
 
     def report(self, report: Report) -> None:
         """A task's report, for the member; fed when the present event is through."""
-        asyncio.get_running_loop().call_soon(self.coordination.report, report)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self.coordination.report, report)
+        if isinstance(report, TaskReported) and report.state == FAILED and self.text("failure.policy") == "exit":
+            loop.call_soon(self.exit, 1, f"{report.task} failed: {report.why}")
 
     def want_commit(self, task: str, urgent: bool) -> None:
         """A task has something to commit."""
@@ -570,6 +573,7 @@ class Worker:
         """A consumer for a task."""
         inputs = {plan.stream: plan for plan in actor.plan.inputs}
         sources = [Source(at, position, framed=inputs[at.stream].framed) for at, position in positions.items()]
-        intake = Intake(self.client, sources, name=f"{self.job.slug}-{actor.name}".replace(" ", "-"))
+        name = f"{self.job.slug}-{actor.name}".replace(" ", "-")
+        intake = Intake(self.client, sources, name=name, watchdog_s=self.seconds("fetch.watchdog"))
         chooser = TaskChooser(self.declared, actor.plan, self.settings)
         return TaskIntake(actor, intake, positions, chooser)

@@ -65,9 +65,6 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("job.name", "text", "", IMMUTABLE, JOB, "The job's name; with its id it names every topic and directory."),
     ("job.id", "text", "1", IMMUTABLE, JOB, "Tells jobs of one name apart."),
     ("grouper", "text", "partition", IMMUTABLE, JOB, "Which partitions make a task: partition, stream-partition, all, or an import path."),
-    ("tasks.count", "count", 0, IMMUTABLE, JOB, "The number of tasks of a job with state; 0 takes the widest input's partitions."),
-    ("intermediate.partitions", "count", 0, IMMUTABLE, JOB, "Width of intermediate streams; 0 takes the widest input's."),
-    ("log.serde", "text", "msgpack", IMMUTABLE, JOB, "How keys and values of tables stand in the task log."),
     ("topic.prefix", "text", "", IMMUTABLE, JOB, "Stands in front of every topic that the job makes."),
     # --------------------------------------------------------------------------------------------------- who is alive
     ("heartbeat.interval", "duration", "1s", NEXT_RUN, JOB, "How often a worker says that it lives."),
@@ -102,13 +99,9 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("watermark.quorum", "share", 0.5, DYNAMIC, JOB, "Share of producers that must be active for the idle ones to be left out."),
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Where tables lie on disk."),
-    ("state.cleanup-delay", "duration", "1d", DYNAMIC, JOB, "Directories of tasks that live elsewhere are removed after this."),
     # ---------------------------------------------------------------------------------------------------- spark
     ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),
     ("spark.remote", "text", "", NEXT_RUN, JOB, "A Spark Connect server, instead of a master."),
-    ("spark.package", "text", "", NEXT_RUN, JOB, "The job's code, for executors."),
-    ("spark.spool", "text", "", NEXT_RUN, JOB, "A directory that executors reach, for batches beyond the memory bound."),
-    ("spark.batch-memory", "size", "256MiB", DYNAMIC, JOB, "A larger batch goes through the spool."),
     ("spark.in-flight", "positive", 2, DYNAMIC, JOB, "How many batches of one task run at a time."),
     # ---------------------------------------------------------------------------------------------------- surroundings
     ("bootstrap", "text", "", NEXT_RUN, WORKER, "Kafka brokers."),
