@@ -1,0 +1,49 @@
+"""Blocks of seeds, so that several processes can share them: the same thousand every time, and others with every commit."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.sim.outcome import outcome, story
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = 25
+FIXED = 1000
+OF_COMMIT = 250
+
+
+def commit() -> int:
+    """A number from the commit that is tested; 0 where there is no git."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return int(found[:8], 16)
+
+
+def run_block(seeds: list[int]) -> Counter[str]:
+    """Run them; the first that fails is told as a story."""
+    effects: Counter[str] = Counter()
+    for seed in seeds:
+        found = outcome(seed)
+        if not found.ok:
+            pytest.fail(story(seed), pytrace=False)
+        effects.update(found.effects)
+    print("faults that took effect:", ", ".join(f"{name} {count}" for name, count in effects.most_common()))
+    return effects
+
+
+def fixed_blocks(part: int) -> list[int]:
+    """The blocks of one half of the fixed seeds."""
+    return list(range(part, FIXED // BLOCK, 2))
+
+
+def run_fixed(block: int) -> None:
+    """One block of the fixed seeds."""
+    run_block(list(range(block * BLOCK, (block + 1) * BLOCK)))
