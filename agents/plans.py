@@ -17,10 +17,20 @@ from .worker_options import WorkerOptions
 
 
 def immutable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide where state lies."""
-    return {
-        name: parse(name, settings.get(name, row.default)) for name, row in SETTINGS.items() if row.kind == IMMUTABLE
-    }
+    """The settings that decide where state lies, as far as they are not at their defaults: a newer headgate that knows one more of them,
+    or one less, must be able to join the run that an older one began.
+
+    >>> immutable({"grouper": "all", "placement": "default"})
+    {'grouper': 'all'}
+    """
+    found: dict[str, Any] = {}
+    for name, row in SETTINGS.items():
+        if row.kind == IMMUTABLE:
+            default = parse(name, row.default)
+            value = parse(name, settings.get(name, row.default))
+            if value != default:
+                found[name] = value
+    return found
 
 
 def parts(declared: Declared, settings: Mapping[str, Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.agents.plans import grouper, placer
+from headgate.agents.plans import grouper, immutable, placer
 from headgate.core.errors import SettingError
 from headgate.core.grouping import all_in_one, by_partition, by_stream_partition
 from headgate.core.placement import place
@@ -34,3 +34,9 @@ def test_the_placement_that_a_setting_names():
 def test_what_cannot_be_imported_is_named_with_what_may_stand_there(rule, name):
     with pytest.raises(SettingError, match=f"the {name} 'nowhere.at_all' cannot be imported"):
         rule({name: "nowhere.at_all"})
+
+
+def test_a_setting_at_its_default_does_not_tell_two_codes_apart():
+    """A rolling upgrade to a version that knows one more setting joins the run; a setting that was changed does not."""
+    assert immutable({}) == immutable({"grouper": "partition"}) == {}
+    assert immutable({"grouper": "all"}) == {"grouper": "all"}
