@@ -11,14 +11,20 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+import structlog
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError
 
 from ..core.errors import EnvironmentFault
 from .rawkafka import quiet_metadata
 
+log = structlog.get_logger("headgate.connect")
 AWAY = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, ConnectionError, asyncio.TimeoutError)
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
+
+
+class BrokerAway(EnvironmentFault):
+    """No broker answered until the deadline."""
 
 
 class Client(Protocol):
@@ -28,6 +34,7 @@ class Client(Protocol):
 
 
 C = TypeVar("C", bound=Client)
+R = TypeVar("R")
 
 
 async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0, close: str = "stop") -> C:
@@ -44,7 +51,7 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
         except AWAY as error:
             await closed(getattr(client, close))
             if loop.time() + pause > give_up:
-                raise EnvironmentFault(
+                raise BrokerAway(
                     f"{what}: no broker answered for {deadline_s:g} s ({error})",
                     remedy="check the address given with -b, and that the broker runs",
                 ) from error
@@ -71,6 +78,15 @@ async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: f
             return await asyncio.wait_for(ask(), max(1.0, give_up - loop.time()))
         except AWAY as error:
             if loop.time() + pause > give_up:
-                raise EnvironmentFault(f"{what}: no broker answered for {deadline_s:g} s ({error})") from error
+                raise BrokerAway(f"{what}: no broker answered for {deadline_s:g} s ({error})") from error
         await asyncio.sleep(pause)
         pause = min(LONGEST_PAUSE_S, pause * 2)
+
+
+async def outlasted(ask: Callable[[], Awaitable[R]]) -> R:
+    """Ask again after every deadline, for as long as it takes: a broker that is away ends no worker that runs, and is said each time."""
+    while True:
+        try:
+            return await ask()
+        except BrokerAway as error:
+            log.warning("still waiting", why=error.what)

@@ -21,6 +21,7 @@ from ..core.member import Member
 from ..core.names import JobName
 from ..core.orders import Order, Report
 from .clients import ClientSettings
+from .connect import outlasted
 from .steering import CoordinatorReader, LeaderLost, LeaderWriter, OwnWriter, WriteUnknown, fence
 
 log = structlog.get_logger("headgate.coordination")
@@ -127,7 +128,7 @@ class Coordination:
 
     def _ask_end(self, feed: Callable[[Any], None]) -> None:
         async def work() -> None:
-            feed(await self.reader.end())
+            feed(await outlasted(self.reader.end))
 
         self._beside(work(), "end of the coordinator stream")
 
@@ -180,7 +181,7 @@ class Coordination:
 
     def _resolve(self, order: lw.Resolve) -> None:
         async def work() -> None:
-            self.feed_leader(await self.world.resolve_run(order.run_id))
+            self.feed_leader(await outlasted(lambda: self.world.resolve_run(order.run_id)))
 
         self._beside(work(), "resolve")
 

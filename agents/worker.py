@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from ..core.settings import parse
 from ..core.task_plan import TaskPlan, TaskSettings
 from .clients import ClientSettings
 from .committing import Committing
+from .connect import outlasted
 from .coordination import Coordination
 from .faust_app import ActorApp, new_app
 from .guarantee import SplitBuffer
@@ -261,7 +263,7 @@ class Worker:
 
     async def _count_partitions(self) -> None:
         while True:
-            counts = await self.job_topics.input_counts()
+            counts = await outlasted(self.job_topics.input_counts)
             self.coordination.feed_leader(lw.Counts(counts))
             await asyncio.sleep(30.0)
 
@@ -303,7 +305,7 @@ class Worker:
         if model is None or order.task not in model.tasks:
             raise RuntimeError(f"{order.task} was granted, but the job model does not know it")
         for producer in (self.outbox, self.direct):
-            await self.job_topics.learn(producer, model)
+            await outlasted(partial(self.job_topics.learn, producer, model))
         if self._called_off(order, said):
             return
         actor = TaskActor(self, self._plan(order.task, model), order)
