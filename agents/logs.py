@@ -1,7 +1,8 @@
 """What is logged, and how: structured events with the words that say who speaks.
 
 Decides the form (a line for people on a terminal, JSON elsewhere), the fields that every event of a worker carries (`job`, `worker`,
-`run`, `incarnation`; a task's add `task` and `grant`), and what becomes of other libraries' logs (the same form, warnings only).
+`run`, `incarnation`; a task's add `task` and `grant`), and what becomes of other libraries' logs (the same form, warnings only, and
+repetitions counted).
 
 Promises: what is secret by its name, and every secret value that a client was given, is masked in every event, also inside of texts and
 tracebacks; a log line is one line.
@@ -24,6 +25,9 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 SHORTEST_SECRET = 4
 """Shorter values are not looked for inside of texts: they would mask half of every line."""
 
+REPEATED_AFTER_S = 10.0
+REPEATS_KNOWN = 1000
+
 Event = MutableMapping[str, Any]
 
 
@@ -40,6 +44,30 @@ class _Threshold:
 
 
 _threshold = _Threshold()
+
+
+class Repeats(logging.Filter):
+    """What another library says again and again is let through once in a while, with how often it was said: a client whose broker is away
+    repeats itself a hundred times a second. The same is what has the same logger and the same text before its arguments are filled in."""
+
+    def __init__(self, every_s: float = REPEATED_AFTER_S) -> None:
+        super().__init__()
+        self.every_s = every_s
+        self._last: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this one is let through."""
+        key = (record.name, str(record.msg)[:200])
+        said, kept_back = self._last.get(key, (-self.every_s, 0))
+        if record.created - said < self.every_s:
+            self._last[key] = (said, kept_back + 1)
+            return False
+        if len(self._last) >= REPEATS_KNOWN:
+            self._last.clear()
+        self._last[key] = (record.created, 0)
+        if kept_back:
+            record.msg, record.args = f"{record.getMessage()} (and {kept_back} times more before)", None
+        return True
 
 
 class Masking:
@@ -117,6 +145,7 @@ def set_up(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
+    handler.addFilter(Repeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -9,7 +9,7 @@ import logging
 import pytest
 import structlog
 
-from headgate.agents.logs import Masking, secrets_of, set_level, set_up
+from headgate.agents.logs import Masking, Repeats, secrets_of, set_level, set_up
 
 SECRET = "hunter2-and-more"
 
@@ -98,3 +98,21 @@ def test_only_what_is_secret_by_its_name_is_looked_for() -> None:
     """And short values are not: they would mask half of every line."""
     assert secrets_of({"sasl.password": SECRET, "client.id": "sales"}) == [SECRET]
     assert Masking(["abc"]).clean("abcdef") == "abcdef"
+
+
+def said(rule: Repeats, at_s: float, text: str, *args: object) -> str | None:
+    """What comes through of a line of another library, if it does."""
+    record = logging.LogRecord("aiokafka", logging.ERROR, "client.py", 1, text, args, None)
+    record.created = at_s
+    return record.getMessage() if rule.filter(record) else None
+
+
+def test_what_a_library_repeats_is_said_once_in_a_while_with_a_count() -> None:
+    """A broker that is away is worth a line in ten seconds, not a hundred in one."""
+    rule = Repeats(10.0)
+    through = [said(rule, 1000.0 + n / 10, "Unable connect to node with id %s", n) for n in range(101)]
+    assert [one for one in through if one] == [
+        "Unable connect to node with id 0",
+        "Unable connect to node with id 100 (and 99 times more before)",
+    ]
+    assert said(rule, 1010.5, "Unable to update metadata from %s", [1]) == "Unable to update metadata from [1]"
