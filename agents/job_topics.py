@@ -28,6 +28,7 @@ class JobTopics:
         self.declared = declared
         self.names = declared.topics
         self.topics = Topics(client)
+        self._bootstrap = client.bootstrap
         self._known: dict[str, Found] = {}
 
     async def start(self) -> None:
@@ -69,7 +70,7 @@ class JobTopics:
         if missing:
             raise EnvironmentFault(
                 f"the input topic '{missing[0]}' does not exist",
-                remedy=f"create it: {TopicSpec(missing[0], 1).command()}; or correct the name in app.input(…)",
+                remedy=f"create it: {TopicSpec(missing[0], 1).command(self._bootstrap)}; or correct the name in app.input(…)",
             )
         return {name: found[name].partitions for name in names}
 

@@ -20,8 +20,6 @@ from .task_letters import ChunkLetter
 if TYPE_CHECKING:
     from .task_actor import TaskActor
 
-WATCHDOG_S = 30.0
-
 
 class TaskIntake:
     """The intake of one task."""
