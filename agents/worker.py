@@ -564,12 +564,12 @@ class Worker:
             path=path,
             memory=self.memory,
             clock=lambda: self.now().wall,
-            ends=self.offsets.log_ends,
+            ends=lambda at: outlasted(partial(self.offsets.log_ends, at)),
         )
 
     async def ask_offsets(self, order: t.Resolve) -> t.Resolved:
         """Positions of bounds, asked of the broker."""
-        return await self.offsets.resolve(order)
+        return await outlasted(partial(self.offsets.resolve, order))
 
     def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake:
         """A consumer for a task."""

@@ -93,12 +93,14 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("transaction.timeout", "duration", "1m", NEXT_RUN, JOB, "After this the broker aborts an open transaction."),
     ("error.retries", "count", 3, DYNAMIC, JOB, "How often a chunk that failed is tried again."),
     ("failure.policy", "text", "task", DYNAMIC, JOB, "What a task that gives up takes with it.", ("task", "exit")),
+    ("compression", "text", "none", NEXT_RUN, JOB, "Codec of all that is written.", ("none", "gzip", "snappy", "lz4", "zstd")),
     # ---------------------------------------------------------------------------------------------------- control
     ("control.aggregate-above", "count", 1024, NEXT_RUN, JOB, "Producers times partitions beyond which control messages are aggregated."),
     ("watermark.idle-timeout", "duration", "30s", DYNAMIC, JOB, "A source with nothing new for so long is idle."),
     ("watermark.quorum", "share", 0.5, DYNAMIC, JOB, "Share of producers that must be active for the idle ones to be left out."),
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Where tables lie on disk."),
+    ("state.memory", "size", "256MiB", NEXT_RUN, WORKER, "What RocksDB may take for caches and write buffers, all tasks together."),
     # ---------------------------------------------------------------------------------------------------- spark
     ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),
     ("spark.remote", "text", "", NEXT_RUN, JOB, "A Spark Connect server, instead of a master."),

@@ -1,0 +1,61 @@
+"""What a task needs of the worker around it; `worker.Worker` is one, and nothing else of it is used by a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core import task_events as t
+from ..core.machine import Now
+from ..core.names import StreamPartition
+from ..core.orders import Start
+
+if TYPE_CHECKING:
+    from ..core.orders import Report
+    from .clients import ClientSettings
+    from .declared import Declared
+    from .guarantee import SplitBuffer
+    from .outbox_buffer import TaskBuffer
+    from .task_actor import TaskActor
+    from .task_intake import TaskIntake
+    from .task_state import TaskState
+
+
+class Host(Protocol):
+    """What a task needs of the worker around it."""
+
+    client: ClientSettings
+    declared: Declared
+    spark: Any
+    """Who runs functions of PySpark, for jobs that use it."""
+
+    @property
+    def spark_in_flight(self) -> int: ...
+
+    def now(self) -> Now: ...
+    def buffer(self, task: str) -> TaskBuffer | SplitBuffer: ...
+    async def room(self) -> None: ...
+    def width(self, topic: str) -> int: ...
+    def report(self, report: Report) -> None: ...
+    async def learn(self, topic: str) -> None:
+        """A target that user code has named, and that no step has declared."""
+        ...
+
+    def want_commit(self, task: str, urgent: bool) -> None: ...
+    def poisoned(self, task: str, why: str) -> None:
+        """Outputs of this task are in the open transaction, and its positions will not be: the transaction must not commit."""
+        ...
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
+    async def serve(self, name: str, work: Awaitable[None]) -> Any: ...
+    def count(self, task: str, name: str, amount: int) -> None: ...
+    def gone(self, task: str) -> None: ...
+    def again(self, start: Start) -> None:
+        """Begin this task once more, under the grant that it has."""
+        ...
+
+    def open_state(self, task: str, log_partition: int) -> TaskState: ...
+    def ask_offsets(self, order: t.Resolve) -> Awaitable[t.Resolved]: ...
+    def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake: ...
+    def faust(self) -> Any: ...
