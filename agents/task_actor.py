@@ -87,9 +87,8 @@ class TaskActor:
 
     # ------------------------------------------------------------------------------------------------ events and their answers
 
-    async def begin(self, start: Start) -> None:
-        """Start the actor, and let the machine decide what is first."""
-        await self.mailbox.start()
+    def begin(self, start: Start) -> None:
+        """Let the machine decide what is first; the mailbox is open."""
         self.feed(start)
 
     def order(self, order: Order) -> None:

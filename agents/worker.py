@@ -26,7 +26,7 @@ from ..core import leader_words as lw
 from ..core import member_words as mw
 from ..core import task_events as t
 from ..core.batches import Bridge
-from ..core.errors import HeadgateError, SettingError
+from ..core.errors import EnvironmentFault, HeadgateError, SettingError
 from ..core.leader import Leader
 from ..core.machine import Now
 from ..core.member import Member
@@ -159,7 +159,10 @@ class Worker:
         if hasattr(self, "heartbeats"):
             await self.heartbeats.stop()
         for actor in list(self.actors.values()):
-            await actor.kill()
+            try:
+                await asyncio.wait_for(actor.kill(), self.seconds("release.timeout"))
+            except TimeoutError:
+                log.error("a task does not end: user code holds on to it", task=actor.name)
         await self._drop_producer()
         for task in list(self._spawned):
             task.cancel()
@@ -262,9 +265,18 @@ class Worker:
             self.crash(why or RuntimeError("the coordinator agent was stopped"))
 
     async def _count_partitions(self) -> None:
+        known = False
         while True:
-            counts = await outlasted(self.job_topics.input_counts)
-            self.coordination.feed_leader(lw.Counts(counts))
+            try:
+                counts = await outlasted(self.job_topics.input_counts)
+            except EnvironmentFault as error:
+                if not known:
+                    raise
+                # an input that vanishes under a running job is its tasks' business: they say so, with their own policy
+                log.warning("inputs cannot be counted", why=str(error))
+            else:
+                known = True
+                self.coordination.feed_leader(lw.Counts(counts))
             await asyncio.sleep(30.0)
 
     def _say(self) -> lw.Heartbeat:
@@ -309,8 +321,12 @@ class Worker:
         if self._called_off(order, said):
             return
         actor = TaskActor(self, self._plan(order.task, model), order)
+        await actor.mailbox.start()
+        if self._called_off(order, said):
+            await actor.mailbox.stop()
+            return
         self.actors[order.task] = actor
-        await actor.begin(order)
+        actor.begin(order)
         if self._waiting.get(order.task) is said:
             del self._waiting[order.task]
         for waiting in said:
