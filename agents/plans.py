@@ -11,6 +11,7 @@ from ..core.leader_plan import LeaderConfig, Plan, Timing
 from ..core.member_plan import MemberConfig
 from ..core.placement import Placer, place
 from ..core.settings import IMMUTABLE, SETTINGS, find, parse
+from ..core.task_plan import TaskSettings
 from .by_name import imported
 from .declared import Declared
 from .worker_options import WorkerOptions
@@ -112,4 +113,20 @@ def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Member
         no_wait=options.no_wait,
         beat_s=seconds(settings, "heartbeat.interval"),
         session_s=seconds(settings, "session.timeout"),
+    )
+
+
+def task_settings(settings: Mapping[str, Any]) -> TaskSettings:
+    """The settings that a task's machine needs."""
+
+    def value(name: str) -> Any:
+        return parse(name, settings.get(name, find(name).default))
+
+    return TaskSettings(
+        watermark_interval_s=seconds(settings, "commit.interval"),
+        idle_timeout_s=seconds(settings, "watermark.idle-timeout"),
+        watermark_quorum=value("watermark.quorum"),
+        aggregate_above=value("control.aggregate-above"),
+        error_retries=value("error.retries"),
+        intermediate_max_lag=value("intermediate.max-lag"),
     )

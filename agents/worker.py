@@ -34,11 +34,12 @@ from ..core.model import JobModel
 from ..core.names import StreamPartition, worker_id
 from ..core.orders import FAILED, Abandon, Order, Report, Start, TaskReported
 from ..core.settings import parse
-from ..core.task_plan import TaskPlan, TaskSettings
+from ..core.task_plan import TaskPlan
 from .clients import ClientSettings
 from .committing import Committing
 from .connect import outlasted
 from .coordination import Coordination
+from .ending import STEP_S, Ending
 from .faust_app import ActorApp, new_app
 from .guarantee import SplitBuffer
 from .heartbeat import Heartbeats
@@ -50,7 +51,7 @@ from .mailbox import Mailbox
 from .offsets import Offsets
 from .outbox import Outbox, TaskBuffer
 from .outbox_errors import OutboxError
-from .plans import leader_config, member_config
+from .plans import leader_config, member_config, task_settings
 from .sensors import Counting
 from .services import Work, run_service
 from .steps import SparkStep
@@ -105,6 +106,7 @@ class Worker:
         self._spawned: set[asyncio.Task[None]] = set()
         self._turned = time.monotonic()
         self._waiting: dict[str, list[Order]] = {}
+        self.ending = Ending()
         self._crash: BaseException | None = None
 
     # ----------------------------------------------------------------------------------------------------------- its life
@@ -154,28 +156,26 @@ class Worker:
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 
     async def _stop(self) -> None:
+        """Put everything down, in order. A step that does not end in time is named by `ending`, and left behind: nothing may hang here."""
         self._exiting.set()
         self.coordination.stop()
         if hasattr(self, "heartbeats"):
-            await self.heartbeats.stop()
+            await self.ending.step("heartbeats", self.heartbeats.stop())
         for actor in list(self.actors.values()):
-            try:
-                await asyncio.wait_for(actor.kill(), self.seconds("release.timeout"))
-            except TimeoutError:
-                log.error("a task does not end: user code holds on to it", task=actor.name)
-        await self._drop_producer()
+            await self.ending.step(actor.name, actor.kill(), self.seconds("release.timeout"))
+        await self.ending.step("producer", self._drop_producer())
         for task in list(self._spawned):
             task.cancel()
         if self._spawned:
-            await asyncio.wait(list(self._spawned), timeout=10.0)
+            await asyncio.wait(list(self._spawned), timeout=STEP_S)
         for service in [one for one in self.app._children if isinstance(one, Work)]:
-            await service.stop()
+            await self.ending.step(str(service.name), service.stop())
         if self.spark is not None:
-            await self.spark.close()
-        await self.coordination.close()
-        await self.offsets.stop()
-        await self.job_topics.stop()
-        await self.app.stop()
+            await self.ending.step("Spark", self.spark.close())
+        await self.ending.step("coordinator stream", self.coordination.close())
+        await self.ending.step("offsets", self.offsets.stop())
+        await self.ending.step("topics", self.job_topics.stop())
+        await self.ending.step("Faust", self.app.stop())
 
     def _make_spark(self) -> Bridge | None:
         """One session for the worker, imported and begun only if the job has a Spark step."""
@@ -342,7 +342,7 @@ class Worker:
 
     def _plan(self, task: str, model: JobModel) -> TaskPlan:
         """What a task reads, with the bounds that its run has resolved: every task, whenever it begins, has the same."""
-        plan = self.declared.task_plan(task, model, self.task_settings())
+        plan = self.declared.task_plan(task, model, task_settings(self.settings))
         run = self.coordination.member.job.run
         if run is None:
             return plan
@@ -552,18 +552,6 @@ class Worker:
         from ..core.settings import find
 
         return parse(name, self.settings.get(name, find(name).default))
-
-    def task_settings(self) -> TaskSettings:
-        """The settings that a task's machine needs."""
-        get = self.settings.get
-        return TaskSettings(
-            watermark_interval_s=self.seconds("commit.interval"),
-            idle_timeout_s=self.seconds("watermark.idle-timeout"),
-            watermark_quorum=parse("watermark.quorum", get("watermark.quorum", 0.5)),
-            aggregate_above=parse("control.aggregate-above", get("control.aggregate-above", 1024)),
-            error_retries=parse("error.retries", get("error.retries", 3)),
-            intermediate_max_lag=parse("intermediate.max-lag", get("intermediate.max-lag", 100_000)),
-        )
 
     def open_state(self, task: str, log_partition: int) -> TaskState:
         """Store and tables of a task."""

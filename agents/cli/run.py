@@ -10,8 +10,9 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import structlog
@@ -194,7 +195,20 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         return 1
     finally:
         restores.cancel()
-        await page.stop()
+        if not worker.ending.held:
+            await page.stop()
+        else:
+            end_without_waiting(worker)
+
+
+def end_without_waiting(worker: Any) -> NoReturn:
+    """Something of the worker cannot be ended: user code that swallows its cancellation, a client whose broker is away.
+
+    All that had to be durable is, and waiting would be for ever.
+    """
+    click.echo(f"Error: these did not end, and are left behind: {', '.join(worker.ending.held)}", err=True)
+    sys.stderr.flush()
+    os._exit(1 if worker.exit_code is None else worker.exit_code)
 
 
 async def tell_restores(worker: Any) -> None:

@@ -1,0 +1,39 @@
+"""A worker ends, whatever holds on to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headgate.agents.ending import Ending
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_does_not_end_is_named_and_left_behind() -> None:
+    """User code swallows its cancellation; the steps behind it are done all the same."""
+    ending, done = Ending(), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not done.is_set():
+            try:
+                await done.wait()
+            except asyncio.CancelledError:
+                continue
+
+    await ending.step("Partition 0", stubborn(), 0.01)
+    await ending.step("topics", asyncio.sleep(0), 5.0)
+    assert ending.held == ["Partition 0"]
+    done.set()
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_raises_keeps_no_other_from_being_done() -> None:
+    """It is said, and that is all."""
+    ending = Ending()
+
+    async def broken() -> None:
+        raise OSError("no route")
+
+    await ending.step("producer", broken(), 5.0)
+    assert ending.held == []
