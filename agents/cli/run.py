@@ -189,7 +189,9 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         if leaving.asked:
             return 0
         raise
-    except HeadgateError:
+    except HeadgateError as error:
+        if worker.ending.held:
+            click.echo(f"Error: {error}", err=True)
         raise
     except Exception:  # noqa: BLE001 - the worker has logged it, with its traceback
         return 1
