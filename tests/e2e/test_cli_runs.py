@@ -149,7 +149,7 @@ def test_ctrl_c_twice_ends_at_once(hg: Headgate) -> None:
     process.resume()
     hg.until_said("SIGINT: committing and leaving")
     process.send_signal(signal.SIGINT)
-    assert hg.ended() in (0, 130)
+    assert hg.ended() in (0, 130, -signal.SIGINT)  # a shell calls both of the latter 130
 
 
 def test_readiness_is_503_from_the_first_moment_of_a_pause_in_service(hg: Headgate) -> None:
