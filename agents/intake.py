@@ -22,7 +22,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
-    KafkaConnectionError,
     KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -36,9 +35,9 @@ from ..core.frames import ControlFrame
 from ..core.names import StreamPartition
 from .chunks import Buffer, Chunk
 from .clients import ClientSettings
-from .rawkafka import Answer, Taken, observe, quiet_metadata, set_long_poll, taker
+from .connect import started
+from .rawkafka import Answer, Taken, observe, set_long_poll, taker
 
-RETRY_S = 0.25
 BOUNDS_TIMEOUT_S = 5.0
 BUSY_POLL_MS = 20
 """While a partition of the task waits for room, the others' long poll must not hold its next fetch back."""
@@ -145,25 +144,7 @@ class Intake:
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect, and begin at the given positions. While no broker answers it tries again, until the deadline."""
-        until = time.monotonic() + deadline_s
-        while True:
-            consumer = self._make()
-            try:
-                async with asyncio.timeout(max(0.1, until - time.monotonic())):
-                    with quiet_metadata():
-                        await consumer.start()
-                break
-            except (KafkaConnectionError, TimeoutError) as error:
-                await consumer.stop()
-                if time.monotonic() + RETRY_S >= until:
-                    raise EnvironmentFault(
-                        f"no broker at {self._client.bootstrap} answered for {deadline_s:g} s: {error or 'timeout'}",
-                        remedy="check -b and that the brokers run",
-                    ) from error
-                await asyncio.sleep(RETRY_S)
-            except BaseException:
-                await consumer.stop()
-                raise
+        consumer = await started(self._make, f"intake of {self._name}", deadline_s=deadline_s)
         self._consumer = consumer
         observe(consumer, self._on_answer)
         self._take = taker(consumer, raw=self._raw)

@@ -27,7 +27,6 @@ from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
 from .mailbox import Mailbox, MailboxClosed
-from .operators import UserCodeError
 from .outbox_errors import unknown_target
 from .pipeline import Pipeline
 from .task_host import Host
@@ -38,7 +37,6 @@ from .trouble import Failed, recover
 if TYPE_CHECKING:
     from .outbox import LogWrite
 
-MAX_CHUNK = 2000
 R = TypeVar("R")
 
 
@@ -562,6 +560,3 @@ class TaskActor:
         t.Discard: _discard,
         t.Note: _note,
     }
-
-
-__all__ = ["Host", "TaskActor", "UserCodeError"]
