@@ -57,6 +57,8 @@ def server_properties(node: int, ports: list[Ports], directory: Path, secrets: P
         "log.cleaner.backoff.ms": 2000,
         "log.cleaner.min.cleanable.ratio": 0.2,
         "log.retention.check.interval.ms": 10_000,
+        # Whoever writes last year's events here wants to read them: Kafka's seven days count from a record's own timestamp.
+        "log.retention.ms": -1,
         "message.max.bytes": MAX_MESSAGE_BYTES,
         "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
         "group.initial.rebalance.delay.ms": 0,
