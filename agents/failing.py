@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import steps as s
@@ -24,10 +24,15 @@ def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> s
     return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}{left_out}"
 
 
-async def find_bad(pipeline: Pipeline, chunk: Chunk) -> list[tuple[int, BaseException]]:
+async def find_bad(
+    pipeline: Pipeline, chunk: Chunk, drop: Callable[[], None] | None = None
+) -> list[tuple[int, BaseException]]:
     """Which rows of a chunk fail, found by halving it; nothing of it is kept. It ends at the first row whose policy is to fail.
 
-    Where a function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is tried again.
+    Where steps keep state, a row may fail, or succeed, only because of rows before it: there each part is tried behind all good rows that
+    stand before it, from an untouched state (`drop` forgets what a try has changed in tables). So a row that is blamed is one that
+    fails in its place. Where a function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is
+    tried again.
     """
     found: list[tuple[int, BaseException]] = []
     trouble = pipeline.trouble
@@ -35,29 +40,44 @@ async def find_bad(pipeline: Pipeline, chunk: Chunk) -> list[tuple[int, BaseExce
     effects = isinstance(trouble, UserCodeError) and isinstance(trouble.step, EFFECTS)
     if trouble is not None and effects and policy_of(trouble, source, pipeline.app) == "fail":
         return found
+    in_place = keeps_state(pipeline, chunk.at.stream)
+    left_out: set[int] = set()
+    rows = chunk.pick(0, len(chunk))  # columns, of which parts are cheap
     # the whole has just failed, so its halves come first; the left one is on top
     parts = [(len(chunk) // 2, len(chunk)), (0, len(chunk) // 2)] if len(chunk) > 1 else [(0, 1)]
     while parts:
         first, behind = parts.pop()
         try:
-            await pipeline.chunk(chunk.pick(first, behind))
+            await pipeline.chunk(rows.pick(0 if in_place else first, behind), frozenset(left_out))
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             if behind - first == 1:
                 found.append((first, error))
+                if in_place:
+                    left_out.add(first)
                 if policy_of(error, source, pipeline.app) == "fail":
                     return found
             else:
                 middle = (first + behind) // 2
                 parts += [(middle, behind), (first, middle)]
         pipeline.drop()
+        if drop is not None:
+            drop()
         await asyncio.sleep(0)  # the worker has other tasks, and a leader that must answer
     return found
 
 
+def keeps_state(pipeline: Pipeline, stream: str) -> bool:
+    """Whether what a row of this stream does may depend on the rows before it."""
+    behind = (op.step for op in pipeline.operators if stream in pipeline.reads[id(op)])
+    return bool(pipeline.app.tables) or any(isinstance(step, REMEMBERING) for step in behind)
+
+
 EFFECTS = (s.SinkStep, s.AgentStep, s.ActorStep)
 """Steps whose functions do something that cannot be taken back."""
+REMEMBERING = (s.AggregateStep, s.TableStep, s.AgentStep, s.ActorStep)
+"""Steps that keep something of the rows that they have seen."""
 
 
 def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:

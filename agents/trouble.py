@@ -41,7 +41,7 @@ async def recover(
 ) -> Recovered | Failed:
     """Deal with a chunk that has just raised `error`. `drop` forgets what it changed in tables."""
     drop()
-    bad = await find_bad(pipeline, chunk) if len(chunk) else [(0, error)]
+    bad = await find_bad(pipeline, chunk, drop) if len(chunk) else [(0, error)]
     drop()
     answers: dict[int, str] = {}
     for index, cause in bad:

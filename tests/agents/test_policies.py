@@ -282,3 +282,50 @@ def test_user_code_behind_an_aggregate_has_policies_too(place: str) -> None:
         assert [r.value for r in d.read("out")] == [1]
         assert [letter.value for letter in d.dead_letters()] == [b'{"k":"b","x":0}']
         assert dict(d.table("agg")) == {"a": {"x": 8}}
+
+
+def _within(table: Any, value: Any) -> Any:
+    """Fails when the sum of all before it and itself is too large; changes the table before it raises."""
+    table["sum"] = table.get("sum", 0) + value
+    if table["sum"] > 10:
+        raise ValueError("too much")
+    return table["sum"]
+
+
+def _unique(table: Any, value: Any) -> Any:
+    """Fails for what has been seen."""
+    if value in table:
+        raise ValueError("seen")
+    table[value] = 1
+    return value
+
+
+def _opened(table: Any, value: Any) -> Any:
+    """Succeeds only behind the record that opens."""
+    name, what = value
+    if what == "close":
+        del table[name]
+        return what
+    if what == "open":
+        table[name] = 1
+        return what
+    raise ValueError(what)
+
+
+@pytest.mark.parametrize(
+    ("fn", "sent", "out", "dead"),
+    [
+        (_within, [5, 4, 3, 1, 2], [5, 9, 10], [b"3", b"2"]),
+        (_unique, list("abacbd"), list("abcd"), [b'"a"', b'"b"']),
+        (_opened, [["a", "open"], ["b", "?"], ["a", "close"]], ["open", "close"], [b'["b","?"]']),
+    ],
+)
+def test_a_record_is_blamed_only_for_failing_in_its_place(fn: Any, sent: Any, out: Any, dead: Any) -> None:
+    """What fails, or succeeds, because of earlier records of its chunk is tried behind them; a try leaves nothing behind."""
+    app = hg.App("job", on_error="dead_letter")
+    table = app.table("table", key=hg.text(), value=hg.json())
+    app.input("in").map(lambda value: fn(table, value)).to("out")
+    with Driver(app) as d:
+        d.send_all("in", sent)
+        assert [r.value for r in d.read("out")] == out
+        assert [letter.value for letter in d.dead_letters()] == dead
