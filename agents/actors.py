@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..core.errors import DeclarationError
-from .declaring import near
+from ..core.settings import did_you_mean
 from .record import Batch, Headers
 
 K = TypeVar("K")
@@ -139,7 +139,8 @@ def check_actor(cls: Any, verb: str, args: Mapping[str, Any]) -> None:
     for name in dir(cls):
         if name.startswith("on_") and name not in HOOKS:
             raise DeclarationError(
-                f"{verb}: {cls.__name__}.{name} is no hook", remedy=f"did you mean '{near(name, HOOKS)}'?"
+                f"{verb}: {cls.__name__}.{name} is no hook",
+                remedy=did_you_mean(name, HOOKS) or f"one of {', '.join(HOOKS)}",
             )
     if not any(hooks_of(cls).values()):
         raise DeclarationError(f"{verb}: {cls.__name__} has no hook", remedy=f"one of {', '.join(HOOKS)}")

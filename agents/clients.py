@@ -12,7 +12,6 @@ Promises:
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 import ssl
@@ -25,6 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..core.errors import EnvironmentFault, SettingError
+from ..core.settings import did_you_mean
 
 MASK = "********"
 _SECRET = re.compile(r"passw|secret|jaas|\.key(\.|$)|key\.pem|keystore\.key|token|credential", re.IGNORECASE)
@@ -144,12 +144,10 @@ class ClientSettings:
             if name in _OURS:
                 raise SettingError(f"client setting {name} cannot be set: {_OURS[name]}")
             if name not in KNOWN:
-                near = difflib.get_close_matches(name, sorted(KNOWN), n=1)
                 raise SettingError(
                     f"client setting {name} is unknown",
-                    remedy=f"did you mean {near[0]}?"
-                    if near
-                    else "use a name of the Java client or of librdkafka, as in security.protocol",
+                    remedy=did_you_mean(name, KNOWN)
+                    or "use a name of the Java client or of librdkafka, as in security.protocol",
                 )
             if name in _PASSED:
                 _PASSED[name][2](name, value)

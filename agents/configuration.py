@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from ..core.errors import SettingError
-from ..core.settings import SETTINGS, Resolved, find, nearest, parse, resolve
+from ..core.settings import SETTINGS, Resolved, did_you_mean, find, parse, resolve
 from .clients import KNOWN, ClientSettings
 
 FILE = "headgate.toml"
@@ -177,8 +177,8 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
         elif name in _CLIENT_BY_VARIABLE:
             client[_CLIENT_BY_VARIABLE[name]] = value
         elif not name.startswith(PREFIX + "TEST_"):
-            near = nearest(name, [*_BY_VARIABLE, *_CLIENT_BY_VARIABLE])
-            remarks.append(f"the variable {name} means nothing here; did you mean {near}?")
+            near = did_you_mean(name, [*_BY_VARIABLE, *_CLIENT_BY_VARIABLE])
+            remarks.append(f"the variable {name} means nothing here" + (f"; {near}" if near else ""))
     return settings, client, remarks
 
 

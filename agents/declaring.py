@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.errors import DeclarationError, SettingError
 from ..core.names import topic_name
-from ..core.settings import duration_ms, nearest
+from ..core.settings import duration_ms
 from .serde import Serde
 from .steps import Policy
 
@@ -142,8 +142,3 @@ def table_name_of(name: Any) -> str:
     if name.startswith(("__", "hg.")) or name.endswith(".timers"):
         raise DeclarationError(f"the table name '{name}' is headgate's own", remedy="take another")
     return name
-
-
-def near(word: str, known: tuple[str, ...]) -> str:
-    """The known word that it probably was meant to be."""
-    return nearest(word, known)

@@ -152,26 +152,46 @@ def find(name: str) -> Setting:
     parts = name.split(".")
     if len(parts) >= 3 and (general := f"{parts[0]}.<name>.{parts[-1]}") in SETTINGS and all(parts):
         return SETTINGS[general]
-    near = nearest(name, SETTINGS)
-    raise SettingError(f"there is no setting '{name}'", remedy=f"did you mean '{near}'?")
+    raise SettingError(
+        f"there is no setting '{name}'",
+        remedy=did_you_mean(name, SETTINGS) or "`headgate config get JOB` lists them all",
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that takes the fewest changes to become.
+    """The known name that was probably meant: few letters away, or one of which this is a part; empty if none is near.
 
-    >>> nearest("comit.intervall", SETTINGS)
-    'commit.interval'
+    >>> nearest("comit.intervall", SETTINGS), nearest("rejoin-grace", SETTINGS), nearest("xyzzy", SETTINGS)
+    ('commit.interval', 'placement.rejoin-grace', '')
     """
-    return min(sorted(known), key=lambda other: _distance(name[:100], other))
+    word, names = name[:100].lower(), sorted(known)
+    best = min(names, key=lambda other: _distance(word, other.lower()), default="")
+    if best and _distance(word, best.lower()) <= max(1, (min(len(word), len(best)) + 1) // 3):
+        return best
+    return min((other for other in names if len(word) > 2 and word in other.lower()), key=len, default="")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The question for people; empty if nothing is near.
+
+    >>> did_you_mean("stauts", ["start", "status"]), did_you_mean("xyzzy", ["start"])
+    ("did you mean 'status'?", '')
+    """
+    near = nearest(name, known)
+    return f"did you mean '{near}'?" if near else ""
 
 
 @lru_cache(maxsize=4096)
 def _distance(a: str, b: str) -> int:
-    row = list(range(len(b) + 1))
+    """How many letters are wrong, missing, too many, or changed places with their neighbour."""
+    above, row = [0] * (len(b) + 1), list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
-        before, row[0] = row[0], i
+        two_above, above, row = above, row, [i]
         for j, y in enumerate(b, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
+            least = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and y == a[i - 2]:
+                least = min(least, two_above[j - 2] + 1)
+            row.append(least)
     return row[-1]
 
 

@@ -19,11 +19,12 @@ from ..asking import Wish
 from ..reading import following, heard
 from ..web.documents import config_document
 from .asks import asked
+from .group import Group
 from .options import Target, broker_options, run_async, target, wait_options
 from .output import output_option, show_json, show_table
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Settings of a job, and overrides while it runs."""
 

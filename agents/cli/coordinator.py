@@ -17,18 +17,18 @@ import click
 
 from ...core import coordinator as c
 from ...core.coordinator_bytes import encode, read
-from ...core.errors import HeadgateError
 from ..launch import user_name
 from ..plainwrite import Plain, put
 from ..reading import must_exist
 from ..topicscan import scan_topic
+from .group import Group, Mistyped
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
 
 TYPES = {kind: message for message, (kind, _) in c.KEYS.items()}
 
 
-@click.group()
+@click.group(cls=Group)
 def coordinator() -> None:
     """The stream from which every member derives the same job state."""
 
@@ -145,7 +145,7 @@ def write(
 
 
 def message_of(kind: str, text: str) -> Any:
-    """A message from its fields; raises `HeadgateError` for what is none, checked by the bytes that a reader would get."""
+    """A message from its fields; raises `Mistyped` for what is none, checked by the bytes that a reader would get."""
     try:
         given = json.loads(text)
         if not isinstance(given, dict):
@@ -156,9 +156,9 @@ def message_of(kind: str, text: str) -> Any:
         found = read(0, *encode(message))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         names = ", ".join(field.name for field in fields(TYPES[kind]))
-        raise HeadgateError(f"not a {kind}: {error}", remedy=f"its fields are {names}") from error
+        raise Mistyped(f"not a {kind}: {error}", remedy=f"its fields are {names}") from error
     if found.problem:
-        raise HeadgateError(f"not a {kind}: {found.problem}")
+        raise Mistyped(f"not a {kind}: {found.problem}")
     return message
 
 

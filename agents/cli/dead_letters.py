@@ -20,14 +20,14 @@ from ..tablescan import guess
 from ..topics import Topics as TopicsAdmin
 from ..topicscan import scan_topic
 from ..web.documents import time_of
-from .group import NotFound
+from .group import Group, NotFound
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 
 OWN = "hg-"
 
 
-@click.group(name="dead-letters")
+@click.group(name="dead-letters", cls=Group)
 def dead_letters() -> None:
     """Records that could not be processed."""
 

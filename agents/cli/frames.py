@@ -15,11 +15,12 @@ from ..configuration import Said
 from ..tablescan import guess
 from ..topicscan import scan_topic
 from ..web.documents import time_of
+from .group import Group
 from .options import broker_options, configured, run_async
 from .output import output_option, show_json
 
 
-@click.group()
+@click.group(cls=Group)
 def frames() -> None:
     """What travels between the stages of a job."""
 

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 import click
 
-from ...core.errors import HeadgateError
+from ...core.errors import DeclarationError, HeadgateError, SettingError
+from ...core.settings import nearest
 
 VERBS: dict[str, tuple[str, str]] = {
     # verb: (module:command, what `headgate --help` says about it); the order is the order of the help
@@ -38,6 +39,10 @@ VERBS: dict[str, tuple[str, str]] = {
 FAILED, USAGE, DEADLINE, NOT_FOUND = 1, 2, 3, 4
 
 
+class Mistyped(HeadgateError):
+    """What was typed cannot be meant: a place that is none, a message with the wrong fields."""
+
+
 class DeadlinePassed(HeadgateError):
     """What was waited for did not happen in time."""
 
@@ -47,14 +52,35 @@ class NotFound(HeadgateError):
 
 
 def exit_code(error: HeadgateError) -> int:
-    """The exit code that an error means."""
+    """The exit code that an error means.
+
+    What stands wrong in the command, in a setting, in `headgate.toml` or in the declaration of the job is usage: nothing was begun, and
+    the same command again ends in the same way, so whoever restarts processes need not try.
+    """
     if isinstance(error, DeadlinePassed):
         return DEADLINE
-    return NOT_FOUND if isinstance(error, NotFound) else FAILED
+    if isinstance(error, NotFound):
+        return NOT_FOUND
+    return USAGE if isinstance(error, Mistyped | SettingError | DeclarationError) else FAILED
 
 
-class LazyGroup(click.Group):
-    """A group that knows its verbs by name and imports one when it is used."""
+class Group(click.Group):
+    """A group that knows what was probably meant by a verb that it has not."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest known verb in the message."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            near = nearest(args[0], known)
+            hint = f"Did you mean `{ctx.command_path} {near}`?" if near else f"There are {', '.join(known)}."
+            raise click.UsageError(f"There is no verb `{ctx.command_path} {args[0]}`. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
+    """The group that knows its verbs by name and imports one when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs, in the order in which people meet them."""
@@ -66,18 +92,6 @@ class LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         module, _, name = VERBS[cmd_name][0].partition(":")
         return getattr(importlib.import_module(f".{module}", __package__), name)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest known verb in the message."""
-        if args and args[0] not in VERBS and not args[0].startswith("-") and super().get_command(ctx, args[0]) is None:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], VERBS, 1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
-            raise click.UsageError(f"There is no verb `{args[0]}`.{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, without importing them."""

@@ -22,7 +22,7 @@ from ..broker.broker import Broker, telling
 from ..broker.places import default_data_dir
 from ..broker.registry import enlist, running_brokers, strike_off
 from ..broker.secrets import USERS
-from .group import NOT_FOUND
+from .group import NOT_FOUND, Group
 from .output import megabytes, output_option, show_fields, show_json
 
 data_option = click.option(
@@ -34,7 +34,7 @@ data_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def kafka() -> None:
     """A real Apache Kafka on this machine: no Docker, no root.
 

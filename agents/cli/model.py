@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from ...core import requests as r
-from ...core.errors import HeadgateError
 from ..asking import Wish
 from ..reading import following
 from ..web.documents import model_document
 from .asks import asked
+from .group import Mistyped
 from .options import broker_options, confirmed, run_async, target, wait_options
 from .output import output_option, show_fields, show_json, show_table
 
@@ -101,7 +101,7 @@ def goal_of(text: str) -> str | int | list[Any]:
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
-        raise HeadgateError(
+        raise Mistyped(
             f"'{text}' is no place to seek to", remedy="oldest, newest, an offset, or a time in ISO form"
         ) from None
     if moment.tzinfo is None:

@@ -19,7 +19,7 @@ from ..plans import leader_config
 from ..reading import following
 from ..topics import TASK_LOG, TopicSpec, differences
 from ..worker_options import WorkerOptions
-from .group import NotFound
+from .group import Group, NotFound
 from .options import broker_options, configured, run_async
 from .output import output_option, show_fields, show_json, show_table
 
@@ -135,7 +135,7 @@ async def _model(configuration: Configuration, declared: Declared) -> Any:
         return None
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """The topics of a job."""
 

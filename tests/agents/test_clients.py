@@ -23,7 +23,7 @@ def test_names_of_java_and_of_librdkafka_mean_the_same():
 
 def test_an_unknown_setting_is_refused_with_the_nearest_name():
     """A typing error must not start a worker with the default."""
-    with pytest.raises(SettingError, match=r"did you mean sasl\.mechanism"):
+    with pytest.raises(SettingError, match=r"did you mean 'sasl\.mechanism'"):
         parse("sasl.mechanim=PLAIN")
     with pytest.raises(SettingError, match="unknown"):
         parse("quite.something.else=1")

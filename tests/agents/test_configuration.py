@@ -88,7 +88,7 @@ def test_tables_and_dotted_keys_of_a_file_are_the_same(tmp_path: Path) -> None:
         ('commit.interval = "soon"\n', "not a duration"),
         ("commit = [", "is not TOML"),
         ('client = "x"\n', "must be a table"),
-        ('[client]\n"sasl.pasword" = "x"\n', "did you mean sasl.password"),
+        ('[client]\n"sasl.pasword" = "x"\n', "did you mean 'sasl.password'"),
     ],
 )
 def test_what_nobody_can_have_meant_in_a_file_is_refused(tmp_path: Path, text: str, says: str) -> None:

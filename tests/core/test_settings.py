@@ -10,6 +10,7 @@ from headgate.core import settings as s
 from headgate.core.errors import SettingError
 from headgate.core.settings import (
     SETTINGS,
+    did_you_mean,
     duration_ms,
     find,
     nearest,
@@ -67,7 +68,26 @@ def test_an_unknown_name_is_an_error_with_the_nearest_known_one():
         find("streams..priority")
     assert find("streams.orders.priority").type == "number"
     assert find("streams.eu.orders.priority").name == "streams.<name>.priority"
-    assert nearest("", ["b", "a"]) == "a"
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        ("stauts", "status"), ("drian", "drain"), ("Drain", "drain"), ("tabl", "tables"), ("dead", "dead-letters"),
+        ("", ""), ("xyzzy", ""), ("a", ""), ("frobnicate-all", ""),
+    ],
+)  # fmt: skip
+def test_nonsense_is_near_to_nothing(typed: str, near: str):
+    """Who mistypes a word is helped; who types another word is not sent elsewhere."""
+    known = ["status", "drain", "dead-letters", "tables", "start"]
+    assert nearest(typed, known) == near
+    assert did_you_mean(typed, known) == (f"did you mean '{near}'?" if near else "")
+    assert nearest(typed, []) == ""
+
+
+def test_an_unknown_setting_that_is_near_to_nothing_names_the_list():
+    with pytest.raises(SettingError, match="lists them all"):
+        find("xyzzy")
 
 
 @pytest.mark.parametrize(
@@ -144,5 +164,6 @@ def test_unset_needs_no_value():
 
 @settings(deadline=None, max_examples=30)
 @given(st.text(max_size=12))
-def test_any_text_finds_a_nearest_name(name: str):
-    assert nearest(name, SETTINGS) in SETTINGS
+def test_any_text_finds_a_nearest_name_or_none(name: str):
+    assert nearest(name, SETTINGS) in ("", *SETTINGS)
+    assert nearest(name, [name]) == name

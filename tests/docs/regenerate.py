@@ -30,6 +30,22 @@ nearest to the worker: flag (`headgate run --set NAME=VALUE`), environment, over
 - *owner*: `job` settings may be overridden in the coordinator stream for all workers; `worker` settings belong to each worker.
 """
 
+CLI_PREFACE = """\
+## Exit codes
+
+| code | means | for example |
+|---|---|---|
+| 0 | done | the run of a worker closed, or it was asked to leave |
+| 1 | failed | no broker answers, a request was refused, a worker or a task failed |
+| 2 | usage: wrong as it stands, nothing was begun | an unknown verb or setting, a bad value, a job declared in a way that cannot work |
+| 3 | the deadline passed | `drain --wait --timeout 25s`, with the list of what is not done |
+| 4 | not found | no such job, no live run, no such table or key, no broker for `headgate kafka status` |
+| 130 | ended by a second Ctrl-C | |
+
+What ended with 2 ends with 2 again until somebody changes it: `headgate run --workers N` does not restart a worker that did. Every error
+says what is wrong on a line `Error:`, and what helps on a line `To do:`, both on standard error; `HEADGATE_DEBUG=1` shows the traceback.
+"""
+
 
 def cell(text: object) -> str:
     """A text as one cell of a table."""
@@ -67,7 +83,7 @@ def paragraphs(text: str) -> str:
 
 def cli() -> str:
     """The command line, verb by verb."""
-    out = [NOTICE, "# Command line\n"]
+    out = [NOTICE, "# Command line\n", CLI_PREFACE]
     all_verbs = house.verbs()
     if not all_verbs:
         out.append("The command line has no verbs yet.\n")

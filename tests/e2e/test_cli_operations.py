@@ -272,7 +272,7 @@ def test_overrides_are_set_seen_and_taken_back(hg: Headgate) -> None:
     assert [o["name"] for o in hg.json("config-diff", "config", "diff", hg.job)["settings"]] == ["stall.timeout"]
     assert hg.json("config-history", "config", "history", hg.job)["changes"][-1]["value"] == "4m"
     assert hg.json("answer", "config", "unset", hg.job, "stall.timeout")["state"] == "done"
-    hg.run("config", "set", hg.job, "stal.timeout", "4m", code=1)
+    hg.run("config", "set", hg.job, "stal.timeout", "4m", code=2)
     assert "stall.timeout" in hg.said
     hg.run("config", "set", hg.job, "job.id", "9", code=1)
 
@@ -366,8 +366,8 @@ def test_what_is_not_there_is_exit_code_four_and_nonsense_is_two(hg: Headgate) -
     hg.run("drain", "no-such-job", code=4)
     hg.run("statuss", hg.job, code=2)
     hg.run("drain", hg.job, "--sideways", code=2)
-    hg.run("run", "nowhere:app", code=1)
-    hg.run("seek", hg.job, f"{hg.job}-orders", "--to", "somewhere", "--yes", code=1)
+    hg.run("run", "nowhere:app", code=2)
+    hg.run("seek", hg.job, f"{hg.job}-orders", "--to", "somewhere", "--yes", code=2)
 
 
 def test_reset_is_refused_while_a_worker_lives_and_its_plan_is_shown(hg: Headgate) -> None:

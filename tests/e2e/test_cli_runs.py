@@ -200,7 +200,7 @@ def test_a_worker_that_cannot_start_says_why_and_what_to_do(hg: Headgate) -> Non
     )
     hg.run("run", "lost_job:app", code=1)
     assert "the input topic 'no-such-topic-at-all' does not exist" in hg.said
-    hg.run("run", "cli_job:app", "--set", "comit.interval=1s", code=1)
+    hg.run("run", "cli_job:app", "--set", "comit.interval=1s", code=2)
     assert "did you mean 'commit.interval'" in hg.said
     hg.start()
     hg.running()

@@ -48,11 +48,21 @@ def test_help_imports_nothing_heavy() -> None:
     assert "kafka" in done.stdout
 
 
-def test_an_unknown_verb_names_the_nearest() -> None:
-    """A usage error."""
-    done = headgate("kafak", "up")
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("kafak", "up"), "There is no verb `headgate kafak`. Did you mean `headgate kafka`?"),
+        (("kafka", "stauts"), "Did you mean `headgate kafka status`?"),
+        (("dead-letters", "lst", "sales"), "Did you mean `headgate dead-letters list`?"),
+        (("topics", "frobnicate"), "There is no verb `headgate topics frobnicate`. There are plan"),
+        (("drain", "sales", "--wiat"), "--wait"),
+    ],
+)
+def test_an_unknown_verb_names_the_nearest(typed: tuple[str, ...], said: str) -> None:
+    """A usage error, in every group; what is near to nothing is answered with what there is."""
+    done = headgate(*typed)
     assert done.returncode == 2
-    assert "There is no verb `kafak`. Did you mean `kafka`?" in done.stderr
+    assert said in done.stderr
 
 
 @pytest.mark.kafka
