@@ -3,7 +3,9 @@
     python -m bench latency [--quick] [--peers headgate,headgate-alo,streams,quix] [--seconds 15]
 
 The record carries the time at which it was handed to the producer; librdkafka reads the outputs, read committed, and takes the time when
-it has each in hand. The first seconds do not count. Prints p50 and p99 in ms; writes `bench/out/latency.json`.
+it has each in hand, one at a time, for a call that waits until a number of them is there would add its own wait to every program's figure.
+The first seconds do not count. `floor` is the same reader on the input: what producing and reading cost before anybody does anything.
+Prints p50, p90 and p99 in ms; writes `bench/out/latency.json` and `bench/out/latency.png`.
 """
 
 from __future__ import annotations
@@ -14,14 +16,15 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 from headgate.agents.broker.broker import Broker
 
 from . import report
-from .rig import PAD, PARTITIONS, loads, make_topic, scratch
+from .rig import OUT, PAD, PARTITIONS, drop_topics, loads, make_topic, scratch
 from .throughput import Run
 
 PER_SECOND = 1000
@@ -64,11 +67,11 @@ class Reader(threading.Thread):
     def run(self) -> None:
         """Until it is told to end."""
         while not self.ended.is_set():
-            for message in self.reader.consume(500, timeout=0.02):
-                if message.error() is None:
-                    now = time.time()
-                    sent = loads(message.value())["t"]
-                    self.delays.append((sent, (now - sent) * 1000))
+            message = self.reader.poll(0.1)
+            if message is not None and message.error() is None:
+                now = time.time()
+                sent = loads(message.value())["t"]
+                self.delays.append((sent, (now - sent) * 1000))
         self.reader.close()
 
 
@@ -99,8 +102,9 @@ def measure(run: Run, name: str, seconds: float, skipped: float) -> dict[str, An
     program = run.program("streams" if peer == "streams-alo" else peer, "A", job, source, target)
     if peer == "streams-alo":
         program.command = [word for word in program.command if not word.startswith("processing.guarantee")]
-    reader = Reader(run.bootstrap, target)
-    reader.start()
+    floor, reader = Reader(run.bootstrap, source), Reader(run.bootstrap, target)
+    for one in (floor, reader):
+        one.start()
     program.start()
     try:
         produce(run.bootstrap, source, 2.0)  # until it is up, and its caches warm
@@ -111,30 +115,69 @@ def measure(run: Run, name: str, seconds: float, skipped: float) -> dict[str, An
             raise AssertionError(f"{label} writes nothing:\n{program.told()}")
         before = time.time()
         made = produce(run.bootstrap, source, seconds + skipped)
+        after = time.time()
         patience = time.monotonic() + 20
         while reader.since(before) < made and time.monotonic() < patience:
             time.sleep(0.1)
     finally:
         program.stop()
-        reader.ended.set()
-        reader.join(10)
+        for one in (floor, reader):
+            one.ended.set()
+            one.join(10)
     counted = sorted(delay for sent, delay in reader.delays if sent >= before + skipped)
+    unread = sorted(delay for sent, delay in floor.delays if sent >= before + skipped)
+    if not counted:
+        raise AssertionError(f"{label} has stopped writing:\n{program.told()}")
     arrived = reader.since(before)
     row = {
-        "peer": label, "p50_ms": percentile(counted, 50), "p90_ms": percentile(counted, 90), "p99_ms": percentile(counted, 99),
-        "max_ms": counted[-1], "records": made, "arrived": arrived, "load": os.getloadavg()[0],
+        "name": name, "peer": label,
+        "p50_ms": percentile(counted, 50), "p90_ms": percentile(counted, 90), "p99_ms": percentile(counted, 99), "max_ms": counted[-1],
+        "floor_p50_ms": percentile(unread, 50), "floor_p99_ms": percentile(unread, 99),
+        "cpu_per_s": program.cpu_between(before, after) / (after - before),
+        "records": made, "arrived": arrived, "load": os.getloadavg()[0],
     }  # fmt: skip
     print(
         f"{label:70} p50 {row['p50_ms']:6.1f}  p90 {row['p90_ms']:6.1f}  p99 {row['p99_ms']:6.1f}  max {row['max_ms']:7.1f} ms  "
+        f"(floor {row['floor_p50_ms']:.1f}, {row['floor_p99_ms']:.1f})  cpu {row['cpu_per_s']:.2f}  "
         f"{arrived} of {made} arrived  load {row['load']:.1f}",
         flush=True,
     )
+    drop_topics(run.bootstrap, *(topic for topic in run.topics() if job in topic))
     return row
 
 
 def percentile(ordered: list[float], percent: int) -> float:
-    """The smallest value that so many percent do not exceed."""
+    """The smallest value that so many percent do not exceed; NaN of nothing."""
+    if not ordered:
+        return float("nan")
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+def plot(rows: Sequence[dict[str, Any]]) -> None:
+    """One line a program, from p50 over p90 to p99, by a logarithmic scale."""
+    pyplot = report.canvas()
+    if pyplot is None or not rows:
+        return
+    figure, panel = pyplot.subplots(figsize=(9.5, 1.2 + 0.45 * len(rows)))
+    for height, row in enumerate(reversed(rows)):
+        color = "#1f6f8b" if row["name"].startswith("headgate") else "#8a9ba1"
+        at = [row["p50_ms"], row["p90_ms"], row["p99_ms"]]
+        panel.plot(at, [height] * 3, color=color, linewidth=3, solid_capstyle="round")
+        for value, shape in zip(at, "o|D", strict=True):
+            panel.plot(value, height, shape, color=color, markersize=7, markeredgewidth=2)
+        panel.annotate(
+            f"{at[0]:.0f} / {at[2]:.0f}", (at[2], height), xytext=(9, -3), textcoords="offset points", fontsize=8
+        )
+    panel.set_yticks(range(len(rows)), [row["peer"] for row in reversed(rows)], fontsize=8)
+    panel.set_xscale("log")
+    panel.margins(x=0.15, y=0.12)
+    panel.set_xlabel(
+        f"ms from producer to reader at {PER_SECOND:,} records/s: p50 (dot), p90 (bar), p99 (diamond)", fontsize=8
+    )
+    figure.tight_layout()
+    path = OUT / "latency.png"
+    figure.savefig(path, dpi=110)
+    print(f"# {path}")
 
 
 def main() -> int:
@@ -145,6 +188,8 @@ def main() -> int:
     words.add_argument("--seconds", type=float, default=15.0)
     given = words.parse_args()
     peers = (given.peers or ("headgate,headgate-alo" if given.quick else ",".join(PEERS))).split(",")
+    if unknown := [name for name in peers if name not in PEERS]:
+        words.error(f"no program {', '.join(unknown)}; there are: {', '.join(PEERS)}")
     seconds = 5.0 if given.quick else given.seconds
     rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
@@ -156,12 +201,21 @@ def main() -> int:
                     left_out[name] = why
                 else:
                     rows.append(measure(run, name, seconds, 3.0 if not given.quick else 1.0))
-            except AssertionError as error:
-                left_out[name] = str(error)
+            except (
+                AssertionError,
+                KafkaException,
+                OSError,
+            ) as error:  # one program's trouble leaves the others their turn
+                left_out[name] = str(error) or repr(error)
     for name, why in left_out.items():
         print(f"left out: {name}: {why}")
     report.keep("latency", {"records_per_s": PER_SECOND, "rows": rows, "left_out": left_out})
-    return 0 if rows else 1
+    plot(rows)
+    lost = [row["peer"] for row in rows if row["name"].startswith("headgate") and row["arrived"] < row["records"]]
+    for name in lost:
+        print(f"! not everything arrived: {name}")
+    ours = [name for name in peers if name.startswith("headgate")]
+    return 1 if lost or not rows or any(name in left_out for name in ours) else 0
 
 
 if __name__ == "__main__":
