@@ -231,7 +231,12 @@ class Intake:
     async def _failed(self, part: _Partition, error: KafkaError) -> None:
         at = part.buffer.at
         if isinstance(error, OffsetOutOfRangeError | NoOffsetForPartitionError):
-            part.lost = LostPosition(at, part.buffer.position, *await self._bounds(part.tp))
+            position = part.buffer.position
+            start, end = await self._bounds(part.tp)
+            here = start is not None and end is not None and start <= position <= end
+            if here or part.buffer.position != position:
+                return  # the answer to a fetch from before a seek
+            part.lost = LostPosition(at, position, start, end)
         elif isinstance(error, TopicAuthorizationFailedError):
             part.trouble = f"no permission to read {at.stream}; grant READ on the topic"
         elif isinstance(error, RecordTooLargeError):

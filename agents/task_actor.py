@@ -22,7 +22,7 @@ from ..core import task_events as t
 from ..core.frames import HEADER, header_value
 from ..core.frames import encode as encode_frame
 from ..core.names import StreamPartition
-from ..core.orders import Order, Start
+from ..core.orders import Order, Seek, Start
 from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
@@ -90,7 +90,11 @@ class TaskActor:
         self.feed(start)
 
     def order(self, order: Order) -> None:
-        """An order of the member."""
+        """An order of the member. A task that has failed begins anew for a seek: that is how somebody goes on behind what it failed at."""
+        if isinstance(order, Seek) and self.machine.state == FAILED and not self._gone:
+            self._go()
+            self.host.again(self._start, order)
+            return
         self.feed(order)
 
     def feed(self, event: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core import task_events as t
 from ..core.machine import Now
 from ..core.names import StreamPartition
-from ..core.orders import Start
+from ..core.orders import Order, Start
 
 if TYPE_CHECKING:
     from ..core.orders import Report
@@ -51,8 +51,8 @@ class Host(Protocol):
     async def serve(self, name: str, work: Awaitable[None]) -> Any: ...
     def count(self, task: str, name: str, amount: int) -> None: ...
     def gone(self, task: str) -> None: ...
-    def again(self, start: Start) -> None:
-        """Begin this task once more, under the grant that it has."""
+    def again(self, start: Start, *orders: Order) -> None:
+        """Begin this task once more, under the grant that it has, and give it these orders."""
         ...
 
     def open_state(self, task: str, log_partition: int) -> TaskState: ...

@@ -35,6 +35,8 @@ class TaskIntake:
         self._said: dict[StreamPartition, int] = {}
         self._ends_told: dict[StreamPartition, float] = {}
         self._moved: dict[StreamPartition, int] = dict(positions)
+        self._lost: set[StreamPartition] = set()
+        """Paused because records were gone before they were read; going on elsewhere ends that."""
         self.lag = 0
         """Records that wait for this task, in all that it reads."""
         self._own = frozenset(plan.stream for plan in actor.plan.inputs if not plan.external)
@@ -64,6 +66,9 @@ class TaskIntake:
             self.held.pop(at, None)
             self._said.pop(at, None)
             self.intake.seek(at, position)
+            if at in self._lost:
+                self._lost.discard(at)
+                self.intake.resume(at)
             self._moved[at] = position
         self.wake()
 
@@ -167,6 +172,7 @@ class TaskIntake:
             lag += head.lag or 0
             if head.lost is not None and not head.paused:
                 self.intake.pause(at)
+                self._lost.add(at)
                 self.actor.feed(t.Lost(at, head.lost.position, head.lost.start or 0))
                 continue
             if at in self.held or head.count:

@@ -519,10 +519,11 @@ class Worker:
         if self.committing is not None:
             self.committing.feed(ce.TaskGone(task))
 
-    def again(self, start: Start) -> None:
+    def again(self, start: Start, *orders: Order) -> None:
         """A task that was stopped here begins once more under the grant that it has, in the run as it is now."""
         run = self.coordination.member.job.run_view()
-        self.tell(start.task, start if run is None else replace(start, run=run))
+        for order in (start if run is None else replace(start, run=run), *orders):
+            self.tell(start.task, order)
 
     def faust(self) -> ActorApp:
         """The Faust app."""
