@@ -116,6 +116,12 @@ class SetRun:
     past_runs: tuple[str, ...] = ()
     past_deployments: tuple[str, ...] = ()
     """Every deployment that was ever run: a restart of one of these starts nothing by itself."""
+    drain_upto: Mapping[str, tuple[int, ...]] = field(default_factory=_empty)
+    """Stream of another job → offset of each partition up to which the drain of this run still reads it."""
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=_empty)
+    """Stream of other jobs → the jobs that its producers are said to be: how a cascade finds who comes behind whom."""
+    goes_on: bool = False
+    """The run before this one was drained, not ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,8 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
         "run_id": _text, "deployment": _text, "state": _text, "job_uuid": _text, "drain": _maybe(_text), "closing": _flag,
         "paused_job": _flag, "paused_streams": lambda v: frozenset(_list(_text)(v)), "seeks": _list(_seek),
         "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
-        "past_runs": _list(_text), "past_deployments": _list(_text),
+        "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
+        "reads": _map(_list(_text)), "goes_on": _flag,
     },
     SetProcessor: {
         "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _text,
@@ -161,6 +162,8 @@ _CLASSES = {kind: cls for cls, (kind, _) in KEYS.items()}
 _DEFAULTS = {
     cls: {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING} for cls in FORMS
 }
+_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on"})
+"""Fields that came later: not written while they are empty, so a message that does not need them has the bytes that it always had."""
 _VALUES = {cls: tuple(name for name in form if name not in KEYS[cls][1]) for cls, form in FORMS.items()}
 
 
@@ -169,7 +172,8 @@ def encode(message: Message, stamp: Stamp = Stamp()) -> tuple[bytes, bytes]:  # 
     if isinstance(message, SetJobModel):
         values: dict[str, Any] = {"term": message.model.term, **to_value(message.model)}
     else:
-        values = {name: _plain(getattr(message, name)) for name in _VALUES[type(message)]}
+        named = ((name, getattr(message, name)) for name in _VALUES[type(message)])
+        values = {name: _plain(value) for name, value in named if value or name not in _LEFT_OUT}
     whole = {
         "host": stamp.host,
         "username": stamp.username,

@@ -2,7 +2,8 @@
 
 A stage is one verb of the declaration (`filter`, `join`, `repartition`, an agent …). It names what it reads: inputs by their stream,
 other stages by their name. Three verbs write an *intermediate stream*, through which records go from task to task
-(`repartition`, `broadcast`, `gather`); everything between two such streams runs within one task.
+(`repartition`, `broadcast`, `gather`); everything between two such streams runs within one task. `share` writes a *shared stream*: frames
+for the tasks of another job, which names this one as a producer of its input.
 
 What this module decides and promises:
 
@@ -11,6 +12,7 @@ What this module decides and promises:
 - `Graph` cannot be changed; `plus` makes a new one. Its value form is plain dicts and lists, and comes back equal.
 - Control messages follow data: `upstreams(x)` are the streams whose records can become records of the intermediate stream `x`, so a
   task owes `x` a marker when it has one from all of these, and the producers of `x` are the tasks that own a partition of one of them.
+  The same goes for a shared stream.
 
 Whether a graph can work is judged in `graph_checks`, what it becomes with real partition counts in `graph_resolve`, and whether two
 graphs are the same deployment in `graph_fingerprint`.
@@ -29,6 +31,8 @@ from .errors import DeclarationError
 
 SHUFFLES = frozenset({"repartition", "broadcast", "gather"})
 """Verbs that write an intermediate stream."""
+SHARE = "share"
+"""The verb that writes a stream between two jobs."""
 KEYED = frozenset({"agg", "join", "table", "window"})
 """Verbs whose state is per key: whatever they read must have equal keys in equal tasks."""
 
@@ -51,7 +55,7 @@ class Input:
     until: str | int | tuple[tuple[int, int], ...] | None = None
     """Where a bounded input ends: `newest`, `producers` (their end of stream), a time in ms, or (partition, offset) pairs."""
     producers: tuple[str, ...] = ()
-    """The jobs that write it, if it is a stream between jobs."""
+    """The jobs that write it, with their ids, if it is a stream between jobs."""
     on_lost: str = "fail"
     out_of_order_ms: int = 0
     arguments: tuple[tuple[str, str], ...] = ()
@@ -124,6 +128,16 @@ class Graph:
         """Intermediate stream → the stage that writes it."""
         return {stage.writes[0]: stage for stage in self.stages if stage.shuffles and stage.writes}
 
+    @cached_property
+    def shared(self) -> Mapping[str, Stage]:
+        """Stream that other jobs read as frames → the stage that writes it."""
+        return {stage.writes[0]: stage for stage in self.stages if stage.verb == SHARE and stage.writes}
+
+    @cached_property
+    def fed(self) -> Mapping[str, frozenset[str]]:
+        """Every stream that takes control messages, intermediate or shared → the streams of the job that feed it directly."""
+        return {stream: self.upstreams(stream) for stream in (*self.writer, *self.shared)}
+
     @property
     def intermediates(self) -> frozenset[str]:
         return frozenset(self.writer)
@@ -182,13 +196,13 @@ class Graph:
             known = self._memo[name, through_tables] = frozenset(found)
         return known
 
-    def upstreams(self, intermediate: str) -> frozenset[str]:
-        """The streams that feed this one directly: a marker goes into it when each of these has brought one.
+    def upstreams(self, stream: str) -> frozenset[str]:
+        """The streams that feed this one, intermediate or shared, directly: a marker goes into it when each of these has brought one.
 
         What a table is made of is not among them: none of its records comes out, and a table that is always being updated
         must not keep a stream from ending.
         """
-        return self.flow(self.writer[intermediate].name)
+        return self.flow((self.writer.get(stream) or self.shared[stream]).name)
 
     def feeds(self, stream: str) -> frozenset[str]:
         """The intermediate streams that records of this stream can come into directly."""

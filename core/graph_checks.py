@@ -130,12 +130,30 @@ def _streams(graph: Graph) -> None:
             f"the input '{both[0]}' is the job's own stream behind '{graph.writer[both[0]].name}'",
             remedy=f"read from '{graph.writer[both[0]].name}' instead of the topic",
         )
+    _shared(graph)
     for one in graph.inputs:
         if one.until == "producers" and not one.producers:
             raise DeclarationError(
                 f"the input '{one.stream}' is to end with its producers, but names none",
                 remedy='say who writes it: producers=["job"]',
             )
+
+
+def _shared(graph: Graph) -> None:
+    """A shared stream holds frames of one step: plain records between them, or a second voice of the same task, would break it."""
+    for stage in graph.stages:
+        for topic in stage.writes:
+            owner = graph.shared.get(topic)
+            if owner is not None and owner is not stage:
+                raise DeclarationError(
+                    f"'{stage.name}' ({stage.verb}) writes '{topic}', which '{owner.name}' shares with other jobs",
+                    remedy="merge the streams before share(…), or write to another topic",
+                )
+    if both := sorted(set(graph.input) & set(graph.shared)):
+        raise DeclarationError(
+            f"the job reads '{both[0]}', which it shares itself by '{graph.shared[both[0]].name}'",
+            remedy="use the stream that share(…) was called on; another job may read the topic",
+        )
 
 
 def _flows(graph: Graph, stage: Stage) -> None:

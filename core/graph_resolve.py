@@ -39,7 +39,7 @@ class ResolvedGraph:
     """Stream → partitions, inputs and intermediate streams."""
     tasks: Grouping
     producers: Mapping[str, frozenset[str]]
-    """Intermediate stream → the tasks that write it."""
+    """Intermediate or shared stream → the tasks that write it."""
 
     @property
     def widths(self) -> Mapping[str, int]:
@@ -56,7 +56,7 @@ class ResolvedGraph:
         return tuple(at.partition for at in self.tasks[task] if at.stream == stream)
 
     def owes(self, task: str) -> Mapping[str, frozenset[str]]:
-        """The intermediate streams that the task must send markers into, each with the streams *of this task* that feed it."""
+        """The intermediate and shared streams that the task must send markers into, each with the streams *of this task* that feed it."""
         here = {at.stream for at in self.tasks[task]}
         return {
             stream: self.graph.upstreams(stream) & here
@@ -124,8 +124,7 @@ def resolve(
 
 def _producers(graph: Graph, tasks: Grouping) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
-    for stream in sorted(graph.writer):
-        upstreams = graph.upstreams(stream)
+    for stream, upstreams in sorted(graph.fed.items()):
         found[stream] = frozenset(task for task, owned in tasks.items() if any(at.stream in upstreams for at in owned))
     return found
 

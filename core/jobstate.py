@@ -281,6 +281,8 @@ class JobState:
             paused_job=run.paused_job and run.drain is None,
             paused_streams=run.paused_streams if run.drain is None else frozenset(),
             producers=_NOTHING if model is None else model.producers,
+            drain_upto=run.drain_upto,
+            goes_on=run.goes_on,
         )
 
 

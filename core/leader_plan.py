@@ -34,7 +34,9 @@ class Plan:
     intermediates: Mapping[str, int | None] = field(default_factory=_empty)
     """Intermediate streams and their widths; None is as wide as the widest input. Fixed for the life of the job."""
     feeds: Mapping[str, frozenset[str]] = field(default_factory=_empty)
-    """Intermediate stream → the streams of the job that lead to it."""
+    """Intermediate stream, or one that is shared with other jobs → the streams of the job that lead to it."""
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=_empty)
+    """Input that carries other jobs' frames → these jobs."""
     broadcast: frozenset[str] = frozenset()
     stateful: bool = True
     resolve: bool = False

@@ -51,6 +51,7 @@ from .requests import (
     START,
     STOP,
     UNSET_CONFIG,
+    drain_ends,
     expired,
     may_follow,
     problem,
@@ -107,7 +108,7 @@ def _drain(draft: Draft, wish: SetRequest) -> Answer:
     if run.state == STOPPING:
         return REFUSED, f"run {run.run_id} is stopping"
     if run.state == RUNNING:
-        draft.put(replace(run, state=DRAINING, drain=wish.uuid))
+        draft.put(replace(run, state=DRAINING, drain=wish.uuid, drain_upto=drain_ends(wish.arguments)))
     return UNDER_WAY, "", {"run": run.run_id}
 
 

@@ -33,7 +33,7 @@ from .coordinator import (
 from .jobstate import JobState
 from .leader_draft import Draft, differences
 from .leader_words import Resolve
-from .requests import DRAIN, START, problem
+from .requests import DRAIN, START, drain_ends, problem
 
 IMMUTABLE_PARTS = "setting:"
 """Parts of a fingerprint that no later run may change either: they decide where state lies."""
@@ -121,6 +121,7 @@ def begin(draft: Draft) -> None:
                 deployment=plan.deployment,
                 fingerprint=dict(plan.fingerprint),
                 settings=dict(plan.settings),
+                reads=dict(plan.reads),
                 past_deployments=_with(run.past_deployments, plan.deployment),
             )
         )
@@ -137,7 +138,7 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             memory.resolving = run_id
             draft.instructions.append(Resolve(run_id))
         return
-    drain = next((w.uuid for w in draft.state.open_requests() if w.verb == DRAIN and w.run_id == run_id), None)
+    drain = next((w for w in draft.state.open_requests() if w.verb == DRAIN and w.run_id == run_id), None)
     memory.next_run = ""
     draft.put(
         SetRun(
@@ -145,7 +146,10 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             deployment=plan.deployment,
             state=RUNNING if drain is None else DRAINING,
             job_uuid=draft.config.job_uuid if run is None else run.job_uuid,
-            drain=drain,
+            drain=None if drain is None else drain.uuid,
+            drain_upto={} if drain is None else drain_ends(drain.arguments),
+            reads=dict(plan.reads),
+            goes_on=run is not None and run.state == DRAINED,
             seeks=() if run is None else run.seeks,
             starts={} if resolved is None or not plan.resolve else resolved.starts,
             untils={} if resolved is None or not plan.resolve else resolved.untils,

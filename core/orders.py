@@ -17,6 +17,7 @@ ENDED = "ended"
 FAILED = "failed"
 
 _NONE: Mapping[str, ProducerSet] = MappingProxyType({})
+_NO_ENDS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,11 @@ class RunView:
     paused_job: bool = False
     paused_streams: frozenset[str] = frozenset()
     producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NONE)
-    """By intermediate stream."""
+    """By intermediate stream, and by stream that is shared with other jobs."""
+    drain_upto: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: _NO_ENDS)
+    """Streams of other jobs that a drain still reads, up to these offsets, partition by partition."""
+    goes_on: bool = False
+    """The run before this one was drained: what other jobs said to it still counts."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- orders

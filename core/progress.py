@@ -15,7 +15,8 @@ What it promises:
   task's other partitions do: these may be waiting for just that.
 - A stream's watermark never goes back; an end or a drain is told once; nothing is told after it.
 - The whole state is small rows. `take_changes` yields those that changed, `rows=` brings them back, at any moment, and the
-  restored one answers as the old one would have. Rows of an older run of the own job are dropped, and deleted.
+  restored one answers as the old one would have. Rows of an older run of the own job are dropped, and deleted; but what other jobs had
+  said is kept where the new run goes on behind a drain (`goes_on`), for they will not say again what they said before its position.
 
 Where the rules leave a choice:
 
@@ -115,6 +116,7 @@ class Progress:
         quorum: float = 0.5,
         aggregating: Mapping[str, int] | None = None,
         rows: Iterable[tuple[RowKey, Row]] = (),
+        goes_on: bool = False,
     ) -> None:
         self.own_job = own_job
         self.run = run
@@ -131,9 +133,12 @@ class Progress:
         self._passed: dict[str, tuple[int, Standing]] = {}
         self._written: dict[Place, dict[RowKey, Row]] = {}
         self._touched: set[Place] = set()
-        self._restore(rows)
+        foreign = {stream for stream, one in producers.items() if isinstance(one, ForeignProducers)}
+        self._restore(rows, foreign if goes_on else set())
         for stream in self._streams:
             self._seat(stream, producers.get(stream, _NO_SET))
+            if stream in foreign:
+                self._tell(stream)  # asked for, not handed out: whoever restores reads the answers
 
     # ------------------------------------------------------------------------------------------------------------ events
 
@@ -273,6 +278,8 @@ class Progress:
             else:
                 jobs = sorted(new.jobs) if isinstance(new, ForeignProducers) else []
                 part.circles = {job: known.get(job) or Circle("", None, -1) for job in jobs}
+                for circle in part.circles.values():
+                    circle.set_ends(not isinstance(new, ForeignProducers) or new.ends)
             self._touched.add((stream, partition))
 
     def _tell(self, stream: str) -> list[Event]:
@@ -350,13 +357,16 @@ class Progress:
             for task, said in sorted(circle.said.items()):
                 yield (stream, at, "said", job, task), (self.run, *said)
 
-    def _restore(self, rows: Iterable[tuple[RowKey, Row]]) -> None:
+    def _restore(self, rows: Iterable[tuple[RowKey, Row]], kept: set[str]) -> None:
+        """`kept`: the streams of which the words of other jobs count whatever the own run was."""
         for key, row in sorted((tuple(key), _frozen(row)) for key, row in rows):
             place: Place = (key[0], key[1])
             self._written.setdefault(place, {})[key] = row
             self._touched.add(place)  # what is not taken over is deleted with the next changes
             part = self._streams.get(place[0], {}).get(place[1])
-            if row[0] != self.run or place[0] not in self._streams or (part is None and place[1] != ALL):
+            if place[0] not in self._streams or (part is None and place[1] != ALL):
+                continue
+            if row[0] != self.run and not (place[0] in kept and key[2] in ("job", "said")):
                 continue
             match (part, key[2:]):
                 case (None, ("told",)):

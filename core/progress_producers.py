@@ -62,6 +62,8 @@ class Standing(NamedTuple):
 
 
 NOTHING = Standing()
+ALL_AWAY = Standing(OPEN, NO_TIME, True)
+"""Nobody goes on for now, and somebody may again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class ForeignProducers:
     """The jobs that an input names as its producers; who they are they say themselves."""
 
     jobs: frozenset[str]
+    ends: bool = True
+    """Whether their end of stream is the end of the input. If not, who has ended is idle until its job's next run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ def fold(parts: Sequence[Standing | Said], *, quorum: float = 0.0) -> Standing:
 class Circle:
     """The producers of one job, as heard in one partition. `members` is None for another job."""
 
-    __slots__ = ("_fresh", "_standing", "declared", "epoch", "everyone", "members", "past", "run", "said")
+    __slots__ = ("_fresh", "_standing", "declared", "ends", "epoch", "everyone", "members", "past", "run", "said")
 
     def __init__(self, run: str, members: frozenset[str] | None, epoch: int) -> None:
         self.run: str = run
@@ -120,6 +124,8 @@ class Circle:
         self.members = members
         self.epoch = epoch
         """Of the set that is waited for."""
+        self.ends = True
+        """Whether the end of all is told as an end."""
         self.declared = 0
         """How many producers another job says that it has."""
         self.everyone: Said | None = None
@@ -183,6 +189,11 @@ class Circle:
                 return SURPLUS
         return HEARD
 
+    def set_ends(self, ends: bool) -> None:
+        """Whether the end of all of them is an end."""
+        self.ends = ends
+        self._fresh = False
+
     def set_members(self, members: frozenset[str], epoch: int) -> None:
         """The own job's set has changed: who left is forgotten, and so is what was said for all of another set."""
         newer = epoch >= self.epoch
@@ -213,7 +224,8 @@ class Circle:
     def standing(self, quorum: float) -> Standing:
         """How far they are, all together."""
         if not self._fresh:
-            self._standing = self._judge(quorum)
+            judged = self._judge(quorum)
+            self._standing = judged if self.ends or judged.status != ENDED else ALL_AWAY
             self._fresh = True
         return self._standing
 

@@ -36,7 +36,7 @@ _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     STOP: (frozenset(), frozenset({"worker", "for_good"})),
     PAUSE: (frozenset(), frozenset({"stream"})),
     RESUME: (frozenset(), frozenset({"stream"})),
-    DRAIN: (frozenset(), frozenset()),
+    DRAIN: (frozenset(), frozenset({"upto"})),
     SEEK: (frozenset({"stream", "to"}), frozenset({"partition"})),
     MOVE: (frozenset({"task", "to"}), frozenset()),
     SET_CONFIG: (frozenset({"setting", "value"}), frozenset()),
@@ -80,6 +80,26 @@ def seek_target(to: Any) -> str | int | tuple[str, int] | None:
     return None
 
 
+def drain_ends(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Up to where a drain still reads the streams of other jobs (`upto`), as a run keeps it.
+
+    >>> drain_ends({"upto": {"clean": [7, 9]}}), drain_ends({})
+    ({'clean': (7, 9)}, {})
+    """
+    return {stream: tuple(ends) for stream, ends in arguments.get("upto", {}).items()}
+
+
+def _are_ends(upto: Any) -> bool:
+    if not isinstance(upto, Mapping):
+        return False
+    for stream, ends in cast("Mapping[Any, Any]", upto).items():
+        if not isinstance(stream, str) or not isinstance(ends, list | tuple):
+            return False
+        if any(isinstance(end, bool) or not isinstance(end, int) or end < 0 for end in cast("list[Any]", ends)):
+            return False
+    return True
+
+
 def problem(request: SetRequest) -> str:
     """What is wrong with the words of a request; empty if nothing is.
 
@@ -97,6 +117,8 @@ def problem(request: SetRequest) -> str:
     for name in ("stream", "task", "worker", "setting"):
         if name in given and not isinstance(request.arguments[name], str):
             return f"'{name}' of {request.verb} must be a name"
+    if not _are_ends(request.arguments.get("upto", {})):
+        return "'upto' of drain must hold the offsets of each stream"
     if request.verb == MOVE and not isinstance(request.arguments["to"], str):
         return "'to' of move must be the name of a processor"
     if request.verb == SEEK:

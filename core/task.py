@@ -261,8 +261,9 @@ class Task(TaskCommits):
     def on_FetchStopped(self, event: FetchStopped, now: Now) -> Out:
         if self.state != DRAINING or self.inputs.drain_upto is not None:
             return []
+        through = self.through()
         upto = {
-            at: max(event.upto.get(at, 0), self._in_hand(at))
+            at: max(event.upto.get(at, 0), through.get(at, 0), self._in_hand(at))
             for at in self.inputs.external
             if at not in self.inputs.finished
         }

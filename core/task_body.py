@@ -153,7 +153,8 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         if drain is not None:
             self.drain_id, self.phase = drain, PHASE_DRAINING
             inputs.bootstrap.clear()
-            inputs.drain(drain, {one: inputs.positions[one] for one in inputs.external})
+            through = self.through()
+            inputs.drain(drain, {one: max(inputs.positions[one], through.get(one, 0)) for one in inputs.external})
         self._restless = self._regate = self._time_news = True
         self.state = RUNNING
         reading = {one: inputs.positions[one] for one in inputs.partitions if one not in inputs.finished}
@@ -248,7 +249,10 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
     # ----------------------------------------------------------------------------------------------------------- draining
 
     def begin_drain(self, drain_id: str) -> list[TaskInstruction]:
-        """Nothing more is fetched from outside; what is buffered is still processed, unless the bootstrap was not over."""
+        """Nothing more is fetched from outside; what is buffered is still processed, unless the bootstrap was not over.
+
+        A cascade still reads the streams of jobs that were drained before, up to their ends.
+        """
         keep = self.state != BOOTSTRAPPING
         self.drain_id, self.phase = drain_id, PHASE_DRAINING
         self.ledger.touch()
@@ -257,11 +261,22 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         self._restless = self._regate = True
         self.state = DRAINING
         external = tuple(at for at in self.inputs.external if at not in self.inputs.finished)
-        if external and keep:
-            return [StopFetching(external), *self.ask_commit("drain")]
-        self.inputs.drain(drain_id, {at: self._in_hand(at) for at in external})
-        stop: list[TaskInstruction] = [StopFetching(external, keep=False)] if external else []
+        through = self.through() if keep else {}
+        stopped = tuple(at for at in external if at not in through)
+        if stopped and keep:
+            return [StopFetching(stopped), *self.ask_commit("drain")]
+        self.inputs.drain(drain_id, {at: max(self._in_hand(at), through.get(at, 0)) for at in external})
+        stop: list[TaskInstruction] = [StopFetching(stopped, keep=False)] if stopped else []
         return [*stop, *self.ask_commit("drain")]
+
+    def through(self) -> dict[StreamPartition, int]:
+        """The partitions of other jobs' streams that a drain still reads, each with its end."""
+        ends = self.run.drain_upto
+        return {
+            at: ends[at.stream][at.partition]
+            for at in self.inputs.external
+            if at.partition < len(ends.get(at.stream, ()))
+        }
 
     def _in_hand(self, at: StreamPartition) -> int:
         """Behind what the actor is working on."""

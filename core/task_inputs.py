@@ -77,6 +77,7 @@ class Inputs:
             self.producers(run),
             quorum=self.plan.settings.watermark_quorum,
             rows=rows,
+            goes_on=run.goes_on,
         )
 
     def producers(self, run: RunView) -> dict[str, Producers]:
@@ -87,7 +88,7 @@ class Inputs:
                 if stream in run.producers:
                     known[stream] = run.producers[stream]
             else:
-                known[stream] = ForeignProducers(frozenset(one.jobs)) if one.kind == FOREIGN else Sources()
+                known[stream] = ForeignProducers(frozenset(one.jobs), one.ends) if one.kind == FOREIGN else Sources()
         return known
 
     # ------------------------------------------------------------------------------------------------------- positions

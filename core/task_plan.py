@@ -49,6 +49,8 @@ class InputPlan:
     """`fail`, `oldest` or `newest`: what to do when the log no longer has the position."""
     jobs: tuple[str, ...] = ()
     """The jobs that a foreign stream expects as producers."""
+    ends: bool = True
+    """Whether a foreign stream ends with its producers' end of stream; else the next run of theirs goes on with it."""
 
     @property
     def external(self) -> bool:

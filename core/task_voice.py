@@ -12,7 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .control import AGGREGATED, SILENT, Speaker, Utterance, Voice, aggregator, merged, only_time, relay, route, speak
+from .control import (
+    AGGREGATED,
+    DIRECT,
+    SILENT,
+    Speaker,
+    Utterance,
+    Voice,
+    aggregator,
+    merged,
+    only_time,
+    relay,
+    route,
+    speak,
+)
 from .frames import MAX_TIME, NO_TIME
 from .orders import ProducerSet, RunView
 from .progress_producers import DRAINED, ENDED, OPEN, Standing
@@ -54,7 +67,8 @@ class Mouth:
             voice = self.voice(output, said, producers.epoch, drain_id, heard)
             if voice == said or (not with_time and only_time(said, voice)):
                 continue
-            way = self.route(producers, output.width)
+            # nobody in the other job would pass on what is said to one partition only
+            way = DIRECT if output.crosses else self.route(producers, output.width)
             spoken = speak(said, voice, self._speaker(run, producers, self.plan.task), output.stream, output.width, way)
             out += self._sent(":said", output.stream, said, voice, spoken)
         for one in self.inputs.by_stream.values():
@@ -82,24 +96,23 @@ class Mouth:
     def voice(self, output: OutputPlan, said: Voice, epoch: int, drain_id: str, heard: Mapping[str, Heard]) -> Voice:
         """What this task should say to an output: the least of the inputs that flow into it."""
         live: list[str] = []
-        status = ENDED
+        status, drains = ENDED, False
         for one in self.inputs.counted:
             if one.stream in output.upstream:
                 now = heard.get(one.stream, DEAF)
                 status = min(status, now.status)
+                drains = drains or now.status == DRAINED or (now.ts == MAX_TIME and now.status == OPEN)
                 if now.status == OPEN:
                     live.append(one.stream)
         if said.ended or (status == ENDED and said.drained is None):
             return Voice(epoch, said.ts, False, True, said.drained)
         if said.drained is not None or (status != OPEN and not output.crosses):
             return Voice(epoch, MAX_TIME, False, False, said.drained or drain_id)
-        if status != OPEN:
-            return Voice(epoch, said.ts, said.idle)
+        if output.crosses and drains:
+            return Voice(epoch, said.ts, said.idle)  # its next run goes on where this one stops: nothing is over
         idle = self.inputs.progress.idle
         active = [stream for stream in live if not idle(stream)]
         ts = min(heard.get(stream, DEAF).ts for stream in active or live)
-        if ts == MAX_TIME and output.crosses:
-            ts = said.ts
         return Voice(epoch, max(ts, said.ts), not active)
 
     # ------------------------------------------------------------------------------------------------------ on behalf of all

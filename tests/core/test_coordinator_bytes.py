@@ -231,3 +231,12 @@ def test_any_plain_values_are_an_entry(kind: tuple[str, tuple[str, ...]], a: Any
         read(0, key, msgpack.packb({"values": form, "host": a if isinstance(a, str) else ""}, default=str)).offset == 0
     )
     assert read(0, msgpack.packb([1, kind[0], b], default=str), None).offset == 0
+
+
+def test_a_run_behind_other_jobs_comes_back_as_it_was():
+    """Fields that came later are written only where they say something, so older messages keep their bytes."""
+    run = c.SetRun(
+        "r2", "d1", "draining", "u", "q1", drain_upto={"clean": (7, 9)}, reads={"clean": ("up/1",)}, goes_on=True
+    )
+    assert read(0, *encode(run, STAMP)).message == run
+    assert b"goes_on" not in encode(c.SetRun("r2", "d1", "running", "u"), STAMP)[1]

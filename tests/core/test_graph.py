@@ -150,3 +150,18 @@ def test_a_stage_that_keeps_nothing_is_numbered():
     for _ in range(3):
         taken.append(loose_name("map", taken))
     assert taken == ["map", "map-2", "map-3"]
+
+
+def test_a_shared_stream_is_fed_like_an_intermediate_one_and_read_by_nobody_here():
+    """What another job reads takes markers, too; but the job itself neither reads nor trims it."""
+    graph = Graph(
+        (Input("a"), Input("b")),
+        (
+            Stage("x", "repartition", ("a",), writes=("j-1-x",)),
+            Stage("m", "merge", ("x", "b")),
+            Stage("s", "share", ("m",), writes=("clean",)),
+        ),
+    )
+    assert dict(graph.fed) == {"j-1-x": {"a"}, "clean": {"j-1-x", "b"}}
+    assert (set(graph.shared), graph.intermediates, graph.outputs) == ({"clean"}, {"j-1-x"}, {"clean"})
+    assert "clean" not in graph.streams

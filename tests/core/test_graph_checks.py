@@ -144,3 +144,20 @@ def test_what_a_stage_is_keyed_by():
     assert found == {
         "a": {"k"}, "b": set(), "x": {"country"}, "m": {"country"}, "g": {None}, "n": set(), "j": {"k"},
     }  # fmt: skip
+
+
+def test_a_shared_stream_has_one_writer_in_a_job():
+    """Plain records between frames, or two voices of one task, would break whoever reads it."""
+    share = Stage("s", "share", ("a",), writes=("clean",))
+    for other in (Stage("t", "to", ("a",), writes=("clean",)), Stage("s2", "share", ("a",), writes=("clean",))):
+        with pytest.raises(DeclarationError, match="shares with other jobs"):
+            validate(Graph((Input("a"),), (share, other)))
+    validate(Graph((Input("a"),), (share,)))
+
+
+def test_a_job_does_not_read_the_stream_that_it_shares():
+    graph = Graph(
+        (Input("a"), Input("clean", producers=("other/1",))), (Stage("s", "share", ("a",), writes=("clean",)),)
+    )
+    with pytest.raises(DeclarationError, match="which it shares itself"):
+        validate(graph)

@@ -199,3 +199,10 @@ def test_widths_and_meetings_can_be_asked_for_without_resolving():
     check_together(graph, by_partition({"a": 2, "b": 6, "X": 6}, frozenset()))
     with pytest.raises(DeclarationError, match="'X' has 2 partitions and 'b' has 6"):
         check_together(graph, by_partition({"a": 2, "b": 6, "X": 2}, frozenset()))
+
+
+def test_who_shares_a_stream_with_another_job_is_its_producer():
+    graph = Graph((Input("a"),), (Stage("s", "share", ("a",), writes=("clean",)),))
+    resolved = resolve(graph, {"a": 2})
+    assert resolved.producers == {"clean": {"Partition 0", "Partition 1"}}
+    assert resolved.owes("Partition 0") == {"clean": {"a"}}

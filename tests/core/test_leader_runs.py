@@ -132,11 +132,13 @@ def test_start_with_an_id_names_the_run():
 def test_a_drain_written_before_its_run_begins_is_found_by_it():
     """The tasks start draining: no new input is ever read."""
     house = House()
-    house.wish("u1", "drain", run_id="batch-7")
+    house.wish("u1", "drain", run_id="batch-7", upto={"orders": [5]})
     one = house.worker("p1", run_id="batch-7")
     house.run(1)
     assert house.answer("u1") == ("done", "")
     assert house.state.run.state == "drained"
+    assert house.state.run.drain_upto == {"orders": (5,)}
+    assert not house.state.run.goes_on
     assert one.exit.code == 0
 
 

@@ -324,6 +324,29 @@ class TestForeign:
         feed(p, self.say(end, "a", tasks=1))
         assert p.producers_changed({S: ForeignProducers(frozenset({"up/1"}))}) == [StreamEnded(S)]
 
+    def test_where_their_end_is_no_end_who_has_ended_is_idle_until_the_next_run(self):
+        """A service behind a batch job: each of its runs goes on where the last one stopped, and time never goes back."""
+        p = Progress(JOB, RUN, {S: [0]}, {S: ForeignProducers(frozenset({"up/1"}), ends=False)})
+        feed(p, self.say(wm, "a", 5, tasks=1))
+        assert feed(p, self.say(end, "a", tasks=1)) == [StreamWatermark(S, 5, True)]
+        assert not p.ended(S)
+        assert feed(p, self.say(wm, "a", 3, tasks=1, run="u2")) == [StreamWatermark(S, 5)]
+        assert feed(p, self.say(wm, "a", 9, tasks=1, run="u2")) == [StreamWatermark(S, 9)]
+
+    @pytest.mark.parametrize("goes_on", [True, False])
+    def test_behind_a_drain_of_this_job_what_others_said_still_counts(self, goes_on):
+        """The upstream goes on over a drain of ours: who ended or fell idle before our position does not say it again.
+        Behind an end of ours, everything of theirs is to come from a new run."""
+        p = foreign("up/1")
+        feed(p, self.say(end, "a"), self.say(wm, "b", 5))
+        rows = [(key, row) for key, row in p.to_value()]
+        producers = {S: ForeignProducers(frozenset({"up/1"}))}
+        new = Progress(JOB, "r-new", {S: [0]}, producers, rows=rows, goes_on=goes_on)
+        assert new.watermark(S) == (5 if goes_on else NO_TIME)
+        assert feed(new, self.say(end, "b")) == ([StreamEnded(S)] if goes_on else [])
+        again = Progress(JOB, "r-new", {S: [0]}, producers, rows=[*rows, *new.to_value()])
+        assert again.ended(S) == goes_on
+
 
 class TestSources:
     def sources(self, **more):

@@ -9,7 +9,7 @@ from headgate.core.control import aggregator
 from headgate.core.frames import MAX_TIME, NO_TIME
 from headgate.core.names import StreamPartition as SP
 from headgate.core.task_instructions import Gate, SendControl
-from headgate.core.task_plan import InputPlan, OutputPlan, TaskPlan, TaskSettings
+from headgate.core.task_plan import INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
 
 from .task_rig import (
     BY,
@@ -150,3 +150,39 @@ def test_a_drain_says_nothing_new_to_another_job():
     rig.feed(o.RunChanged(run_view(draining="d1")))
     assert rig.told() == ["running", "drained"]
     assert rig.said() == [("wm", NO_TIME, (0,)), ("wm", 100, (0,))]
+
+
+def test_control_goes_to_every_partition_of_another_jobs_stream():
+    """Nobody in the other job tells the other partitions on behalf of all, however many messages that saves."""
+    plan = TaskPlan(
+        JOB,
+        ME,
+        (InputPlan(ORDERS, (0,), 1),),
+        (OutputPlan("shared", 3, frozenset({ORDERS}), crosses=True),),
+        TaskSettings(watermark_interval_s=0.2, aggregate_above=0),
+    )
+    rig = Rig(plan).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    assert {partitions for _, _, partitions in rig.said()} == {(0, 1, 2)}
+
+
+def test_the_time_of_one_input_does_not_run_ahead_of_another_that_drains():
+    """While a drain goes through a job, the input that has drained has more to come in the next run: no later time crosses."""
+    plan = TaskPlan(
+        JOB,
+        ME,
+        (InputPlan(BY, (0,), 2, INTERMEDIATE), InputPlan(ORDERS, (0,), 1)),
+        (OutputPlan("shared", 1, frozenset({BY, ORDERS}), crosses=True),),
+        TaskSettings(watermark_interval_s=0.2),
+    )
+    rig = Rig(plan).start(run_view("a"))
+    rig.wait(1)
+    rig.hear(BY0, wm("a", 10))
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1)
+    assert rig.said()[-1] == ("wm", 10, (0,))
+    before = rig.said()
+    rig.hear(BY0, wm("a", MAX_TIME))
+    rig.wait(1)
+    assert rig.said() == before
