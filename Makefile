@@ -60,7 +60,7 @@ bench: venv ## measure; figures go to bench/out
 venv: $(VENV)/.made-test java ## .venv with headgate (editable) and all that the tests need
 
 clean: ## remove what make made (not the Kafka jars in the user's cache)
-	rm -rf $(VENV) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out
+	rm -rf $(VENV) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/_columns.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The rooms under their import name, as an installed headgate shows them.
@@ -84,8 +84,8 @@ $(VENV)/.made:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# setup.cfg decides what stands in .venv; when it changes, or the first time, pip looks again.
-$(VENV)/.made-test: $(VENV)/.made setup.cfg
+# setup.cfg decides what stands in .venv, and columns.c is compiled where it can be; when they change, or the first time, pip looks again.
+$(VENV)/.made-test: $(VENV)/.made setup.cfg setup.py agents/columns.c
 	@echo "installing headgate and what its tests need (minutes the first time)"
 	@$(PIP) --editable '.[test]'
 	@rm -f $(VENV)/.made-java

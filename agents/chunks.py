@@ -12,26 +12,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from ..core.frames import ArrowFrame, BatchFrame, ControlFrame, FrameError, UserFrame, decode, is_control
 from ..core.names import StreamPartition
+from .columns import Bytes, Columns, Header, joined
 from .rawkafka import Batch
 
-Bytes = bytes | None
-Header = tuple[str, bytes | None]
 
+class Next(NamedTuple):
+    """The record that is handed out next."""
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Records of a framed stream, whose batch frames have been unpacked."""
-
-    values: list[Bytes]
-    keys: list[Bytes]
-    timestamps: list[int]
-    offsets: list[int]
-    headers: list[list[Header]]
+    offset: int
+    timestamp: int
+    value: Bytes
 
 
 class Chunk:
@@ -40,25 +34,13 @@ class Chunk:
     `control` (a control message), `arrow` (an Arrow frame's body) and `bad` (an unreadable frame) mark chunks of their own.
     """
 
-    __slots__ = (
-        "_columns",
-        "_keys",
-        "_records",
-        "_stamps",
-        "_values",
-        "arrow",
-        "at",
-        "bad",
-        "control",
-        "next_position",
-    )
+    __slots__ = ("arrow", "at", "bad", "columns", "control", "next_position")
 
     def __init__(
         self,
         at: StreamPartition,
         next_position: int,
-        records: list[Any] | None = None,
-        columns: _Columns | None = None,
+        columns: Columns,
         *,
         control: ControlFrame | None = None,
         arrow: bytes | None = None,
@@ -66,14 +48,10 @@ class Chunk:
     ) -> None:
         self.at = at
         self.next_position = next_position
+        self.columns = columns
         self.control = control
         self.arrow = arrow
         self.bad = bad
-        self._records: list[Any] = records if records is not None else []
-        self._columns = columns
-        self._values: list[Bytes] | None = None
-        self._keys: list[Bytes] | None = None
-        self._stamps: list[int] | None = None
 
     @classmethod
     def of(
@@ -92,25 +70,16 @@ class Chunk:
         9
         """
         size = len(values)
-        columns = _Columns(
-            values,
-            keys if keys is not None else [None] * size,
-            timestamps if timestamps is not None else [0] * size,
-            list(range(base, base + size)),
-            [[] for _ in values],
-        )
-        return cls(at, base + size if next_position is None else next_position, None, columns)
+        stamps = timestamps if timestamps is not None else [0] * size
+        own = keys if keys is not None and keys.count(None) < size else None
+        return cls(at, base + size if next_position is None else next_position, Columns(values, stamps, base, own))
 
     def pick(self, first: int, behind: int) -> Chunk:
         """The records from `first` up to but not including `behind`, as a chunk that goes on where this one does."""
-        part = slice(first, behind)
-        columns = _Columns(
-            self.values[part], self.keys[part], self.timestamps[part], self.offsets[part], self.headers[part]
-        )
-        return Chunk(self.at, self.next_position, None, columns)
+        return Chunk(self.at, self.next_position, self.columns.cut(first, behind))
 
     def __len__(self) -> int:
-        return len(self._columns.values if self._columns is not None else self._records) if self.is_data else 0
+        return len(self.columns) if self.is_data else 0
 
     @property
     def is_data(self) -> bool:
@@ -120,54 +89,39 @@ class Chunk:
     @property
     def has_keys(self) -> bool:
         """Whether any record has a key."""
-        keys = self.keys
-        return keys.count(None) != len(keys)
+        return self.columns.keys is not None
 
     @property
     def has_headers(self) -> bool:
         """Whether any record has headers."""
-        if self._columns is not None:
-            return any(self._columns.headers)
-        return any(record.headers for record in self._records)
+        return self.columns.headers is not None
 
     @property
     def values(self) -> list[Bytes]:
         """The values; of a framed stream without their type bytes. Of an unreadable frame its raw bytes."""
-        if self._columns is not None:
-            return self._columns.values
-        if self._values is None:
-            self._values = [record.value for record in self._records]
-        return self._values
+        return self.columns.values
 
     @property
     def keys(self) -> list[Bytes]:
         """The keys."""
-        if self._columns is not None:
-            return self._columns.keys
-        if self._keys is None:
-            self._keys = [record.key for record in self._records]
-        return self._keys
+        keys = self.columns.keys
+        return [None] * len(self.columns) if keys is None else keys
 
     @property
     def timestamps(self) -> list[int]:
         """Milliseconds since the epoch."""
-        if self._columns is not None:
-            return self._columns.timestamps
-        if self._stamps is None:
-            self._stamps = [record.timestamp for record in self._records]
-        return self._stamps
+        return self.columns.timestamps
 
     @property
     def offsets(self) -> list[int]:
         """Kafka's offsets; all records of one batch frame have the frame's."""
-        return self._columns.offsets if self._columns is not None else [record.offset for record in self._records]
+        return self.columns.every_offset()
 
     @property
     def headers(self) -> list[list[Header]]:
         """The headers of each record; records of a batch frame have none."""
-        return (
-            self._columns.headers if self._columns is not None else [list(record.headers) for record in self._records]
-        )
+        headers = self.columns.headers
+        return [[] for _ in self.columns.values] if headers is None else headers
 
     def __repr__(self) -> str:
         what = f"{len(self)} records"
@@ -179,7 +133,19 @@ class Chunk:
 class Buffer:
     """What has been fetched of one partition and not been handed out."""
 
-    __slots__ = ("_batches", "_head", "_head_size", "_index", "_wanted", "at", "framed", "position", "size", "until")
+    __slots__ = (
+        "_batches",
+        "_count",
+        "_head",
+        "_head_size",
+        "_index",
+        "_wanted",
+        "at",
+        "framed",
+        "position",
+        "size",
+        "until",
+    )
 
     def __init__(self, at: StreamPartition, position: int, *, framed: bool = False, until: int | None = None) -> None:
         self.at = at
@@ -192,8 +158,9 @@ class Buffer:
         self.position = position
         self.size = 0
         self._batches: deque[tuple[Batch | None, int, int]] = deque()
-        self._head: list[Any] = []
+        self._head = _EMPTY
         self._head_size = 0
+        self._count = 0
         self._index = 0
         self._wanted = position
 
@@ -213,7 +180,7 @@ class Buffer:
     def empty(self) -> bool:
         """Nothing is left to hand out."""
         self._settle()
-        return self._index >= len(self._head)
+        return self._index >= self._count
 
     @property
     def ended(self) -> bool:
@@ -222,12 +189,12 @@ class Buffer:
             return False
         if self.position >= self.until:
             return True
-        return not self.empty and self._head[self._index].offset >= self.until
+        return not self.empty and self._head.offset(self._index) >= self.until
 
     @property
     def count(self) -> int:
         """Records that are buffered; of batches that were compacted an upper bound."""
-        return len(self._head) - self._index + sum(b.count for b, _, _ in self._batches if b is not None)
+        return self._count - self._index + sum(b.count for b, _, _ in self._batches if b is not None)
 
     @property
     def buffered_to(self) -> int:
@@ -236,36 +203,37 @@ class Buffer:
             return self._batches[-1][2]
         return max(self.position, self._wanted)
 
-    def head(self) -> Any | None:
+    def head(self) -> Next | None:
         """The next record, or None."""
-        return None if self.empty else self._head[self._index]
+        if self.empty:
+            return None
+        head, index = self._head, self._index
+        return Next(head.offset(index), head.timestamps[index], head.values[index])
 
     def _settle(self) -> None:
         """Make the next record the head; step over batches without readable records."""
-        if self._index >= len(self._head) and self._head_size:
+        if self._index >= self._count and self._head_size:
             self.size -= self._head_size
             self._head_size = 0
-        while self._index >= len(self._head) and self._batches:
+        while self._index >= self._count and self._batches:
             batch, start, following = self._batches.popleft()
             if batch is None:
-                self._head, self._index = [], 0
+                self._head, self._index, self._count = _EMPTY, 0, 0
             else:
-                records = batch.records()
-                if records and records[0].offset < start:
-                    records = [r for r in records if r.offset >= start]
-                self._head, self._index = records, 0
-                if records:
+                head = self._head = batch.columns()
+                self._index, self._count = head.index_from(start), len(head)
+                if self._index < self._count:
                     self._head_size = batch.size
                 else:
                     self.size -= batch.size
             self._wanted = following
-            if not self._head:
+            if self._index >= self._count:
                 self.position = max(self.position, following)
 
     def _after(self) -> int:
         """The position behind the records handed out so far."""
-        if self._index < len(self._head):
-            return self._head[self._index].offset
+        if self._index < self._count:
+            return self._head.offset(self._index)
         while self._batches and self._batches[0][0] is None:
             self._wanted = max(self._wanted, self._batches.popleft()[2])
         return self._wanted
@@ -274,14 +242,16 @@ class Buffer:
         """The control message at the head, with its offset; it stays there until it is taken."""
         if not self.framed or self.empty or self.ended:
             return None
-        record = self._head[self._index]
-        if record.value is None or not is_control(record.value):
+        value = self._head.values[self._index]
+        if value is None or not is_control(value):
             return None
         try:
-            frame = decode(record.value)
+            frame = decode(value)
         except FrameError:
             return None
-        return None if isinstance(frame, UserFrame | BatchFrame | ArrowFrame) else (record.offset, frame)
+        if isinstance(frame, UserFrame | BatchFrame | ArrowFrame):
+            return None
+        return self._head.offset(self._index), frame
 
     def take(self, most: int, up_to_ms: int | None = None) -> Chunk | None:
         """The next chunk: at most so many records, none younger than `up_to_ms`; None when there is none."""
@@ -292,74 +262,114 @@ class Buffer:
     def _run(self, most: int, up_to_ms: int | None) -> int:
         """The index behind the records of the head batch that may be handed out now."""
         head, start = self._head, self._index
-        stop = min(len(head), start + most)
-        if self.until is not None and head[stop - 1].offset >= self.until:
-            stop = next(i for i in range(start, stop) if head[i].offset >= self.until)
+        stop = min(self._count, start + most)
+        if self.until is not None:
+            stop = min(stop, head.index_from(self.until))
         if up_to_ms is not None:
-            stop = next((i for i in range(start, stop) if head[i].timestamp > up_to_ms), stop)
+            stamps = head.timestamps
+            stop = next((i for i in range(start, stop) if stamps[i] > up_to_ms), stop)
         return stop
 
     def _take_plain(self, most: int, up_to_ms: int | None) -> Chunk | None:
-        got: list[Any] = []
-        while len(got) < most and not self.empty:
+        parts: list[Columns] = []
+        left = most
+        while left > 0 and not self.empty:
             start = self._index
-            stop = self._run(most - len(got), up_to_ms)
-            if stop == start:
+            stop = self._run(left, up_to_ms)
+            if stop <= start:
                 break
-            whole = start == 0 and stop == len(self._head)
-            part = self._head if whole else self._head[start:stop]
-            got = part if not got else got + part
+            whole = start == 0 and stop == self._count
+            parts.append(self._head if whole else self._head.cut(start, stop))
+            left -= stop - start
             self._index = stop
-            if stop < len(self._head):
+            if stop < self._count:
                 break
-        if not got:
+        if not parts:
             return None
         self.position = self._after()
-        return Chunk(self.at, self.position, got)
+        return Chunk(self.at, self.position, joined(parts))
 
     def _take_framed(self, most: int, up_to_ms: int | None) -> Chunk | None:
-        columns = _Columns([], [], [], [], [])
-        while len(columns.values) < most and not self.empty:
-            if self._run(1, up_to_ms) == self._index:
+        rows = _Rows()
+        while len(rows.values) < most and not self.empty:
+            index = self._index
+            if self._run(1, up_to_ms) == index:
                 break
-            record = self._head[self._index]
+            head = self._head
             try:
-                frame = decode(record.value or b"")
+                frame = decode(head.values[index] or b"")
             except FrameError as error:
-                return self._alone(columns, record, bad=error)
+                return self._alone(rows, bad=error)
             if isinstance(frame, UserFrame):
-                columns.values.append(frame.body)
-                columns.keys.append(record.key)
-                columns.timestamps.append(record.timestamp)
-                columns.offsets.append(record.offset)
-                columns.headers.append(list(record.headers))
+                rows.user(frame.body, head, index)
             elif isinstance(frame, BatchFrame):
-                if columns.values and len(columns.values) + len(frame.values) > most:
+                if rows.values and len(rows.values) + len(frame.values) > most:
                     break
-                _extend(columns, frame, record.offset)
+                rows.batch(frame, head.offset(index))
             elif isinstance(frame, ArrowFrame):
-                return self._alone(columns, record, arrow=frame.body)
+                return self._alone(rows, arrow=frame.body)
             else:
-                return self._alone(columns, record, control=frame)
+                return self._alone(rows, control=frame)
             self._index += 1
             self.position = self._after()
-        if not columns.values:
+        if not rows.values:
             return None
-        return Chunk(self.at, self.position, None, columns)
+        return Chunk(self.at, self.position, rows.columns())
 
-    def _alone(self, before: _Columns, record: Any, **what: Any) -> Chunk:
+    def _alone(
+        self,
+        before: _Rows,
+        *,
+        control: ControlFrame | None = None,
+        arrow: bytes | None = None,
+        bad: FrameError | None = None,
+    ) -> Chunk:
         """A frame that is a chunk of its own; what stands before it goes first."""
         if before.values:
-            return Chunk(self.at, self.position, None, before)
+            return Chunk(self.at, self.position, before.columns())
+        own = self._head.cut(self._index, self._index + 1)
         self._index += 1
         self.position = self._after()
-        return Chunk(self.at, self.position, [record], None, **what)
+        return Chunk(self.at, self.position, own, control=control, arrow=arrow, bad=bad)
 
 
-def _extend(columns: _Columns, frame: BatchFrame, offset: int) -> None:
-    size = len(frame.values)
-    columns.values.extend(frame.values)
-    columns.keys.extend(frame.keys)
-    columns.timestamps.extend(frame.timestamps)
-    columns.offsets.extend([offset] * size)
-    columns.headers.extend([[]] * size)
+class _Rows:
+    """Records of a framed stream, gathered from user frames and batch frames."""
+
+    __slots__ = ("headers", "keys", "offsets", "stamps", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Bytes] = []
+        self.keys: list[Bytes] = []
+        self.stamps: list[int] = []
+        self.offsets: list[int] = []
+        self.headers: list[list[Header]] | None = None
+
+    def user(self, body: bytes, head: Columns, index: int) -> None:
+        """One record of its own."""
+        if head.headers is not None and self.headers is None:
+            self.headers = [[] for _ in self.values]
+        if self.headers is not None:
+            self.headers.append([] if head.headers is None else head.headers[index])
+        self.values.append(body)
+        self.keys.append(None if head.keys is None else head.keys[index])
+        self.stamps.append(head.timestamps[index])
+        self.offsets.append(head.offset(index))
+
+    def batch(self, frame: BatchFrame, offset: int) -> None:
+        """Many, which share the frame's offset and have no headers."""
+        size = len(frame.values)
+        self.values += frame.values
+        self.keys += frame.keys
+        self.stamps += frame.timestamps
+        self.offsets += [offset] * size
+        if self.headers is not None:
+            self.headers += [[] for _ in range(size)]
+
+    def columns(self) -> Columns:
+        """All of them."""
+        keys = None if self.keys.count(None) == len(self.keys) else self.keys
+        return Columns(self.values, self.stamps, self.offsets[0], keys, self.offsets, self.headers)
+
+
+_EMPTY = Columns([], [], 0)

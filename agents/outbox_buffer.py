@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.names import StreamPartition
+from .columns import pick
 from .outbox_errors import TooLarge, UnknownTarget
 from .partitioner import Partitioner
 from .rawkafka import Builder, Headers, record_size
@@ -102,10 +103,10 @@ class TaskBuffer:
                 self._emitted.append(
                     (
                         StreamPartition(topic, number),
-                        [keys[i] for i in indexes],
-                        [values[i] for i in indexes],
-                        timestamps if isinstance(timestamps, int) else [timestamps[i] for i in indexes],
-                        None if headers is None else [headers[i] for i in indexes],
+                        pick(keys, indexes),
+                        pick(values, indexes),
+                        timestamps if isinstance(timestamps, int) else pick(timestamps, indexes),
+                        None if headers is None else pick(headers, indexes),
                     )
                 )
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from . import columns
+
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C
@@ -92,6 +94,12 @@ class Partitioner:
         """For each partition the indexes of its records, in order."""
         if self.partitions == 1:
             return [list(range(len(keys)))]
+        if columns.compiled is not None and type(keys) is list:
+            turn = (self._turn + 1) % self.partitions
+            parts, some_none = columns.compiled.split(keys, self.partitions, turn)
+            if some_none:
+                self._turn = turn
+            return parts
         parts: list[list[int]] = [[] for _ in range(self.partitions)]
         for index, partition in enumerate(self.many(keys)):
             parts[partition].append(index)

@@ -17,6 +17,7 @@ from . import steps as s
 from .actor_operator import ActorOp
 from .async_operators import AgentOp, Deferred, MapAsyncOp, SinkOp
 from .chunks import Chunk
+from .columns import pick
 from .declared import Declared
 from .failing import chunk_id, dead_letter, find_bad, policy_of
 from .framing import frame_cuts
@@ -205,9 +206,7 @@ class Pipeline:
             partitioner = self._partitioners[topic] = Partitioner(width)
         for partition, at in enumerate(partitioner.split(keys)):
             if at:
-                self._frames(
-                    topic, partition, [keys[i] for i in at], [timestamps[i] for i in at], [values[i] for i in at]
-                )
+                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at))
 
     def _frames(self, topic: str, partition: int, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
         for start, stop in frame_cuts(values):

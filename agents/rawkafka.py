@@ -20,11 +20,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import gc
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aiokafka.admin.client as admin_module
@@ -36,13 +36,16 @@ from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulat
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.structs import ConsumerRecord
 
+from . import columns
+from .columns import CHECKED_FROM, ENCODERS, HEAD, Columns, columns_of
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 MAX_SEQUENCE = 0x7FFFFFFF
 PACE_S = 0.1
 """At most one forced metadata request a client in this time."""
-BATCH_OVERHEAD = 61
+BATCH_OVERHEAD = HEAD.size
 """Bytes of a version 2 batch's head."""
 _ABORT = b"\x00\x00"
 _FETCH_API = 1
@@ -68,13 +71,18 @@ def shortcomings() -> list[str]:
             missing.extend(f"{owner.__name__}.{name} no longer says `{word}`" for word in words if word not in source)
 
     need(fetcher_module, "FetchResult", "self._partition_records")
+    need(fetcher_module, "MemoryRecords")
     need(fetcher_module, "PartitionRecords", "self._records", "self._aborted_transactions", "self.next_fetch_offset")
     need(fetcher_module, "FetchError", "def check_raise")
     need(fetcher_module.Fetcher, "__init__", "self._records =", "self._wait_consume_future", "self._fetch_max_wait_ms")
     need(fetcher_module.Fetcher, "_notify")
     need(fetcher_module.Fetcher, "_proc_fetch_request", "self._client.send(node_id, request)", "tp_state.position")
+    need(fetcher_module.Fetcher, "_proc_fetch_request", "MemoryRecords(")
     need(BatchBuilder, "__init__", "self._builder", "self._relative_offset", "is_transactional")
     need(BatchBuilder, "append", "self._builder.append(", "self._relative_offset += 1")
+    need(BatchBuilder, "_build", "self._buffer")
+    need(MessageBatch, "set_producer_state", "self._builder._set_producer_state(")
+    need(MessageBatch, "get_data_buffer", "self._builder._build()")
     need(MessageBatch, "record_count")
     need(MessageAccumulator, "_pop_batch", "self._txn_manager.increment_sequence_number(batch.tp, batch.record_count)")
     need(TransactionManager, "increment_sequence_number", "self._sequence_numbers[tp]")
@@ -198,14 +206,14 @@ class Taken:
 
 
 class Batch:
-    """One readable record batch. Its records are made when they are asked for, once."""
+    """One readable record batch. Its records become columns when they are asked for, once."""
 
-    __slots__ = ("_source", "base", "count", "first_ms", "max_ms", "next", "size")
+    __slots__ = ("_read", "base", "count", "first_ms", "max_ms", "next", "size")
 
     def __init__(
-        self, source: Any, base: int, following: int, count: int, first_ms: int, max_ms: int, size: int
+        self, read: Callable[[], Columns], base: int, following: int, count: int, first_ms: int, max_ms: int, size: int
     ) -> None:
-        self._source = source
+        self._read = read
         self.base = base
         self.next = following
         self.count = count
@@ -213,17 +221,39 @@ class Batch:
         self.max_ms = max_ms
         self.size = size
 
-    def records(self) -> list[Any]:
-        """The records, each with `offset`, `timestamp`, `key`, `value`, `headers`."""
-        source, self._source = self._source, ()
-        # thousands of objects that all live on: a collector that looks through them meanwhile costs thrice their making
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            return list(source)
-        finally:
-            if collecting:
-                gc.enable()
+    @classmethod
+    def of(cls, records: Sequence[Any], *, following: int | None = None, size: int = 0) -> Batch:
+        """A batch of records that are objects already."""
+        base = records[0].offset if records else 0
+        after = following if following is not None else records[-1].offset + 1
+        return cls(partial(columns_of, records), base, after, len(records), 0, 0, size)
+
+    def columns(self) -> Columns:
+        """The records. The bytes that they come from are let go."""
+        read, self._read = self._read, _nothing
+        return read()
+
+
+def _nothing() -> Columns:
+    return Columns([], [], 0)
+
+
+class _KeptRecords:
+    """What the fetcher makes of the bytes that came, and the bytes themselves, which aiokafka's own class keeps to itself."""
+
+    __slots__ = ("has_next", "next_batch", "raw", "size_in_bytes")
+
+    def __init__(self, raw: bytes) -> None:
+        records = _MemoryRecords(raw)
+        self.raw = raw
+        self.has_next = records.has_next
+        self.next_batch = records.next_batch
+        self.size_in_bytes = records.size_in_bytes
+
+
+_MemoryRecords: Any = getattr(fetcher_module, "MemoryRecords", None)
+if not _SHORTCOMINGS:
+    fetcher_module.MemoryRecords = _KeptRecords
 
 
 def observe(consumer: AIOKafkaConsumer, answered: Callable[[TopicPartition, Answer], None]) -> None:
@@ -297,10 +327,12 @@ class _RawTaker:
         records, aborting, aborts = wanted._records, set[int](), list(wanted._aborted_transactions)
         taken = Taken(tp, wanted.next_fetch_offset, next_position=wanted.next_fetch_offset)
         check = wanted._check_crcs
-        left = records.size_in_bytes()
+        raw: bytes = records.raw
+        end, left = 0, records.size_in_bytes()
         while records.has_next():
             batch = records.next_batch()
-            if check and not batch.validate_crc():
+            start, end = end, end + 12 + int.from_bytes(raw[end + 8 : end + 12], "big")
+            if check and not _sound(batch, raw, start, end):
                 if taken.batches:
                     return taken  # what stands before it is good; the next fetch begins with the damaged one
                 taken.error = CorruptRecordException(f"checksum is wrong in {tp} at {taken.next_position}")
@@ -316,21 +348,28 @@ class _RawTaker:
                     skip = True
             taken.next_position = batch.next_offset
             if not skip:
-                taken.batches.append(_describe(batch, left))
+                taken.batches.append(_describe(batch, left, raw, start, end))
         share = left // max(1, len(taken.batches))
         for made in taken.batches:
             made.size = share
         return taken
 
 
-def _describe(batch: Any, size: int) -> Batch:
+def _sound(batch: Any, raw: bytes, start: int, end: int) -> bool:
+    """Whether the checksum is right."""
+    if columns.compiled is None or raw[start + 16] != 2:
+        return batch.validate_crc()
+    return HEAD.unpack_from(raw, start)[4] == columns.crc32c(raw, start + CHECKED_FROM, end)
+
+
+def _describe(batch: Any, size: int, raw: bytes, start: int, end: int) -> Batch:
     base = getattr(batch, "base_offset", None)
     if base is None:  # a format older than version 2 has no head to read
         records = list(batch)
-        first = records[0].timestamp or 0 if records else 0
-        return Batch(records, batch.next_offset - len(records), batch.next_offset, len(records), first, first, size)
+        return Batch.of(records, following=batch.next_offset, size=size)
     count = batch.last_offset_delta + 1
-    return Batch(batch, base, batch.next_offset, count, batch.first_timestamp, batch.max_timestamp, size)
+    read = partial(columns_of, batch) if columns.compiled is None else partial(columns.read_batch, raw, start, end)
+    return Batch(read, base, batch.next_offset, count, batch.first_timestamp, batch.max_timestamp, size)
 
 
 class _PlainTaker:
@@ -359,9 +398,7 @@ class _PlainTaker:
             taken = Taken(tp, records[0].offset if records else position, next_position=position)
             if records:
                 size = sum(max(r.serialized_value_size, 0) + max(r.serialized_key_size, 0) + 32 for r in records)
-                first, last = records[0], records[-1]
-                stamps = first.timestamp, max(r.timestamp for r in records)
-                taken.batches.append(Batch(records, first.offset, last.offset + 1, len(records), *stamps, size))
+                taken.batches.append(Batch.of(records, size=size))
             out.append(taken)
         return out
 
@@ -382,7 +419,8 @@ class Builder:
     def __init__(self, limit: int, compression: str | None, *, transactional: bool) -> None:
         self.limit = limit
         self.count = 0
-        self.batch = BatchBuilder(limit, CODECS[compression], is_transactional=int(transactional))
+        kind = BatchBuilder if _SHORTCOMINGS or columns.compiled is None else _Packed
+        self.batch: Any = kind(limit, CODECS[compression], is_transactional=int(transactional))
 
     def add(
         self,
@@ -393,37 +431,15 @@ class Builder:
         start: int,
     ) -> int:
         """Append records from index `start` on; the index of the first that did not fit (the number of values when all did)."""
-        if _SHORTCOMINGS:
-            return self._add_plainly(keys, values, stamps, headers, start)
-        batch: Any = self.batch
-        append = batch._builder.append
-        count, end = self.count, len(values)
-        none: list[Any] = []
-        at = start
-        if keys is None and headers is None and isinstance(stamps, int):
-            for at in range(start, end):
-                if append(count, stamps, None, values[at], none) is None:
-                    break
-                count += 1
-            else:
-                at = end
-        else:
-            for at in range(start, end):
-                key = keys[at] if keys is not None else None
-                stamp = stamps if isinstance(stamps, int) else stamps[at]
-                if append(count, stamp, key, values[at], headers[at] if headers is not None else none) is None:
-                    break
-                count += 1
-            else:
-                at = end
-        batch._relative_offset = self.count = count
-        return at
-
-    def _add_plainly(self, keys: Any, values: Any, stamps: Any, headers: Any, start: int) -> int:
+        batch = self.batch
+        if isinstance(batch, _Packed):
+            at = batch.add(keys, values, stamps, headers, start)
+            self.count = batch.record_count()
+            return at
         for at in range(start, len(values)):
             stamp = stamps if isinstance(stamps, int) else stamps[at]
             key, head = keys[at] if keys is not None else None, headers[at] if headers is not None else []
-            if self.batch.append(timestamp=stamp, key=key, value=values[at], headers=head) is None:
+            if batch.append(timestamp=stamp, key=key, value=values[at], headers=head) is None:
                 return at
             self.count += 1
         return len(values)
@@ -432,6 +448,85 @@ class Builder:
     def size(self) -> int:
         """Bytes so far, before compression."""
         return self.batch.size()
+
+
+class _Packed(BatchBuilder):
+    """A batch whose records are packed a column at a time, by the compiled part. For the sender it is as any other."""
+
+    def __init__(self, batch_size: int, compression_type: int, *, is_transactional: int) -> None:
+        self._limit = batch_size
+        self._codec = compression_type
+        self._attributes = 0x10 if is_transactional else 0
+        self._parts: list[bytes] = []
+        self._size = HEAD.size
+        self._relative_offset = 0
+        self._first_ms = self._max_ms = 0
+        self._producer = (-1, -1, 0)
+        self._buffer: bytearray | None = None
+        self._closed = False
+
+    def add(self, keys: Any, values: Any, stamps: Any, headers: Any, start: int) -> int:
+        """As `Builder.add`."""
+        if self._closed:
+            return start
+        count = self._relative_offset
+        if count == 0:
+            self._first_ms = self._max_ms = stamps if isinstance(stamps, int) else stamps[start]
+        more = count, self._first_ms, self._limit - self._size
+        try:
+            part, at, max_ms = columns.compiled.write(keys, values, stamps, headers, start, *more)
+        except TypeError:
+            listed = _listed(keys), _listed(values), stamps if isinstance(stamps, int) else list(stamps)
+            named = None if headers is None else [[(n, _plain(v)) for n, v in one] for one in headers]
+            part, at, max_ms = columns.compiled.write(*listed, named, start, *more)
+        if at > start:
+            self._parts.append(part)
+            self._size += len(part)
+            self._relative_offset += at - start
+            self._max_ms = max(self._max_ms, max_ms)
+        return at
+
+    def append(self, **record: Any) -> None:
+        """Nothing else gets in: aiokafka asks when somebody sends a single record to the same partition."""
+        return
+
+    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        self._producer = (producer_id, producer_epoch, base_sequence)
+
+    def _build(self) -> bytearray:
+        self.close()
+        if self._buffer is None:
+            body, attributes = b"".join(self._parts), self._attributes
+            self._parts = []
+            if self._codec:
+                packed = ENCODERS[self._codec](body)
+                if len(packed) < len(body):
+                    body, attributes = packed, attributes | self._codec
+            count = self._relative_offset
+            times = self._first_ms, self._max_ms
+            head = bytearray(HEAD.size)
+            length = HEAD.size + len(body) - 12
+            HEAD.pack_into(head, 0, 0, length, -1, 2, 0, attributes, count - 1, *times, *self._producer, count)
+            whole = head + body
+            whole[17:21] = columns.crc32c(whole, CHECKED_FROM, len(whole)).to_bytes(4, "big")
+            self._buffer = whole
+        return self._buffer
+
+    def size(self) -> int:
+        return self._size if self._buffer is None else len(self._buffer)
+
+
+def _plain(value: Any) -> bytes | None:
+    """Whatever aiokafka takes for bytes, as bytes."""
+    if value is None or type(value) is bytes:
+        return value
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"bytes are wanted, not {type(value).__name__}")
+    return bytes(value)
+
+
+def _listed(column: Any) -> list[bytes | None] | None:
+    return None if column is None else [_plain(value) for value in column]
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, is_typeddict, overload
@@ -55,13 +56,21 @@ class Serde(Generic[T]):
     [1, None, None]
     """
 
-    __slots__ = ("_decode", "_encode", "name", "type")
+    __slots__ = ("_decode", "_decode_many", "_encode", "name", "type")
 
-    def __init__(self, name: str, encode: Callable[[T], bytes], decode: Callable[[bytes], T], kind: Any = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        encode: Callable[[T], bytes],
+        decode: Callable[[bytes], T],
+        kind: Any = None,
+        decode_many: Callable[[Sequence[bytes | None]], list[T]] | None = None,
+    ) -> None:
         self.name = name
         self.type = kind
         self._encode = encode
         self._decode = decode
+        self._decode_many = decode_many
 
     def loads(self, data: bytes) -> T:
         """One value, or a `DataError`."""
@@ -79,8 +88,10 @@ class Serde(Generic[T]):
 
     def loads_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
         """A column of values; what cannot be read is reported, and the rest is there."""
-        decode = self._decode
+        decode, decode_many = self._decode, self._decode_many
         try:
+            if decode_many is not None:
+                return Decoded(decode_many(data))  # pyright: ignore[reportArgumentType] - values, as all of them could be read
             return Decoded([decode(one) for one in data])  # pyright: ignore[reportArgumentType] - None raises, and is met below
         except Exception:  # noqa: BLE001 - one by one, then
             return self._slowly(data)
@@ -145,6 +156,25 @@ def _msgspec(kind: Any) -> Any:
         ) from error
 
 
+_MARK = (1 << 29) + secrets.randbits(29)
+"""Stands between two values of a chunk that is parsed in one go. Nobody outside of this process knows the number."""
+_BETWEEN = b",%d," % _MARK
+
+
+def _json_values(data: Sequence[bytes | None]) -> list[Any]:
+    """All values of a chunk by one call, a third faster than one by one; raises if any of them is not one JSON value.
+
+    A value that holds two, or a half of one, moves the marks from their places.
+    """
+    if not data:
+        return []
+    found: list[Any] = orjson.loads(b"[%b]" % _BETWEEN.join(data))  # pyright: ignore[reportArgumentType] - None raises
+    marks = len(data) - 1
+    if len(found) != 2 * marks + 1 or found[1::2].count(_MARK) != marks:
+        raise ValueError("not one JSON value in each record")
+    return found[::2]
+
+
 def _typed_name(base: str, kind: Any) -> str:
     return f"{base}({getattr(kind, '__qualname__', kind)})"
 
@@ -160,7 +190,7 @@ def json(kind: Any = None) -> Serde[Any]:
     b'{"a":1}'
     """
     if kind is None:
-        return Serde("json", orjson.dumps, orjson.loads)
+        return Serde("json", orjson.dumps, orjson.loads, None, _json_values)
     if not isinstance(kind, type) and not is_typeddict(kind):
         raise DeclarationError(f"json() takes a class, not {kind!r}", remedy="a dataclass, TypedDict or msgspec Struct")
     library = _msgspec(kind)

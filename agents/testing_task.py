@@ -248,7 +248,7 @@ class DriverTask:
         records = self.world.topics.records(at)
         start, end = self._fed[at], len(records)
         if end > start:
-            buffer.put([Batch(records[start:end], start, end, end - start, 0, 0, 0)], start, end)
+            buffer.put([Batch.of(records[start:end], following=end)], start, end)
             self._fed[at] = end
 
     async def _chunk(self, chunk: Chunk) -> None:

@@ -22,6 +22,7 @@ import orjson
 
 import headgate as hg
 from headgate.agents.chunks import Chunk
+from headgate.agents.columns import columns_of
 from headgate.agents.declared import Declared
 from headgate.agents.memory import keep_memory
 from headgate.agents.pipeline import CLOSED, Pipeline
@@ -117,7 +118,7 @@ class Rig:
 
 def plain_chunks(kept: list[list[Raw]]) -> Iterator[Chunk]:
     for part in kept:
-        yield Chunk(StreamPartition("events", 0), part[-1].offset + 1, part)
+        yield Chunk(StreamPartition("events", 0), part[-1].offset + 1, columns_of(part))
 
 
 def framed_chunks(frames: list[tuple[int, bytes]], stream: str) -> Iterator[Chunk]:

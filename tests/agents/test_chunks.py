@@ -26,8 +26,7 @@ class Rec:
 
 def batch(records, following=None, size=100):
     """A fetched batch of these records."""
-    after = records[-1].offset + 1 if following is None else following
-    return Batch(records, records[0].offset if records else 0, after, len(records), 0, 0, size)
+    return Batch.of(records, following=following, size=size)
 
 
 def buffer_of(values, **options):

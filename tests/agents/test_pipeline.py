@@ -10,6 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.chunks import Chunk
+from headgate.agents.columns import Columns
 from headgate.agents.declared import Declared
 from headgate.agents.failing import dead_letter, find_bad, policy_of
 from headgate.agents.framing import frame_cuts
@@ -170,7 +171,7 @@ def test_an_arrow_frame_is_rows() -> None:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, of.schema) as writer:
             writer.write_table(of)
-        return Chunk(at, 4, [], arrow=sink.getvalue().to_pybytes())
+        return Chunk(at, 4, Columns([], [], 0), arrow=sink.getvalue().to_pybytes())
 
     assert asyncio.run(rig.run(arrow(table))) == 9
     assert rig.out() == [b"1", b"2"]

@@ -102,3 +102,14 @@ def test_any_bytes_give_values_or_reports(data):
         assert len(decoded.values) == len(data)
         bad = {index for index, _ in decoded.bad}
         assert all(data[i] is not None and decoded.values[i] is None for i in bad)
+
+
+def test_values_that_are_no_value_alone_are_found_though_a_chunk_is_parsed_at_once():
+    """Two values in one record, and halves of one in two: joined they would be as many as there are records."""
+    data = [b'{"a":1},{"b":2}', b"[1", b"2]", b'{"c":3}', b" 7 ", b""]
+    found = serde.json().loads_many(data)
+    assert [index for index, _ in found.bad] == [0, 1, 2, 5]
+    assert found.values == [None, None, None, {"c": 3}, 7, None]
+    assert serde.json().loads_many([b"1,2", b"[3", b"4]"]).bad
+    assert serde.json().loads_many([b"[1]", b"2", b"null"]).values == [[1], 2, None]
+    assert serde.json().loads_many([]).values == []

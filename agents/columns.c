@@ -1,0 +1,496 @@
+/* Record batches (Kafka's format 2) to columns and back, and Kafka's two hashes. What it promises stands in columns.py,
+ * which works without it: this file decides nothing, and nothing here keeps anything between two calls. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------------------- varints */
+
+typedef struct {
+    const uint8_t *at, *end;
+    int bad;
+} Reader;
+
+static inline int64_t read_varint(Reader *r) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+        if (r->at >= r->end) break;
+        uint8_t byte = *r->at++;
+        value |= (uint64_t)(byte & 0x7f) << (shift & 63);
+        if (!(byte & 0x80)) return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+    }
+    r->bad = 1;
+    return 0;
+}
+
+static inline int varint_size(int64_t value) {
+    uint64_t v = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+    int size = 1;
+    while (v >= 0x80) {
+        v >>= 7;
+        size++;
+    }
+    return size;
+}
+
+static inline uint8_t *put_varint(uint8_t *to, int64_t value) {
+    uint64_t v = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+    while (v >= 0x80) {
+        *to++ = (uint8_t)(v | 0x80);
+        v >>= 7;
+    }
+    *to++ = (uint8_t)v;
+    return to;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- reading */
+
+/* Length and bytes; -1 is None. A new reference, or NULL with r->bad or an exception set. */
+static inline PyObject *read_bytes(Reader *r) {
+    int64_t length = read_varint(r);
+    if (r->bad) return NULL;
+    if (length < 0) {
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    if (length > r->end - r->at) {
+        r->bad = 1;
+        return NULL;
+    }
+    PyObject *made = PyBytes_FromStringAndSize((const char *)r->at, (Py_ssize_t)length);
+    r->at += length;
+    return made;
+}
+
+static PyObject *read_headers(Reader *r, int64_t count) {
+    PyObject *list = PyList_New(0);
+    if (list == NULL) return NULL;
+    while (count-- > 0) {
+        int64_t length = read_varint(r);
+        if (r->bad || length < 0 || length > r->end - r->at) {
+            r->bad = 1;
+            break;
+        }
+        PyObject *name = PyUnicode_DecodeUTF8((const char *)r->at, (Py_ssize_t)length, NULL);
+        if (name == NULL) break;
+        r->at += length;
+        PyObject *value = read_bytes(r);
+        if (value == NULL) {
+            Py_DECREF(name);
+            break;
+        }
+        PyObject *pair = PyTuple_Pack(2, name, value);
+        Py_DECREF(name);
+        Py_DECREF(value);
+        if (pair == NULL || PyList_Append(list, pair) < 0) {
+            Py_XDECREF(pair);
+            break;
+        }
+        Py_DECREF(pair);
+    }
+    if (r->bad || PyErr_Occurred()) {
+        Py_DECREF(list);
+        return NULL;
+    }
+    return list;
+}
+
+/* A list of `count` places: None in the first `filled`, the others still empty. */
+static PyObject *late_column(Py_ssize_t count, Py_ssize_t filled) {
+    PyObject *list = PyList_New(count);
+    if (list == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < filled; i++) {
+        Py_INCREF(Py_None);
+        PyList_SET_ITEM(list, i, Py_None);
+    }
+    return list;
+}
+
+/* read(data, start, end, count, base, first_ms, append_ms or None)
+ *     -> (values, timestamps, base of the first, keys or None, offsets or None, headers or None) */
+static PyObject *columns_read(PyObject *self, PyObject *args) {
+    Py_buffer data;
+    Py_ssize_t start, end, count;
+    long long base, first_ms;
+    PyObject *append_ms;
+    if (!PyArg_ParseTuple(args, "y*nnnLLO", &data, &start, &end, &count, &base, &first_ms, &append_ms)) return NULL;
+    PyObject *values = NULL, *stamps = NULL, *keys = NULL, *offsets = NULL, *headers = NULL, *stamp = NULL, *out = NULL;
+    int64_t before_ms = 0, first_offset = base;
+    const char *why = "the records end in the middle of one";
+    if (start < 0 || end > data.len || start > end || count < 0 || count > (end - start) / 7) {
+        PyErr_SetString(PyExc_ValueError, "more records are announced than there can be");
+        goto done;
+    }
+    Reader r = {(const uint8_t *)data.buf + start, (const uint8_t *)data.buf + end, 0};
+    values = PyList_New(count);
+    stamps = PyList_New(count);
+    if (values == NULL || stamps == NULL) goto done;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int64_t length = read_varint(&r);
+        const uint8_t *begun = r.at;
+        if (r.bad || length < 0 || length > r.end - r.at) goto corrupt;
+        r.at++; /* attributes: unused */
+        int64_t ms = first_ms + read_varint(&r);
+        int64_t offset = base + read_varint(&r);
+        if (r.bad) goto corrupt;
+
+        PyObject *key = read_bytes(&r);
+        if (key == NULL) goto corrupt;
+        if (key != Py_None && keys == NULL && (keys = late_column(count, i)) == NULL) {
+            Py_DECREF(key);
+            goto done;
+        }
+        if (keys != NULL) PyList_SET_ITEM(keys, i, key);
+        else Py_DECREF(key);
+
+        PyObject *value = read_bytes(&r);
+        if (value == NULL) goto corrupt;
+        PyList_SET_ITEM(values, i, value);
+
+        int64_t own = read_varint(&r);
+        if (r.bad || own < 0 || own > r.end - r.at) goto corrupt;
+        if (own > 0 && headers == NULL) {
+            if ((headers = PyList_New(count)) == NULL) goto done;
+            for (Py_ssize_t j = 0; j < i; j++) {
+                PyObject *none = PyList_New(0);
+                if (none == NULL) goto done;
+                PyList_SET_ITEM(headers, j, none);
+            }
+        }
+        if (headers != NULL) {
+            PyObject *list = read_headers(&r, own);
+            if (list == NULL) goto corrupt;
+            PyList_SET_ITEM(headers, i, list);
+        }
+        if (r.at != begun + length) {
+            why = "a record has another length than it says";
+            goto corrupt;
+        }
+
+        if (append_ms != Py_None) {
+            Py_INCREF(append_ms);
+            PyList_SET_ITEM(stamps, i, append_ms);
+        } else { /* neighbours often share their time: then they share the number */
+            if (stamp == NULL || ms != before_ms) {
+                Py_XDECREF(stamp);
+                if ((stamp = PyLong_FromLongLong(ms)) == NULL) goto done;
+                before_ms = ms;
+            }
+            Py_INCREF(stamp);
+            PyList_SET_ITEM(stamps, i, stamp);
+        }
+
+        if (i == 0) first_offset = offset;
+        if (offsets == NULL && offset != first_offset + i) {
+            if ((offsets = PyList_New(count)) == NULL) goto done;
+            for (Py_ssize_t j = 0; j < i; j++) {
+                PyObject *number = PyLong_FromLongLong(first_offset + j);
+                if (number == NULL) goto done;
+                PyList_SET_ITEM(offsets, j, number);
+            }
+        }
+        if (offsets != NULL) {
+            PyObject *number = PyLong_FromLongLong(offset);
+            if (number == NULL) goto done;
+            PyList_SET_ITEM(offsets, i, number);
+        }
+    }
+    if (r.at != r.end) {
+        why = "bytes are left behind the last record";
+        goto corrupt;
+    }
+    out = Py_BuildValue("OOLOOO", values, stamps, (long long)first_offset, keys ? keys : Py_None,
+                        offsets ? offsets : Py_None, headers ? headers : Py_None);
+    goto done;
+corrupt:
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, why);
+done:
+    Py_XDECREF(values);
+    Py_XDECREF(stamps);
+    Py_XDECREF(keys);
+    Py_XDECREF(offsets);
+    Py_XDECREF(headers);
+    Py_XDECREF(stamp);
+    PyBuffer_Release(&data);
+    return out;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- writing */
+
+static int bytes_of(PyObject *object, const char **data, Py_ssize_t *size) {
+    if (object == Py_None) {
+        *data = NULL;
+        *size = -1;
+        return 0;
+    }
+    if (!PyBytes_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "bytes are wanted, not %s", Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    *data = PyBytes_AS_STRING(object);
+    *size = PyBytes_GET_SIZE(object);
+    return 0;
+}
+
+static inline Py_ssize_t room_of(Py_ssize_t size) { return size < 0 ? 1 : varint_size(size) + size; }
+
+static inline uint8_t *put_bytes(uint8_t *to, const char *data, Py_ssize_t size) {
+    to = put_varint(to, size);
+    if (size > 0) {
+        memcpy(to, data, (size_t)size);
+        to += size;
+    }
+    return to;
+}
+
+/* Name and value of a header: (str, bytes or None). */
+static int header_of(PyObject *pair, const char **name, Py_ssize_t *named, const char **value, Py_ssize_t *size) {
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+        PyErr_SetString(PyExc_TypeError, "a header is a pair of name and value");
+        return -1;
+    }
+    *name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(pair, 0), named);
+    return *name == NULL ? -1 : bytes_of(PyTuple_GET_ITEM(pair, 1), value, size);
+}
+
+/* Bytes of a record behind its length, or -1. */
+static Py_ssize_t body_size(PyObject *key, PyObject *value, PyObject *headers, int64_t delta_ms, int64_t delta) {
+    const char *data, *name;
+    Py_ssize_t size, named, total = 1 + varint_size(delta_ms) + varint_size(delta);
+    if (bytes_of(key, &data, &size) < 0) return -1;
+    total += room_of(size);
+    if (bytes_of(value, &data, &size) < 0) return -1;
+    total += room_of(size);
+    if (headers == NULL) return total + 1;
+    if (!PyList_Check(headers)) {
+        PyErr_SetString(PyExc_TypeError, "headers are a list");
+        return -1;
+    }
+    Py_ssize_t count = PyList_GET_SIZE(headers);
+    total += varint_size(count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (header_of(PyList_GET_ITEM(headers, i), &name, &named, &data, &size) < 0) return -1;
+        total += room_of(named) + room_of(size);
+    }
+    return total;
+}
+
+/* write(keys or None, values, stamps: a list or one int, headers or None, start, count, first_ms, room)
+ *     -> (bytes, index behind the last record that fits, greatest time)
+ * `count` records stand before these in the batch; the first of a batch always fits. Lists only: they cannot change meanwhile. */
+static PyObject *columns_write(PyObject *self, PyObject *args) {
+    PyObject *keys, *values, *stamps, *headers;
+    Py_ssize_t start, count, room;
+    long long first_ms;
+    if (!PyArg_ParseTuple(args, "OO!OOnnLn", &keys, &PyList_Type, &values, &stamps, &headers, &start, &count, &first_ms,
+                          &room))
+        return NULL;
+    Py_ssize_t end = PyList_GET_SIZE(values);
+    int one_stamp = PyLong_Check(stamps);
+    long long ms = one_stamp ? PyLong_AsLongLong(stamps) : 0, max_ms = INT64_MIN;
+    if (PyErr_Occurred()) return NULL;
+    if ((keys != Py_None && (!PyList_Check(keys) || PyList_GET_SIZE(keys) != end)) ||
+        (headers != Py_None && (!PyList_Check(headers) || PyList_GET_SIZE(headers) != end)) ||
+        (!one_stamp && (!PyList_Check(stamps) || PyList_GET_SIZE(stamps) != end)) || start < 0 || start > end) {
+        PyErr_SetString(PyExc_TypeError, "columns are lists of one length");
+        return NULL;
+    }
+    Py_ssize_t at = start, total = 0;
+    for (; at < end; at++) {
+        if (!one_stamp) {
+            ms = PyLong_AsLongLong(PyList_GET_ITEM(stamps, at));
+            if (ms == -1 && PyErr_Occurred()) return NULL;
+        }
+        PyObject *key = keys == Py_None ? Py_None : PyList_GET_ITEM(keys, at);
+        PyObject *own = headers == Py_None ? NULL : PyList_GET_ITEM(headers, at);
+        Py_ssize_t body = body_size(key, PyList_GET_ITEM(values, at), own, ms - first_ms, count + at - start);
+        if (body < 0) return NULL;
+        Py_ssize_t whole = varint_size(body) + body;
+        if (total + whole > room && count + at - start > 0) break;
+        total += whole;
+        if (ms > max_ms) max_ms = ms;
+    }
+    PyObject *made = PyBytes_FromStringAndSize(NULL, total);
+    if (made == NULL) return NULL;
+    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(made);
+    for (Py_ssize_t i = start; i < at; i++) {
+        const char *data, *name;
+        Py_ssize_t size, named;
+        if (!one_stamp) ms = PyLong_AsLongLong(PyList_GET_ITEM(stamps, i));
+        PyObject *key = keys == Py_None ? Py_None : PyList_GET_ITEM(keys, i), *value = PyList_GET_ITEM(values, i);
+        PyObject *own = headers == Py_None ? NULL : PyList_GET_ITEM(headers, i);
+        int64_t delta_ms = ms - first_ms, delta = count + i - start;
+        to = put_varint(to, body_size(key, value, own, delta_ms, delta));
+        *to++ = 0;
+        to = put_varint(to, delta_ms);
+        to = put_varint(to, delta);
+        bytes_of(key, &data, &size);
+        to = put_bytes(to, data, size);
+        bytes_of(value, &data, &size);
+        to = put_bytes(to, data, size);
+        Py_ssize_t number = own == NULL ? 0 : PyList_GET_SIZE(own);
+        to = put_varint(to, number);
+        for (Py_ssize_t j = 0; j < number; j++) {
+            header_of(PyList_GET_ITEM(own, j), &name, &named, &data, &size);
+            to = put_bytes(to, name, named);
+            to = put_bytes(to, data, size);
+        }
+    }
+    return Py_BuildValue("NnL", made, at, max_ms);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- hashes */
+
+static uint32_t crc_table[8][256];
+
+static void fill_crc_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int k = 0; k < 8; k++) c = c & 1 ? (c >> 1) ^ 0x82F63B78u : c >> 1;
+        crc_table[0][i] = c;
+    }
+    for (int t = 1; t < 8; t++)
+        for (uint32_t i = 0; i < 256; i++)
+            crc_table[t][i] = (crc_table[t - 1][i] >> 8) ^ crc_table[0][crc_table[t - 1][i] & 255];
+}
+
+static uint32_t crc_by_table(uint32_t crc, const uint8_t *at, size_t size) {
+    while (size >= 8) {
+        uint32_t low = crc ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+        crc = crc_table[7][low & 255] ^ crc_table[6][low >> 8 & 255] ^ crc_table[5][low >> 16 & 255] ^
+              crc_table[4][low >> 24] ^ crc_table[3][at[4]] ^ crc_table[2][at[5]] ^ crc_table[1][at[6]] ^
+              crc_table[0][at[7]];
+        at += 8;
+        size -= 8;
+    }
+    while (size--) crc = (crc >> 8) ^ crc_table[0][(crc ^ *at++) & 255];
+    return crc;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("sse4.2"))) static uint32_t crc_by_cpu(uint32_t crc, const uint8_t *at, size_t size) {
+    uint64_t wide = crc, word;
+    while (size >= 8) {
+        memcpy(&word, at, 8);
+        wide = __builtin_ia32_crc32di(wide, word);
+        at += 8;
+        size -= 8;
+    }
+    crc = (uint32_t)wide;
+    while (size--) crc = __builtin_ia32_crc32qi(crc, *at++);
+    return crc;
+}
+#endif
+
+static uint32_t (*crc_of)(uint32_t, const uint8_t *, size_t) = crc_by_table;
+
+/* crc32c(data, start, end) -> int */
+static PyObject *columns_crc32c(PyObject *self, PyObject *args) {
+    Py_buffer data;
+    Py_ssize_t start, end;
+    if (!PyArg_ParseTuple(args, "y*nn", &data, &start, &end)) return NULL;
+    PyObject *out = NULL;
+    if (start < 0 || end > data.len || start > end) PyErr_SetString(PyExc_ValueError, "outside of the data");
+    else out = PyLong_FromUnsignedLong(crc_of(0xFFFFFFFFu, (const uint8_t *)data.buf + start, (size_t)(end - start)) ^ 0xFFFFFFFFu);
+    PyBuffer_Release(&data);
+    return out;
+}
+
+static uint32_t murmur2(const uint8_t *at, Py_ssize_t size) {
+    const uint32_t m = 0x5BD1E995u;
+    uint32_t h = 0x9747B28Cu ^ (uint32_t)size;
+    while (size >= 4) {
+        uint32_t k = (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+        k *= m;
+        k ^= k >> 24;
+        h = (h * m) ^ (k * m);
+        at += 4;
+        size -= 4;
+    }
+    if (size > 0) {
+        if (size == 3) h ^= (uint32_t)at[2] << 16;
+        if (size >= 2) h ^= (uint32_t)at[1] << 8;
+        h = (h ^ at[0]) * m;
+    }
+    h ^= h >> 13;
+    h *= m;
+    return h ^ (h >> 15);
+}
+
+/* split(keys, partitions, turn) -> (a list of indexes for each partition, whether a key was None: these go to `turn`) */
+static PyObject *columns_split(PyObject *self, PyObject *args) {
+    PyObject *keys;
+    Py_ssize_t partitions, turn;
+    if (!PyArg_ParseTuple(args, "O!nn", &PyList_Type, &keys, &partitions, &turn)) return NULL;
+    if (partitions <= 0 || turn < 0 || turn >= partitions) {
+        PyErr_SetString(PyExc_ValueError, "no such partition");
+        return NULL;
+    }
+    PyObject *parts = PyList_New(partitions);
+    if (parts == NULL) return NULL;
+    for (Py_ssize_t p = 0; p < partitions; p++) {
+        PyObject *list = PyList_New(0);
+        if (list == NULL) goto failed;
+        PyList_SET_ITEM(parts, p, list);
+    }
+    int some_none = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
+        const char *data;
+        Py_ssize_t size, partition = turn;
+        if (bytes_of(PyList_GET_ITEM(keys, i), &data, &size) < 0) goto failed;
+        if (data == NULL) some_none = 1;
+        else partition = (Py_ssize_t)(murmur2((const uint8_t *)data, size) & 0x7FFFFFFFu) % partitions;
+        PyObject *index = PyLong_FromSsize_t(i);
+        if (index == NULL || PyList_Append(PyList_GET_ITEM(parts, partition), index) < 0) {
+            Py_XDECREF(index);
+            goto failed;
+        }
+        Py_DECREF(index);
+    }
+    return Py_BuildValue("NN", parts, PyBool_FromLong(some_none));
+failed:
+    Py_DECREF(parts);
+    return NULL;
+}
+
+/* pick(column, indexes) -> list */
+static PyObject *columns_pick(PyObject *self, PyObject *args) {
+    PyObject *column, *indexes;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &column, &PyList_Type, &indexes)) return NULL;
+    Py_ssize_t size = PyList_GET_SIZE(column), count = PyList_GET_SIZE(indexes);
+    PyObject *out = PyList_New(count);
+    if (out == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyList_GET_ITEM(indexes, i));
+        if (at < 0 || at >= size) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "outside of the column");
+            Py_DECREF(out);
+            return NULL;
+        }
+        PyObject *item = PyList_GET_ITEM(column, at);
+        Py_INCREF(item);
+        PyList_SET_ITEM(out, i, item);
+    }
+    return out;
+}
+
+static PyMethodDef methods[] = {
+    {"read", columns_read, METH_VARARGS, "The records of a batch in columns."},
+    {"write", columns_write, METH_VARARGS, "Columns as records of a batch."},
+    {"crc32c", columns_crc32c, METH_VARARGS, "The checksum of a part of some bytes."},
+    {"split", columns_split, METH_VARARGS, "The indexes of keys by the partition that Java's client would choose."},
+    {"pick", columns_pick, METH_VARARGS, "The items of a list at these indexes."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_columns", "See columns.py.", -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__columns(void) {
+    fill_crc_table();
+#if defined(__x86_64__) && defined(__GNUC__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("sse4.2")) crc_of = crc_by_cpu;
+#endif
+    return PyModule_Create(&module);
+}

@@ -1,0 +1,9 @@
+"""The one thing that setup.cfg cannot say: a compiled part, which is left out where there is no compiler."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension("headgate.agents._columns", ["agents/columns.c"], extra_compile_args=["-O3"], optional=True),
+    ]
+)
