@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,9 @@ async def test_one_of_three_may_be_killed(cluster: Broker) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     await admin.start()
     await admin.create_topics([NewTopic("t", 3, 3)])
-    [told] = await admin.describe_topics(["t"])
+    async with asyncio.timeout(60):  # brokers learn of a topic one after the other
+        while len((told := (await admin.describe_topics(["t"]))[0])["partitions"]) < 3:
+            await asyncio.sleep(0.05)
     assert sorted(len(partition["replicas"]) for partition in told["partitions"]) == [3, 3, 3]
     leader = next(partition["leader"] for partition in told["partitions"] if partition["partition"] == 0)
     await admin.close()
