@@ -375,6 +375,11 @@ def check_input(topic: str, options: InputOptions) -> None:
     producers = options.get("producers", ())
     if isinstance(producers, str):
         raise DeclarationError(f"{where}: producers={producers!r}", remedy=f"a list of jobs: [{producers!r}]")
+    if producers or until == "producers":
+        raise DeclarationError(
+            f"{where}: streams between two jobs are not read yet, so producers= has no meaning",
+            remedy="read the other job's output as a plain topic, and leave producers= out; until='newest' bounds it",
+        )
     priority = options.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise DeclarationError(f"{where}: priority={priority!r}", remedy="a whole number; higher is read first")

@@ -64,7 +64,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("an until that is none", lambda a: a.input("a", until="oldest"), "'newest', a dict"),
     ("offsets that are none", lambda a: a.input("a", until={0: -1}), "'newest', a dict"),
     ("no offsets", lambda a: a.input("a", until={}), "'newest', a dict"),
-    ("until producers, but none named", lambda a: a.input("a", until="producers"), "names none"),
+    ("until producers", lambda a: a.input("a", until="producers"), "streams between two jobs"),
+    ("producers", lambda a: a.input("a", producers=["shop"]), "streams between two jobs"),
     ("producers that are text", lambda a: a.input("a", producers="other"), "a list of jobs"),
     ("lost and found", lambda a: a.input("a", on_lost="skip"), "'fail', 'oldest' or 'newest'"),
     ("a priority that is none", lambda a: a.input("a", priority="high"), "whole number"),
@@ -117,7 +118,6 @@ def test_everything_that_an_input_can_say_stands_in_the_graph() -> None:
         start="newest",
         until={0: 5, 1: 7},
         priority=3,
-        producers=["shop"],
         on_lost="oldest",
     )
     orders.repartition("city", partitions=8).agg(n=hg.count()).to("out")
@@ -129,7 +129,7 @@ def test_everything_that_an_input_can_say_stands_in_the_graph() -> None:
         "newest",
         ((0, 5), (1, 7)),
     )
-    assert (declared.priority, declared.producers, declared.on_lost) == (3, ("shop",), "oldest")
+    assert (declared.priority, declared.on_lost) == (3, "oldest")
     assert graph.writer["eu.sales-2-by-city"].width == 8
 
 

@@ -246,7 +246,7 @@ def test_a_message_can_be_written_by_hand_and_nonsense_cannot(hg: Headgate) -> N
     wish = json.dumps({"uuid": uuid.uuid4().hex, "verb": "pause", "not_after": 1})
     hg.run("coordinator", "write", hg.job, "set-request", wish, code=1)
     assert hg.json("coordinator-write", "coordinator", "write", hg.job, "set-request", wish, "--yes")["offset"] > 0
-    hg.run("coordinator", "write", hg.job, "set-request", '{"uuid": 5}', "--yes", code=1)
+    hg.run("coordinator", "write", hg.job, "set-request", '{"uuid": 5}', "--yes", code=2)
 
 
 def test_plan_says_what_there_is_and_would_be(hg: Headgate) -> None:

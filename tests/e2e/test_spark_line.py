@@ -254,7 +254,7 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
     await asyncio.sleep(0.5)
     assert len(batch._kept.closed) == most
     gate.set()
-    await line.job.ask("drain")
+    await line.job.ask("drain", timeout_s=PATIENCE_S)
     assert await running.ended(PATIENCE_S) == 0
     rows = await line.job.values(target, 300)
     assert counted(rows) == (5000, sum(range(5000)))
