@@ -107,6 +107,13 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """A transaction is begun soon: the broker may be told of it, and of its partitions, already now. Nothing is sent. No answer."""
+
+    txn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """Begin a transaction at the producer, if the outbox has not begun it with its first send; answer `Begun`."""
 
@@ -193,5 +200,5 @@ CommitEvent = (
     Wanted | TaskGone | Begun | Sealed | Sent | Acked | Committed | Applied | StoreRefused | ProducerFailed | Finish | Tick
 )  # fmt: skip
 CommitInstruction = (
-    Begin | Seal | Flush | Commit | Abandoned | Apply | TellDone | TellApplyFailed | IncarnationOver | Finished
+    Prepare | Begin | Seal | Flush | Commit | Abandoned | Apply | TellDone | TellApplyFailed | IncarnationOver | Finished
 )  # fmt: skip
