@@ -17,6 +17,7 @@ import importlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar, is_typeddict, overload
 
 import msgpack as _msgpack
@@ -219,7 +220,7 @@ def msgpack(kind: Any = None) -> Serde[Any]:
     """
     if kind is None:
         library: Any = _msgpack
-        return Serde("msgpack", library.Packer().pack, library.unpackb)
+        return Serde("msgpack", library.Packer().pack, partial(library.unpackb, strict_map_key=False))
     library = _msgspec(kind)
     return Serde(
         _typed_name("msgpack", kind), library.msgpack.Encoder().encode, library.msgpack.Decoder(kind).decode, kind
