@@ -206,5 +206,5 @@ class ActorContext:
         self._op.env.wants_commit = True
 
     def stop(self) -> None:
-        """Ask that the worker stop, after this letter."""
+        """This task has seen enough, after this letter."""
         self._op.env.wants_stop = True

@@ -74,7 +74,7 @@ class Context(Protocol):
         ...
 
     def stop(self) -> None:
-        """Ask that this worker stop, after this letter: it commits, releases its tasks and leaves."""
+        """This task has seen enough: after this letter it commits and has ended. The run ends when all of its tasks have."""
         ...
 
 

@@ -32,7 +32,7 @@ from .pipeline import Pipeline
 from .task_host import Host
 from .task_intake import TaskIntake
 from .task_letters import ChunkLetter, Letter, StepLetter
-from .trouble import Failed, recover
+from .trouble import Failed, recover, told
 
 if TYPE_CHECKING:
     from .outbox import LogWrite
@@ -145,7 +145,7 @@ class TaskActor:
             raise
         except Exception as error:
             self.log.exception("task failed")
-            self.feed_failure(f"{type(error).__name__}: {error}")
+            self.feed_failure(told(error))
 
     def feed_failure(self, why: str) -> None:
         """Something that the machine did not foresee: the task fails with the reason, the worker goes on."""

@@ -31,7 +31,7 @@ class TaskChooser:
 
     def __init__(self, declared: Declared, plan: TaskPlan, settings: Mapping[str, Any]) -> None:
         self._declared = {one.stream: one.priority for one in declared.graph.inputs}
-        own, name = _own(declared.app.chooser, settings)
+        own, name = own_chooser(declared.app.chooser, settings)
         self.stack = Stack(
             settings_of(settings, self._declared),
             intermediates=declared.graph.intermediates,
@@ -97,8 +97,8 @@ class TaskChooser:
         self.stack.taken(taking.choice, max(1, records))
 
 
-def _own(given: Any, settings: Mapping[str, Any]) -> tuple[Any, str]:
-    """A chooser of the user's: given to the app, or named by import path in the settings."""
+def own_chooser(given: Any, settings: Mapping[str, Any]) -> tuple[Any, str]:
+    """A chooser of the user's: given to the app, or named by import path in the settings. Raises if there is none under that path."""
     if given is not None and not isinstance(given, str):
         return given, getattr(given, "__name__", type(given).__name__)
     name = given or settings.get("chooser", "")

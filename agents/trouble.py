@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.errors import HeadgateError
 from .chunks import Chunk
 from .declaring import POLICIES
 from .failing import dead_letter, find_bad, policy_of
@@ -85,6 +86,13 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
     if policy not in POLICIES:
         raise ValueError(f"it answered {policy!r}, which is none of {', '.join(POLICIES)}")
     return policy
+
+
+def told(error: BaseException) -> str:
+    """What an error says to people; a group that only carries one says what that one does."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
 
 
 def _where(chunk: Chunk, index: int) -> str:

@@ -57,7 +57,7 @@ from .services import Work, run_service
 from .steps import SparkStep
 from .store_rocks import StoreMemory
 from .task_actor import TaskActor
-from .task_chooser import TaskChooser
+from .task_chooser import TaskChooser, own_chooser
 from .task_intake import TaskIntake
 from .task_state import TaskState
 from .upkeep import Upkeep
@@ -76,6 +76,7 @@ class Worker:
         self.client: ClientSettings = options.client
         self.settings: dict[str, Any] = dict(options.settings)
         self.topics = self.declared.topics
+        own_chooser(self.declared.app.chooser, self.settings)  # one that is not there is said before anything begins
         self.memory = StoreMemory(self._setting_or("state.memory", options.state_memory))
         self.app: ActorApp = new_app(f"{self.job.slug}.{options.processor}")
         self.sensor = Counting()

@@ -1,0 +1,80 @@
+"""A chooser of one's own in a real run: given as an object, named by import path, wrong path, and one that breaks its contract."""
+
+from __future__ import annotations
+
+import pytest
+
+import headgate as hg
+from headgate.core.chooser import Choice
+from headgate.core.errors import HeadgateError
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+class HighestFirst:
+    """Reads the partition with the greatest number first, one record at a time."""
+
+    asked = 0
+
+    def choose(self, heads, now):
+        type(self).asked += 1
+        able = [head for head in heads if head.takeable]
+        return Choice(max(able, key=lambda head: head.at).at, 1) if able else None
+
+
+def breaks(heads, now):
+    """Answers more than there is."""
+    able = [head for head in heads if head.takeable]
+    return Choice(able[0].at, able[0].ready + 1) if able else None
+
+
+def raises(heads, now):
+    """Is broken."""
+    raise ZeroDivisionError("a bug")
+
+
+def declared(job, first, second, out, chooser, **more):
+    app = hg.App(job.name, chooser=chooser, **more)
+    app.input(first).merge(app.input(second)).to(out)
+    return app
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+async def test_a_chooser_of_ones_own_decides_what_is_read_next(job, topic, by_path):
+    """Two full inputs: the one that the chooser prefers is read to its end first."""
+    low, high, out = topic("a-low"), topic("b-high"), topic("out")
+    await job.write(low, [{"n": n} for n in range(20)])
+    await job.write(high, [{"n": 100 + n} for n in range(20)])
+    HighestFirst.asked = 0
+    chooser = f"{__name__}:HighestFirst" if by_path else HighestFirst
+    settings = {"chunk.max-records": 5}
+    await job.start(declared(job, low, high, out, chooser, settings=settings))
+    found = [v["n"] for v in await job.values(out, 40)]
+    assert sorted(found) == [*range(20), *range(100, 120)]
+    assert [n for n in found if n < 100] == list(range(20))
+    assert HighestFirst.asked >= 40
+    assert found.index(119) < found.index(19)
+
+
+async def test_a_chooser_that_cannot_be_imported_refuses_the_start_with_what_may_stand_there(job, topic):
+    """The worker ends with a sentence that names the setting, the path and the built-in ones."""
+    low, high, out = topic("low"), topic("high"), topic("out")
+    with pytest.raises(HeadgateError) as refused:
+        await job.start(declared(job, low, high, out, "nowhere.at_all:choose"))
+    assert "the chooser 'nowhere.at_all:choose' cannot be imported" in str(refused.value)
+    assert "round-robin, time-aligned, starting-alignment" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("chooser", "says"), [(breaks, "of which 1 are ready"), (raises, "has raised ZeroDivisionError: a bug")]
+)
+async def test_a_chooser_that_breaks_its_contract_fails_the_task_and_says_how(job, topic, chooser, says):
+    """Not the worker, and not in silence."""
+    low, high, out = topic("low"), topic("high"), topic("out")
+    worker = await job.start(declared(job, low, high, out, chooser))
+    await job.write(low, [{"n": 1}])
+    await worker.until(lambda: worker.state("Partition 0") == "failed", "the task has failed")
+    why = worker.worker.actors["Partition 0"].machine.why
+    assert f"the chooser '{chooser.__name__}'" in why
+    assert says in why
+    assert not worker.task.done()

@@ -1,0 +1,107 @@
+"""Several workers of one job on the real broker: moved tasks, one worker stopped for a while or for good. Every record counts once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+import pytest
+
+import headgate as hg
+from headgate.agents.asking import Refused
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+PATIENT = {"placement.rejoin-grace": "120s"}
+"""Tasks with state wait for a worker that went, far longer than any of these tests."""
+
+
+def counting(job, inp, out):
+    """A count for each user, with state in every task."""
+    app = hg.App(job.name)
+    app.input(inp, key="user").agg(n=hg.count(), name="counts").to(out)
+    return app
+
+
+async def counted(job, out, each, users=40):
+    """Wait until every user has been seen this often; never more."""
+    async with asyncio.timeout(30):
+        while True:
+            last = {r.key.decode(): orjson.loads(r.value)["n"] for r in await job.records(out, 1)}
+            assert max(last.values()) <= each
+            if len(last) == users and set(last.values()) == {each}:
+                return
+
+
+def users(count=40):
+    return [{"user": f"u{n}"} for n in range(count)]
+
+
+def owners(*workers):
+    return [sorted(one.states()) for one in workers]
+
+
+async def two_workers(job, inp, out, **settings):
+    """Two workers with two tasks each."""
+    one = await job.start(counting(job, inp, out), "w1", settings=settings)
+    await one.until_running(4)
+    two = await job.start(counting(job, inp, out), "w2", settings=settings)
+    await two.until_running(2)
+    await one.until_running(2)
+    return one, two
+
+
+async def test_a_task_is_moved_with_its_state_and_stays_where_it_was_moved(job, topic):
+    """`headgate move`: its new worker has its counts and gives one task back, for balance; nobody moves it back."""
+    inp, out = topic("in", 4), topic("out", 4)
+    one, two = await two_workers(job, inp, out)
+    await job.write(inp, users())
+    await counted(job, out, 1)
+    task, stays = sorted(one.states())
+    resident = one.worker.actors[stays]
+    assert (await job.ask("move", task=task, to="w2")).state == "done"
+    await two.until(lambda: two.state(task) == "running", "it runs where it was moved")
+    await one.until_running(2)
+    await two.until_running(2)
+    assert one.worker.actors[stays] is resident  # what did not move did not pause
+    owned = owners(one, two)
+    await job.write(inp, users())
+    await counted(job, out, 2)
+    assert owners(one, two) == owned
+    with pytest.raises(Refused, match="there is no worker 'w9'"):
+        await job.ask("move", task=task, to="w9")
+    with pytest.raises(Refused, match="Partition 77"):
+        await job.ask("move", task="Partition 77", to="w1")
+
+
+async def test_a_worker_that_is_stopped_gets_its_tasks_back_when_it_returns(job, topic):
+    """`stop --worker`: it commits, leaves with 0, its tasks wait for it, and replay nothing when it is back."""
+    inp, out = topic("in", 4), topic("out", 4)
+    one, two = await two_workers(job, inp, out, **PATIENT)
+    await job.write(inp, users())
+    await counted(job, out, 1)
+    mine = sorted(two.states())
+    assert (await job.ask("stop", worker="w2")).state == "done"
+    assert await two.ended() == 0
+    await job.write(inp, users())
+    back = await job.start(counting(job, inp, out), "w2", settings=PATIENT)
+    await back.until_running(2)
+    assert sorted(back.states()) == mine
+    assert [actor.state.replayed for actor in back.worker.actors.values()] == [0, 0]
+    await counted(job, out, 2)
+    assert len(one.states()) == 2
+
+
+async def test_a_worker_that_is_stopped_for_good_leaves_its_tasks_to_the_others_at_once(job, topic):
+    """`stop --worker P --for-good`: nobody waits for the grace; the run goes on."""
+    inp, out = topic("in", 4), topic("out", 4)
+    one, two = await two_workers(job, inp, out, **PATIENT)
+    await job.write(inp, users())
+    await counted(job, out, 1)
+    assert (await job.ask("stop", worker="w2", for_good=True)).state == "done"
+    assert await two.ended() == 0
+    await one.until_running(4)
+    await job.write(inp, users())
+    await counted(job, out, 2)
+    assert one.worker.coordination.member.job.run.state == "running"
+    with pytest.raises(Refused, match="w9"):
+        await job.ask("stop", worker="w9")
