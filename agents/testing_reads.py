@@ -73,16 +73,16 @@ def record_of(one: Stored, serde: Any, key_serde: Any) -> Record[Any, Any]:
 
 
 def dead_letter_of(one: Stored) -> DeadLetter:
-    """A dead letter, with what its headers say."""
+    """A dead letter, with what its headers say. A row of a batch of Spark has no place in a topic: its offset is -1."""
     found = {name: (value or b"").decode(errors="replace") for name, value in one.headers if name.startswith("hg-")}
     return DeadLetter(
-        found["hg-topic"],
-        int(found["hg-partition"]),
-        int(found["hg-offset"]),
+        found.get("hg-topic", ""),
+        int(found.get("hg-partition", -1)),
+        int(found.get("hg-offset", -1)),
         one.key,
         one.value,
-        found["hg-step"],
-        found["hg-exception"],
-        found["hg-traceback"],
+        found.get("hg-step", ""),
+        found.get("hg-exception", ""),
+        found.get("hg-traceback", ""),
         tuple((name, value) for name, value in one.headers if not name.startswith("hg-")),
     )

@@ -103,6 +103,17 @@ async def until(condition, seconds=20.0, step=None):
         await (step() if step is not None else asyncio.sleep(0.02))
 
 
+async def until_written(kafka, topic, *, behind=False):
+    """Records of an open transaction stand in the log (`behind`: behind what is committed), where nobody may read them yet."""
+    at = StreamPartition(topic, 0)
+    reader = OffsetReader(ClientSettings(kafka.bootstrap))
+    await reader.start()
+    give_up = time.monotonic() + 20
+    while (await reader.ends([at]))[at] <= ((await reader.committed_ends([at]))[at] if behind else 0):
+        assert time.monotonic() < give_up, "nothing was sent"
+    await reader.stop()
+
+
 def emit(outbox, topic, values, task="t"):
     buffer = outbox.buffer(task)
     buffer.emit(topic, 0, None, values, 1)
@@ -208,8 +219,8 @@ async def test_no_batch_crosses_a_commit(kafka, topic):
                 if n % 10 == 0:
                     commits.append(group.create_task(outbox.commit(seal)))
                 await asyncio.sleep(0)
-        emit(outbox, name, [b"never committed"] * 20)
-        await asyncio.sleep(0.2)
+        emit(outbox, name, [b"never committed"] * 2000)
+        await until_written(kafka, name, behind=True)
     values, _ = await read_all(kafka, name)
     checkpoints, _ = await read_all(kafka, log)
     assert len(values) == int(checkpoints[-1])

@@ -167,7 +167,12 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
         buffer = outbox.buffer("t")
         buffer.emit(name, 0, None, [b"x" * 1000] * 1000, 1)
         buffer.complete()
-        await asyncio.sleep(0.3)
+        offsets = OffsetReader(ClientSettings(kafka.bootstrap))
+        await offsets.start()
+        async with asyncio.timeout(20):
+            while (await offsets.ends([StreamPartition(name, 0)]))[StreamPartition(name, 0)] == 0:
+                pass  # until something of it is in the log
+        await offsets.stop()
     with pytest.raises(ProducerBroken, match="stopped"):
         await outbox.commit()
     assert await read(kafka, name) == []

@@ -234,7 +234,7 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
     gate = asyncio.Event()
     app = hg.App(line.job.name, serde=hg.json(), settings={"chooser.batch-size": 50})
     app.input(source).batch(max_rows=50, name="fifty").spark(totals, schema=SCHEMA).to(target)
-    await line.job.write(source, orders(5000))
+    await line.job.write(source, orders(2000))
     running = await line.start(app)
     real = running.worker.spark.run
 
@@ -250,14 +250,15 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
     for _ in range(20):
         await asyncio.sleep(0)
     most = len(batch._kept.closed)
-    assert most < 50
-    await asyncio.sleep(0.5)
+    assert most < 20
+    turns = running.worker.upkeep._turns
+    await running.until(lambda: running.worker.upkeep._turns >= turns + 2, "the worker has turned twice")
     assert len(batch._kept.closed) == most
     gate.set()
     await line.job.ask("drain", timeout_s=PATIENCE_S)
     assert await running.ended(PATIENCE_S) == 0
-    rows = await line.job.values(target, 300)
-    assert counted(rows) == (5000, sum(range(5000)))
+    rows = await line.job.values(target, 120)
+    assert counted(rows) == (2000, sum(range(2000)))
 
 
 JOB_SOURCE = """
