@@ -163,7 +163,7 @@ class Scene:
         process.send(signal.SIGCONT)
         self.flowing(2.0)
         if successor == process.processor:
-            self.until(lambda: not process.alive, MOST_S, "the superseded worker to stop by itself", process)
+            self.until(lambda: not process.alive, 4 * MOST_S, "the superseded worker to stop by itself", process)
         elif process.alive:
             process.send(signal.SIGKILL)
         process.wait(10)
