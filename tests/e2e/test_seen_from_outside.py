@@ -1,0 +1,145 @@
+"""What others see of a job: codecs in the broker's own files, lag in its group, memory in RocksDB's own log, lines in its log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import struct
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+import headgate as hg
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+def codecs(kafka, topic):
+    """The codecs of all larger data batches of a topic, read from the segments of the broker."""
+    found = set()
+    for segment in sorted(kafka.data.rglob(f"{topic}-*/*.log")):
+        data, at = segment.read_bytes(), 0
+        while at + 61 <= len(data):
+            length, attributes = struct.unpack_from(">i", data, at + 8)[0], struct.unpack_from(">h", data, at + 21)[0]
+            if length <= 0:
+                break
+            if not attributes & 0x20 and length > 2000:  # no control batch; tiny ones may be left as they are
+                found.add(attributes & 7)
+            at += 12 + length
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+async def test_outputs_intermediate_streams_and_the_task_log_are_written_with_the_codec(job, topic, kafka, codec):
+    """One setting for all three; the broker keeps the batches as they came."""
+    inp, out = topic("in"), topic("out")
+    app = hg.App(job.name, settings={"compression": codec, "intermediate.trim": False})
+    app.input(inp, until="newest").repartition("k").agg(n=hg.count(), pad=hg.last("pad"), name="kept").to(out)
+    await job.write(inp, [{"k": f"k{n}", "pad": f"{n}" * 100} for n in range(300)])
+    worker = await job.start(app)
+    between = next(iter(worker.worker.declared.graph.intermediates))
+    assert await worker.ended() == 0
+    assert len(await job.records(out, 300)) == 300
+    written = {name: codecs(kafka, name) for name in (out, between, job.topics.log)}
+    assert set(map(frozenset, written.values())) == {frozenset({CODECS[codec]})}, written
+
+
+async def lags(job, topic, partitions):
+    """As `kafka-consumer-groups --describe --group JOB` computes them: ends less what the group has committed."""
+    ends = AIOKafkaConsumer(**job.client.consumer(isolation_level="read_uncommitted", enable_auto_commit=False))
+    await ends.start()
+    at = [TopicPartition(topic, n) for n in range(partitions)]
+    end = await ends.end_offsets(at)
+    await ends.stop()
+    async with job.admin() as admin:
+        done = await admin.list_consumer_group_offsets(f"{job.name}-1")
+    return {tp.partition: end[tp] - done[tp].offset for tp in at if tp in done}
+
+
+async def test_a_paused_job_shows_what_waits_for_it_and_a_running_one_shows_none(job, topic):
+    """Any lag tool sees the positions: none, seven and three, none."""
+    inp, out = topic("in", 2), topic("out", 2)
+    app = hg.App(job.name)
+    app.input(inp).to(out)
+    worker = await job.start(app)
+    await job.write(inp, [{"n": n} for n in range(10)])
+    await job.records(out, 10)
+
+    async def become(wanted):
+        async with asyncio.timeout(20):
+            while await lags(job, inp, 2) != wanted:  # noqa: ASYNC110 - another process has to know it
+                await asyncio.sleep(0.05)
+
+    await become({0: 0, 1: 0})
+    await job.ask("pause")
+    await worker.until(lambda: set(worker.states().values()) == {"paused"}, "paused")
+    await job.write(inp, [{"n": n} for n in range(7)], partition=0)
+    await job.write(inp, [{"n": n} for n in range(3)], partition=1)
+    assert await lags(job, inp, 2) == {0: 7, 1: 3}
+    await job.ask("resume")
+    await job.records(out, 20)
+    await become({0: 0, 1: 0})
+
+
+async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topic):
+    """RocksDB's own log says the capacity, and that two stores share one cache; more state than that is kept and read all the same."""
+    inp, out = topic("in", 2), topic("out", 2)
+    app = hg.App(job.name, settings={"state.memory": "4MiB"})
+    app.input(inp, key="k").agg(n=hg.count(), pad=hg.last("pad"), name="kept").to(out)
+    await job.write(inp, [{"k": f"k{n}", "pad": f"{n:06}" * 150} for n in range(10_000)])
+    worker = await job.start(app)
+    await worker.until(lambda: sum(worker.worker.sensor.records.values()) == 10_000, "all is counted", within_s=60)
+    await job.ask("pause")
+    logs = [path.read_text() for path in (job.directory / "state").rglob("db/LOG")]
+    assert len(logs) == 2
+    shared = [set(re.findall(r"block_cache: (0x[0-9a-f]+)", text)) for text in logs]
+    assert shared[0] == shared[1]
+    assert len(shared[0]) == 1
+    assert {n for text in logs for n in re.findall(r"capacity : (\d+)", text)} == {str(4 << 20)}
+    assert all(int(n) <= 4 << 20 for text in logs for n in re.findall(r"Options.write_buffer_size: (\d+)", text))
+    assert worker.worker.memory.used() <= 6 << 20
+    tables = [actor.state.tables.table("kept") for actor in worker.worker.actors.values()]
+    assert sum(1 for table in tables for _ in table.range()) == 10_000
+
+
+SOURCE = """
+import headgate as hg
+
+app = hg.App("JOB")
+app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
+"""
+
+
+async def test_a_long_restore_says_how_far_it_is_and_every_line_says_who_speaks(job, topic):
+    """Somebody's open transaction holds the restore up: a line every few seconds says so, in fields that a machine can read."""
+    inp, out = topic("in"), topic("out")
+    source = SOURCE.replace("IN", inp).replace("OUT", out)
+    await job.write(inp, [{"k": f"k{n}"} for n in range(50)])
+    first = await job.process(source)
+    await job.records(out, 50)
+    first.kill()
+    await first.ended()
+    blocker = AIOKafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.name}-blocker")
+    await blocker.start()
+    await blocker.begin_transaction()
+    await blocker.send_and_wait(job.topics.log, b"never", key=b"never", partition=0)
+    second = await job.process(source)
+
+    async def told(text):
+        async with asyncio.timeout(40):
+            while text not in second.text():
+                assert second.process.returncode is None, second.text()[-3000:]
+                await asyncio.sleep(0.05)
+
+    await told("restoring Partition 0: ")
+    assert re.search(r"restoring Partition 0: \d+ %, [\d,]+ of [\d,]+ records", second.text())
+    await blocker.abort_transaction()
+    await blocker.stop()
+    await told('"state": "running"')
+    lines = [json.loads(line) for line in second.text().splitlines() if line.startswith("{")]
+    assert all({"job", "worker", "event", "level", "timestamp"} <= set(line) for line in lines), lines
+    assert {(line["job"], line["worker"]) for line in lines} == {(f"{job.name}/1", "w1")}
+    of_task = [line for line in lines if line["event"] == "task state"]
+    assert all(line["task"] == "Partition 0" and line["incarnation"] and line["run"] for line in of_task), of_task
