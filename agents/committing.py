@@ -69,8 +69,6 @@ class Committing:
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
-            case e.Prepare():
-                self.outbox.prepare()
             case e.Begin(txn):
                 self.feed(e.Begun(txn))
             case e.Seal(txn, tasks):

@@ -73,9 +73,6 @@ class Mailbox:
 
     async def put(self, letter: Any) -> None:
         """Put a letter in; waits while the mailbox is full. Raises `MailboxClosed` when the actor has gone."""
-        if self.open and self._takes_at_once():
-            await self.channel.put(letter)
-            return
         if self.open:
             putting = asyncio.ensure_future(self.channel.put(letter))  # noqa: TID251 - awaited on the next line, with its end
             gone = asyncio.ensure_future(self._stopped.wait())  # noqa: TID251
@@ -86,10 +83,6 @@ class Mailbox:
                 return
             putting.cancel()
         raise MailboxClosed(f"the actor '{self.name}' is gone") from self.failure
-
-    def _takes_at_once(self) -> bool:
-        """Whether a put will not wait: then nobody has to watch the agent's end beside it, which costs two tasks a letter."""
-        return self.app.flow_control.is_active() and all(not one.queue.full() for one in self.channel._subscribers)
 
     async def _body(self, letters: Any) -> None:
         async for letter in letters:

@@ -8,13 +8,10 @@ Promises:
   transaction at once, without waiting. `drop()` leaves no trace.
 - A commit happens only when every send has returned and every returned future has succeeded; `seal` is called once, at the
   moment that divides two transactions, and chunks that complete meanwhile belong to the next.
-- Of a transaction only full batches leave before the commit: whatever it has written holds back the committed records of every other
-  worker that stand behind it in the same partition. What costs nobody anything is done before, by `prepare`.
 - Nothing larger than its topic takes is ever sent: it is refused when it is emitted, with the index of the record.
 - Every failure is one of `outbox_errors`, says whether the transaction counts, and ends this outbox. A target that fails is
   named together with the tasks that wrote to it.
-- Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, `commit` is a flush, and holds
-  up nothing that is written meanwhile.
+- Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, `commit` is a flush.
 """
 
 from __future__ import annotations
@@ -35,7 +32,6 @@ from .outbox_buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, TaskBuffer
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from .rawkafka import (
     Builder,
-    announce,
     cause_of_death,
     correct_producer,
     discard,
@@ -95,10 +91,6 @@ class Outbox(Joining):
         self._commit_deadline_s = commit_deadline_s
         self._producer: AIOKafkaProducer | None = None
         self._requests: list[_Request] = []
-        self._flushes: list[asyncio.Future[Transaction]] = []
-        self._preparing = False
-        self._logs: dict[str, StreamPartition] = {}
-        """Where each task sealed last: it will seal there again."""
         self._stopping = False
         self._in_transaction = False
         self.failed: OutboxError | None = None
@@ -193,11 +185,6 @@ class Outbox(Joining):
 
     # ----------------------------------------------------------------------------------------------------- the owner
 
-    def prepare(self) -> None:
-        """A commit comes soon: begin the transaction that waits for it, and name its partitions. Nothing is written."""
-        self._preparing = self._id is not None
-        self._wake.set()
-
     async def commit(
         self,
         seal: Callable[[], Iterable[LogWrite]] = tuple,
@@ -210,27 +197,10 @@ class Outbox(Joining):
         """
         if self.failed is not None:
             raise self.failed
-        if self._id is None:
-            return await self._flush()
         request = _Request(seal, before, asyncio.get_running_loop().create_future())
         self._requests.append(request)
         self._wake.set()
         return await asyncio.shield(request.answer)
-
-    async def _flush(self) -> Receipt:
-        """Wait until all that is complete by now is acknowledged, while the owner goes on to send what comes after it."""
-        started = time.monotonic()
-        handed: asyncio.Future[Transaction] = asyncio.get_running_loop().create_future()
-        self._flushes.append(handed)
-        self._wake.set()
-        transaction = await handed
-        try:
-            positions = await self._confirm(transaction)
-        except OutboxError as error:
-            self._fail(error)
-            self._wake.set()
-            raise
-        return transaction.receipt(positions, time.monotonic() - started)
 
     async def run(self) -> None:
         """Owns the producer until `stop()`; raises the `OutboxError` that ended it."""
@@ -240,14 +210,9 @@ class Outbox(Joining):
                 self._wake.clear()
                 if self._stopping:
                     return
-                if self.failed is not None:
-                    raise self.failed
                 if self._requests:
                     await self._divide()
-                elif self._flushes:
-                    await self._hand_over_all()
                 else:
-                    await self._prepare()
                     await self._send(self._open, everything=self._id is None)
         except OutboxError as error:
             self._fail(error)
@@ -272,10 +237,6 @@ class Outbox(Joining):
             if not request.answer.done():
                 request.answer.set_exception(error)
                 request.answer.exception()  # the caller may have been cancelled
-        flushes, self._flushes = self._flushes, []
-        for handed in flushes:
-            if not handed.done():
-                handed.set_exception(error)
         self._roomy.set()
 
     async def _divide(self) -> None:
@@ -284,16 +245,16 @@ class Outbox(Joining):
         for request in requests:
             for write in request.seal():
                 self._join(write.task, write.at, write.keys, write.values, write.timestamps, None)
-                self._logs[write.task] = write.at
-        self._open, self._preparing = Transaction(), False
+        self._open = Transaction()
         await self._send(transaction, everything=True)
         positions = await self._confirm(transaction)
         for request in requests:
             if request.before is not None:
                 await request.before()
-        if transaction.begun:
+        if self._id is not None and transaction.begun:
             await self._commit_transaction()
-        receipt = transaction.receipt(positions, time.monotonic() - started)
+        tasks = frozenset(task for writers in transaction.writers.values() for task in writers)
+        receipt = Receipt(positions, tasks, transaction.records, transaction.size, time.monotonic() - started)
         for request in requests:
             self._requests.remove(request)
             if not request.answer.done():
@@ -301,52 +262,22 @@ class Outbox(Joining):
         if self._requests or self._open.ready:
             self._wake.set()
 
-    async def _hand_over_all(self) -> None:
-        """The second producer: what stands open is sent, and whoever waits for its acknowledgement is told what that is."""
-        flushes, self._flushes = self._flushes, []
-        transaction, self._open = self._open, Transaction()
-        try:
-            await self._send(transaction, everything=True)
-        except BaseException:
-            self._flushes += flushes  # they hear of it with all others
-            raise
-        for handed in flushes:
-            if not handed.done():
-                handed.set_result(transaction)
-
-    async def _prepare(self) -> None:
-        """Begin the open transaction and name its partitions, that the commit need not wait for the coordinator to add them."""
-        wanted, self._preparing = self._preparing, False
-        tasks = self.writers
-        if not wanted or not tasks:
-            return
-        producer = await self._begin(self._open)
-        try:
-            announce(producer, {*self._open.writers, *(self._logs[task] for task in tasks if task in self._logs)})
-        except AssertionError as error:
-            raise self._broken(error) from error
-
-    async def _begin(self, transaction: Transaction) -> AIOKafkaProducer:
-        """The producer, in this transaction."""
+    async def _send(self, transaction: Transaction, *, everything: bool) -> None:
+        """Hand over what is ready; every `send_batch` has returned when this does."""
         producer = self._producer
         if producer is None:
             raise ProducerBroken("the outbox is not started")
+        if everything:
+            transaction.ready.extend(transaction.builders.items())
+            transaction.builders = {}
+        if not transaction.ready:
+            return
         if self._id is not None and not transaction.begun:
             try:
                 await producer.begin_transaction()
             except (KafkaError, AssertionError) as error:
                 raise self._broken(error) from error
             transaction.begun = self._in_transaction = True
-        return producer
-
-    async def _send(self, transaction: Transaction, *, everything: bool) -> None:
-        """Hand over what is ready; every `send_batch` has returned when this does."""
-        if everything:
-            transaction.ready.extend(transaction.builders.items())
-            transaction.builders = {}
-        if not transaction.ready:
-            return
-        producer = await self._begin(transaction)
         while transaction.ready:
             target, builder = transaction.ready.pop(0)
             size = builder.size

@@ -61,11 +61,6 @@ class Transaction:
     size: int = 0
     begun: bool = False
 
-    def receipt(self, positions: dict[StreamPartition, int], seconds: float) -> Receipt:
-        """What is known of it when it has ended well."""
-        tasks = frozenset(task for writers in self.writers.values() for task in writers)
-        return Receipt(positions, tasks, self.records, self.size, seconds)
-
 
 class TaskBuffer:
     """What one task has emitted in the chunk that it works on."""

@@ -22,7 +22,7 @@ import contextlib
 import contextvars
 import inspect
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -86,7 +86,6 @@ def shortcomings() -> list[str]:
     need(MessageBatch, "record_count")
     need(MessageAccumulator, "_pop_batch", "self._txn_manager.increment_sequence_number(batch.tp, batch.record_count)")
     need(TransactionManager, "increment_sequence_number", "self._sequence_numbers[tp]")
-    need(TransactionManager, "maybe_add_partition_to_txn", "self._pending_txn_partitions.add(tp)", "notify_task_waiter")
     need(client_module.AIOKafkaClient, "force_metadata_update", "asyncio.shield")
     need(client_module.AIOKafkaClient, "_metadata_update", "MetadataRequest(")
     need(admin_module.AIOKafkaAdminClient, "_get_cluster_metadata", "MetadataRequest(")
@@ -536,14 +535,6 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
     for name, content in headers:
         size += 10 + len(name.encode()) + len(content or b"")
     return size
-
-
-def announce(producer: AIOKafkaProducer, targets: Iterable[tuple[str, int]]) -> None:
-    """Have the transaction's coordinator know these partitions before anything is sent to them; without waiting for its answer."""
-    any_producer: Any = producer
-    if not _SHORTCOMINGS:
-        for topic, partition in targets:
-            any_producer._txn_manager.maybe_add_partition_to_txn(TopicPartition(topic, partition))
 
 
 def knows_topic(producer: AIOKafkaProducer, topic: str) -> bool:

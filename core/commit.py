@@ -7,10 +7,8 @@ One transaction at a time, and one owner of it:
 
 What this machine decides and promises:
 
-- A transaction is begun at most every `interval_s`, counted from the beginning of the last one, at once when somebody urgently wants
-  it, and never when nobody wants anything. Whoever asks while one is under way shares the next one.
-- `Prepare` is said `lead_s` before a transaction that is waited for, so that the broker's part of beginning costs no time in it. What
-  was prepared is begun, though nobody may want it any more: a transaction that the broker knows must end.
+- A transaction is begun at most every `interval_s`, at once when somebody urgently wants it, and never when nobody wants anything.
+  Whoever asks while one is under way shares the next one.
 - *Sealing* divides: what a task had completed then is in this transaction, all of it; what completes later is in the next one.
 - `Commit` is said only after every send has returned and every future has succeeded (a client that commits with a failed batch
   on its hands commits the rest, and loses it).
@@ -37,7 +35,6 @@ from .commit_events import (
     Finished,
     Flush,
     IncarnationOver,
-    Prepare,
     ProducerFailed,
     Seal,
     Sealed,
@@ -71,7 +68,7 @@ _late = (Begun, Sealed, Sent, Acked, Committed, Applied, StoreRefused, ProducerF
 TABLE = rules(
     [
         (IDLE, Wanted, (IDLE, BEGINNING), "urgent, or the interval has passed: begin; else wait for the interval"),
-        (IDLE, Tick, (IDLE, BEGINNING), "the interval has passed, or has so soon that it can be prepared for"),
+        (IDLE, Tick, (IDLE, BEGINNING), "the interval has passed"),
         (IDLE, Finish, _NEXT, "what is wanted is committed first"),
         (BEGINNING, Begun, SEALING, "now the tasks contribute"),
         (SEALING, Sealed, (SENDING, *_NEXT), "nothing contributed: nothing to commit"),
@@ -108,12 +105,10 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     TABLE = TABLE
     INITIAL = IDLE
 
-    def __init__(self, interval_s: float = 0.2, timeout_s: float = 60.0, lead_s: float = 0.05) -> None:
+    def __init__(self, interval_s: float = 0.2, timeout_s: float = 60.0) -> None:
         super().__init__()
         self.interval_s = interval_s
         self.timeout_s = timeout_s
-        self.lead_s = lead_s
-        """At most half of the interval counts."""
         self.txn = 0
         """The number of the transaction under way, or of the last one."""
         self.tasks: frozenset[str] = frozenset()
@@ -121,7 +116,6 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self._wanted: dict[str, None] = {}
         self._urgent = False
         self._finishing = False
-        self._prepared = False
         self._begun_s = float("-inf")
         self._positions: dict[str, int] = {}
         self._gone: set[str] = set()
@@ -129,16 +123,8 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
 
     def deadline(self) -> float | None:
         if self.state == IDLE:
-            if not (self._wanted or self._prepared):
-                return None
-            return self._due_s() if self._prepared else self._due_s() - self._lead_s()
+            return self._begun_s + self.interval_s if self._wanted else None
         return self._begun_s + self.timeout_s if self.state in OPEN else None
-
-    def _due_s(self) -> float:
-        return self._begun_s + self.interval_s
-
-    def _lead_s(self) -> float:
-        return min(self.lead_s, self.interval_s / 2)
 
     # ------------------------------------------------------------------------------------------------- wanting, beginning
 
@@ -164,28 +150,24 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
 
     def on_Tick(self, event: Tick, now: Now) -> list[CommitInstruction]:
         if self.state == IDLE:
-            return self._rest(now) if self._wanted or self._prepared else []
+            return self._rest(now) if self._wanted else []
         if self.state in OPEN and now.mono >= self._begun_s + self.timeout_s:
             why = f"transaction {self.txn} stood in '{self.state}' for {self.timeout_s:g} s"
             return self._over(ProducerFailed(why, "unknown"))
         return []
 
     def _rest(self, now: Now) -> list[CommitInstruction]:
-        """Nothing is under way: begin the next transaction if it is due, or prepare for it, or finish, or wait."""
+        """Nothing is under way: begin the next transaction if it is due, or finish, or wait."""
         self.state = IDLE
-        if not (self._wanted or self._prepared):
+        if not self._wanted:
             self._urgent = False
             if not self._finishing:
                 return []
             self.state = FINISHED
             return [Finished()]
-        if not (self._urgent or self._finishing or now.mono >= self._due_s()):
-            if self._prepared or now.mono < self._due_s() - self._lead_s():
-                return []
-            self._prepared = True
-            return [Prepare(self.txn + 1)]
+        if not (self._urgent or self._finishing or now.mono >= self._begun_s + self.interval_s):
+            return []
         self.state = BEGINNING
-        self._prepared = False
         self.txn += 1
         self._begun_s = now.mono
         return [Begin(self.txn)]

@@ -107,13 +107,6 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """A transaction is begun soon: the broker may be told of it, and of its partitions, already now. Nothing is sent. No answer."""
-
-    txn: int
-
-
-@dataclass(frozen=True, slots=True)
 class Begin:
     """Begin a transaction at the producer, if the outbox has not begun it with its first send; answer `Begun`."""
 
@@ -200,5 +193,5 @@ CommitEvent = (
     Wanted | TaskGone | Begun | Sealed | Sent | Acked | Committed | Applied | StoreRefused | ProducerFailed | Finish | Tick
 )  # fmt: skip
 CommitInstruction = (
-    Prepare | Begin | Seal | Flush | Commit | Abandoned | Apply | TellDone | TellApplyFailed | IncarnationOver | Finished
+    Begin | Seal | Flush | Commit | Abandoned | Apply | TellDone | TellApplyFailed | IncarnationOver | Finished
 )  # fmt: skip

@@ -23,7 +23,6 @@ from headgate.core.commit_events import (
     Finished,
     Flush,
     IncarnationOver,
-    Prepare,
     ProducerFailed,
     Seal,
     Sealed,
@@ -124,57 +123,16 @@ def test_a_whole_transaction_says_each_step_only_after_the_one_before_it():
 def test_it_waits_for_the_interval_unless_somebody_cannot_wait():
     committer = finished_once()
     assert committer.handle(Wanted(A), at(10.05)) == []
+    assert committer.deadline() == pytest.approx(10.2)
     assert committer.handle(Tick(), at(10.1)) == []
     assert committer.handle(Wanted(B, urgent=True), at(10.1)) == [Begin(2)]
     assert committer.handle(Begun(2), at(10.1)) == [Seal(2, (A, B))]
 
 
-def test_the_interval_passes_and_shortly_before_it_is_prepared_for():
-    """The interval counts from the beginning of the last one, however long that took; 50 ms before its end the broker is told."""
+def test_the_interval_passes():
     committer = finished_once()
     committer.handle(Wanted(A), at(10.05))
-    assert committer.deadline() == pytest.approx(10.15)
-    assert committer.handle(Tick(), at(10.151)) == [Prepare(2)]
-    assert committer.deadline() == pytest.approx(10.2)
-    assert committer.handle(Wanted(B), at(10.17)) == []
     assert committer.handle(Tick(), at(10.21)) == [Begin(2)]
-
-
-def test_who_wants_late_is_prepared_for_at_once():
-    committer = finished_once()
-    assert committer.handle(Wanted(A), at(10.19)) == [Prepare(2)]
-    assert committer.handle(Tick(), at(10.2)) == [Begin(2)]
-
-
-def test_a_short_interval_is_prepared_for_in_its_second_half():
-    committer = Committer(interval_s=0.02)
-    committer.handle(Wanted(A), T)
-    committer.handle(Begun(1), T)
-    committer.handle(Sealed(1, frozenset()), T)
-    assert committer.handle(Wanted(A), at(10.005)) == []
-    assert committer.deadline() == pytest.approx(10.01)
-    assert committer.handle(Tick(), at(10.011)) == [Prepare(2)]
-
-
-def test_what_was_prepared_ends_although_nobody_wants_it_any_more():
-    """The broker knows of a transaction, and the only task that wanted it is gone: it must not stay open until it times out."""
-    committer = finished_once()
-    committer.handle(Wanted(A), at(10.19))
-    assert committer.handle(TaskGone(A), at(10.195)) == []
-    assert committer.deadline() == pytest.approx(10.2)
-    assert committer.handle(Tick(), at(10.2)) == [Begin(2)]
-    assert committer.handle(Begun(2), at(10.2)) == [Seal(2, ())]
-    assert committer.handle(Sealed(2, frozenset()), at(10.2)) == [Abandoned(2)]
-    assert committer.deadline() is None
-
-
-def test_finish_ends_what_was_prepared_too():
-    committer = finished_once()
-    committer.handle(Wanted(A), at(10.19))
-    committer.handle(TaskGone(A), at(10.195))
-    assert committer.handle(Finish(), at(10.195)) == [Begin(2)]
-    committer.handle(Begun(2), at(10.195))
-    assert committer.handle(Sealed(2, frozenset()), at(10.195)) == [Abandoned(2), Finished()]
 
 
 def test_a_tick_with_nothing_wanted_begins_nothing():
@@ -329,7 +287,7 @@ def test_the_table_draws_itself_and_a_story_plays_again():
 def test_in_any_order_of_events_nothing_is_told_before_it_is_durable(data):
     """A random edge that answers, fails, forgets tasks and asks at any moment; the promises of the file hold throughout."""
     committer = Committer(interval_s=0.2, timeout_s=5.0)
-    now, acked, durable, told, begun, prepared = 0.0, set(), set(), set(), 0, 0
+    now, acked, durable, told, begun = 0.0, set(), set(), set(), 0
     for _ in range(data.draw(st.integers(5, 60))):
         now += data.draw(st.sampled_from([0.0, 0.05, 0.3]))
         txn = committer.txn
@@ -350,9 +308,6 @@ def test_in_any_order_of_events_nothing_is_told_before_it_is_durable(data):
         if type(event) is Committed:
             durable.add(txn)
         for did in committer.handle(event, at(now)):  # type: ignore[arg-type]
-            if type(did) is Prepare:
-                prepared = did.txn
-                assert prepared == begun + 1
             if type(did) is Begin:
                 begun += 1
                 assert did.txn == begun
@@ -363,5 +318,3 @@ def test_in_any_order_of_events_nothing_is_told_before_it_is_durable(data):
             if type(did) is TellDone:
                 assert (did.txn, did.task) not in told
                 told.add((did.txn, did.task))
-        if committer.state == "idle" and prepared > begun:
-            assert committer.deadline() is not None

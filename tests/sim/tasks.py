@@ -121,9 +121,6 @@ class Tasks:
         if committer is self.committer:
             self.to_committer(event)
 
-    def prepare(self, _: commits.Prepare) -> None:
-        """A producer that has written nothing yet holds up nobody."""
-
     def begin(self, order: commits.Begin) -> None:
         self.schedule.post(self.process, 0.0003, self.answer, self.committer, commits.Begun(order.txn))
 
@@ -238,7 +235,6 @@ class Tasks:
 
 
 COMMITTER_EDGE: dict[type, Any] = {
-    commits.Prepare: Tasks.prepare,
     commits.Begin: Tasks.begin,
     commits.Seal: Tasks.seal,
     commits.Flush: Tasks.flush,
