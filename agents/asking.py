@@ -18,7 +18,7 @@ import asyncio
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +29,7 @@ from ..core.errors import HeadgateError
 from ..core.jobstate import FINAL, JobState
 from ..core.names import JobName, Topics
 from ..core.orders import DRAINED, ENDED
+from ..core.settings import offer
 from .cli.group import DeadlinePassed, NotFound
 from .clients import ClientSettings
 from .launch import user_name
@@ -155,7 +156,9 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
                 f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
                 remedy=f"`headgate start {shown(job)}` or `headgate run` begins one",
             )
-        raise Refused(f"{request.verb} of '{shown(job)}' was refused: {answer.why}")
+        raise Refused(
+            f"{request.verb} of '{shown(job)}' was refused: {answer.why}", remedy=meant(request, state, answer.why)
+        )
     if answer.state == r.FAILED:
         raise AnsweredFailed(
             f"{request.verb} of '{shown(job)}' failed: {answer.why}", remedy=f"see `headgate status {shown(job)}`"
@@ -163,6 +166,21 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
     return Outcome(
         request.uuid, answer.state, answer.why, answer.progress, run.run_id if run else "", run.state if run else ""
     )
+
+
+def meant(request: c.SetRequest, state: JobState, why: str) -> str:
+    """What there is instead of a name that the job does not have, or what else removes the reason; empty if nothing is known to."""
+    model, workers = state.model, [member.processor for member in state.members()]
+    known: dict[str, Iterable[str]] = {"worker": workers, "to": workers if request.verb == r.MOVE else ()}
+    if model is not None:
+        known |= {"task": model.tasks, "stream": model.streams}
+    for argument, names in known.items():
+        name = request.arguments.get(argument)
+        if isinstance(name, str) and (there := list(names)) and name not in there:
+            return offer(name, there)
+    if why.startswith(r.OTHER_RUN) and state.run is not None and state.live:
+        return f"--run-id {state.run.run_id}, or leave it out"
+    return ""
 
 
 def absent(state: JobState, wish: Wish, job: JobName) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,7 +22,8 @@ from ..core.errors import DataError
 from ..core.jobstate import JobState
 from ..core.leader_liveness import decode_beat
 from ..core.leader_words import Heartbeat
-from ..core.names import JobName, Topics
+from ..core.names import JobName, Topics, parse_internal
+from ..core.settings import offer
 from .cli.group import NotFound
 from .clients import ClientSettings
 from .connect import closed, retried, started
@@ -80,14 +81,26 @@ async def must_exist(client: ClientSettings, topics: Topics) -> None:
     admin = TopicsAdmin(client)
     await admin.start(deadline_s=CONNECT_S)
     try:
-        found = await admin.find([topics.coordinator])
+        if topics.coordinator in await admin.find([topics.coordinator]):
+            return
+        there = jobs_in(await admin.names(), topics.prefix)
     finally:
         await admin.stop()
-    if topics.coordinator not in found:
-        raise NotFound(
-            f"there is no job '{shown(topics.job)}' at {client.bootstrap}",
-            remedy="check the name and the broker; a job exists from its first `headgate run` on",
-        )
+    raise NotFound(
+        f"there is no job '{shown(topics.job)}' at {client.bootstrap}",
+        remedy=offer(shown(topics.job), map(shown, there))
+        or "no job was ever run there; check the broker. A job exists from its first `headgate run` on",
+    )
+
+
+def jobs_in(names: Iterable[str], prefix: str = "") -> list[JobName]:
+    """The jobs whose coordinator streams stand among these topics.
+
+    >>> jobs_in(["orders", "__headgate_coordinator_my-sales_2", "__headgate_log_my-sales_2"])
+    [JobName(name='my-sales', id='2')]
+    """
+    found = [parse_internal(name, prefix=prefix) for name in names]
+    return sorted(one[1] for one in found if one is not None and one[0] == "coordinator")
 
 
 def shown(job: JobName) -> str:

@@ -16,6 +16,7 @@ import orjson
 
 from ..core.checkpoint import CONTROL_TABLE, parse_log_value
 from ..core.errors import DataError, HeadgateError
+from ..core.settings import offer
 from .declared import Declared
 from .pipeline import CLOSED
 from .store import Store
@@ -48,7 +49,7 @@ class TableReader:
         """Refuse a name that the job does not have."""
         names = [name for name, _ in TableReader.names(declared)]
         if table not in names:
-            raise NoSuchTable(f"there is no table '{table}'", remedy=f"the job has {', '.join(names)}")
+            raise NoSuchTable(f"there is no table '{table}'", remedy=offer(table, names))
 
     def stored(self) -> list[str]:
         """The tables that were ever written to."""

@@ -174,6 +174,10 @@ class Topics:
         configs = await self._configs(list(widths))
         return {name: Found(name, width, configs.get(name, {})) for name, width in widths.items()}
 
+    async def names(self) -> list[str]:
+        """Every topic that may be seen, in order."""
+        return sorted(await retried(self._open().list_topics, "topics"))
+
     async def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         if not names:
             return {}

@@ -12,11 +12,14 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from ..core.settings import offer
 from .cli.group import NotFound
 from .clients import ClientSettings
 from .connect import closed, retried, started
 from .reading import CONNECT_S
 from .topics import Topics as TopicsAdmin
+
+KAFKAS_OWN = ("__consumer_offsets", "__transaction_state")
 
 
 async def width_of(client: ClientSettings, topic: str) -> int:
@@ -24,12 +27,14 @@ async def width_of(client: ClientSettings, topic: str) -> int:
     admin = TopicsAdmin(client)
     await admin.start(deadline_s=CONNECT_S)
     try:
-        found = await admin.find([topic])
+        if (found := (await admin.find([topic])).get(topic)) is not None:
+            return found.partitions
+        there = [name for name in await admin.names() if name not in KAFKAS_OWN]
     finally:
         await admin.stop()
-    if topic not in found:
-        raise NotFound(f"there is no topic '{topic}' at {client.bootstrap}")
-    return found[topic].partitions
+    raise NotFound(
+        f"there is no topic '{topic}' at {client.bootstrap}", remedy=offer(topic, there) or "it has no topics at all"
+    )
 
 
 async def scan_topic(
@@ -47,7 +52,7 @@ async def scan_topic(
     width = await width_of(client, topic)
     wanted = [TopicPartition(topic, n) for n in range(width) if partition in (None, n)]
     if not wanted:
-        raise NotFound(f"'{topic}' has no partition {partition}", remedy=f"it has 0 to {width - 1}")
+        raise NotFound(f"'{topic}' has no partition {partition}", remedy=f"it has {width}, counted from 0")
     options = client.consumer(
         enable_auto_commit=False,
         auto_offset_reset="earliest",

@@ -181,6 +181,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean '{near}'?" if near else ""
 
 
+def offer(name: str, known: Iterable[str], *, most: int = 8) -> str:
+    """For whoever typed a name that is not there: the one that was probably meant, else those that there are; empty if there are none.
+
+    >>> offer("ordesr", ["rates", "orders"]), offer("xyzzy", ["rates", "orders"]), offer("xyzzy", "cab", most=2)
+    ("did you mean 'orders'?", "there are 'orders', 'rates'", "there are 'a', 'b' and 1 more")
+    """
+    names = sorted(set(known))
+    if not names:
+        return ""
+    if near := did_you_mean(name, names):
+        return near
+    shown_names = ", ".join(f"'{one}'" for one in names[:most])
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"there {'is' if len(names) == 1 else 'are'} {shown_names}{more}"
+
+
 @lru_cache(maxsize=4096)
 def _distance(a: str, b: str) -> int:
     """How many letters are wrong, missing, too many, or changed places with their neighbour."""

@@ -16,6 +16,7 @@ import click
 
 from ...core.jobstate import JobState
 from ...core.names import StreamPartition
+from ...core.settings import offer
 from ..offsets import Offsets
 from ..reading import following
 from ..store import MemoryStore
@@ -75,13 +76,16 @@ async def _read(to: Target, table: str, key: str, task: str, limit: int, from_lo
         answers = await asyncio.gather(*(_ask(worker["url"], table, key, task, limit) for worker in workers))
         heard = [one for one in answers if one is not None]
         known = {name for one in heard for name in (one.get("tasks") or _tasks_of(one))}
-        missing = sorted(set(state.changelogs) - known) if task in ("", *state.changelogs) else []
-        missing = [name for name in missing if task in ("", name)]
+        if task and state.changelogs and task not in state.changelogs:
+            raise NotFound(f"{to.job} has no task '{task}'", remedy=offer(task, state.changelogs))
+        missing = [name for name in sorted(set(state.changelogs) - known) if task in ("", name)]
         found = merged(heard, table, limit)
         if missing and not (table and key and found["rows"]):
             if not from_log:
                 click.echo(f"Note: read from the task log: {', '.join(missing)}", err=True)
             logs = [await _from_log(to, state, name, table, key, limit) for name in missing]
+            if table and not heard:
+                _in_some_log(to, table, {name for one in logs for name in one["names"]})
             found = merged([*heard, *logs], table, limit)
         return found
 
@@ -141,4 +145,10 @@ async def _from_log(to: Target, state: JobState, task: str, table: str, key: str
             ]
         }
     rows = [{"task": task, "key": found, "value": value} for found, value in scan(reader, table, key, limit)]
-    return {"rows": rows, "more": len(rows) >= limit and not key}
+    return {"rows": rows, "more": len(rows) >= limit and not key, "names": [*reader.stored(), CHECKPOINT]}
+
+
+def _in_some_log(to: Target, table: str, names: set[str]) -> None:
+    """A log knows the tables that were written to, and no others: an empty table cannot be told from one that is not there."""
+    if table not in names:
+        raise NotFound(f"no task log of {to.job} holds a row of a table '{table}'", remedy=offer(table, names))

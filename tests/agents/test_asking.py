@@ -8,7 +8,8 @@ from headgate.agents import asking as a
 from headgate.agents.cli.group import DeadlinePassed, NotFound, exit_code
 from headgate.core import coordinator as c
 from headgate.core.jobstate import JobState
-from headgate.core.names import JobName
+from headgate.core.model import JobModel
+from headgate.core.names import JobName, StreamPartition
 
 JOB = JobName("sales")
 
@@ -93,3 +94,45 @@ def test_a_deadline_without_any_answer_says_who_should_have_given_it() -> None:
 def test_a_deadline_that_passes_is_exit_code_three() -> None:
     """Between failed and not found."""
     assert exit_code(DeadlinePassed("too late")) == 3
+
+
+MODEL = c.SetJobModel(
+    JobModel(
+        tasks={f"Partition {n}": (StreamPartition("orders", n),) for n in range(2)}, run_id="r1", version=1, term=1
+    )
+)
+JOINED = (
+    c.SetProcessor("w1", "000001-aa", "p1", "here", c.JOINED),
+    c.SetMember("w1", "000001-aa", "here"),
+)
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "remedy"),
+    [
+        ("move", {"task": "Partition 9", "to": "w1"}, "did you mean 'Partition 0'?"),
+        ("move", {"task": "zzz", "to": "w1"}, "there are 'Partition 0', 'Partition 1'"),
+        ("move", {"task": "Partition 0", "to": "worker"}, "there is 'w1'"),
+        ("stop", {"worker": "w2"}, "did you mean 'w1'?"),
+        ("seek", {"stream": "oders", "to": "oldest"}, "did you mean 'orders'?"),
+        ("pause", {"stream": "orders"}, ""),
+    ],
+)
+def test_a_refused_wish_names_what_was_probably_meant(verb: str, arguments: dict, remedy: str) -> None:
+    """Tasks, workers and streams are known here; a name that is right brings no advice."""
+    with pytest.raises(a.Refused) as refused:
+        a.outcome(
+            wish(verb, arguments=arguments),
+            c.SetAnswer("u1", "refused", "no"),
+            state(run("running"), MODEL, *JOINED),
+            JOB,
+        )
+    assert refused.value.remedy == remedy
+
+
+def test_a_wish_for_another_run_is_told_the_live_one() -> None:
+    """And nothing, when there is none."""
+    for found, remedy in ((run("running"), "--run-id r1, or leave it out"), (run("ended"), "")):
+        with pytest.raises(a.Refused) as refused:
+            a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "other run: x"), state(found), JOB)
+        assert refused.value.remedy == remedy

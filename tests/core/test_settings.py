@@ -14,6 +14,7 @@ from headgate.core.settings import (
     duration_ms,
     find,
     nearest,
+    offer,
     override_problem,
     parse,
     resolve,
@@ -167,3 +168,13 @@ def test_unset_needs_no_value():
 def test_any_text_finds_a_nearest_name_or_none(name: str):
     assert nearest(name, SETTINGS) in ("", *SETTINGS)
     assert nearest(name, [name]) == name
+
+
+def test_who_mistypes_is_offered_what_there_is():
+    """The nearest name if one is near, else all of them, as far as a line of text goes; nothing when there is nothing."""
+    names = [f"stream-{n}" for n in range(12)]
+    assert offer("steam-3", names) == "did you mean 'stream-3'?"
+    assert offer("xyzzy", names, most=2) == "there are 'stream-0', 'stream-1' and 10 more"
+    assert offer("xyzzy", ["b", "a", "b"]) == "there are 'a', 'b'"
+    assert offer("xyzzy", ["only"]) == "there is 'only'"
+    assert offer("xyzzy", []) == ""
