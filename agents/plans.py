@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.graph_fingerprint import covered, digest, fingerprint
+from ..core.graph_fingerprint import fingerprint
+from ..core.graph_fingerprint import parts as graph_parts
 from ..core.grouping import GROUPERS, Grouper
 from ..core.leader_plan import LeaderConfig, Plan, Timing
 from ..core.member_plan import MemberConfig
@@ -35,9 +36,8 @@ def immutable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts(declared: Declared, settings: Mapping[str, Any]) -> dict[str, str]:
-    """What may not differ in a live run: part → digest, so that a difference can be named."""
-    value = covered(declared.graph, immutable(settings))
-    return {f"{kind}:{name}": digest({"": one}) for kind, of in value.items() for name, one in of.items()}
+    """What may not differ in a live run: part → its value as text, so that a difference can be read."""
+    return graph_parts(declared.graph, immutable(settings))
 
 
 def deployment(options: WorkerOptions, settings: Mapping[str, Any]) -> str:

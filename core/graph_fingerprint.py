@@ -1,13 +1,14 @@
 """Whether two workers run the same thing: the fingerprint of a graph and its immutable settings, and the difference for people.
 
 A deployment without a given id is called by this fingerprint. In a live run nothing may differ that it covers: the worker is refused,
-and shown `differences`. What it promises: equal graphs and settings have equal fingerprints on every machine and in every process,
-whatever the order in which independent parts were declared; a change of anything that is covered changes it.
+and told in `words` which `parts` do. What it promises: equal graphs and settings have equal fingerprints on every machine and in every
+process, whatever the order in which independent parts were declared; a change of anything that is covered changes it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -15,9 +16,13 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
 from .graph import Graph, plain
 
+MOST = 1000
+MOST_OF_A_FIELD = 200
+"""Characters of a part, and of one field of it, as they are stored."""
+
 
 def covered(graph: Graph, settings: Mapping[str, object]) -> dict[str, Any]:
-    """All that the fingerprint covers, as plain values; worth storing beside it, so that a difference can be shown later.
+    """All that the fingerprint covers, as plain values.
 
     >>> covered(Graph((Input("orders"),)), {"grouper": "partition"})
     {'input': {'orders': {}}, 'stage': {}, 'setting': {'grouper': 'partition'}}
@@ -43,51 +48,63 @@ def digest(value: Mapping[str, Any]) -> str:
 
 
 def parts(graph: Graph, settings: Mapping[str, object]) -> dict[str, str]:
-    """The same in parts that are compared one by one: `input:<stream>`, `stage:<name>`, `setting:<name>` → its value as text.
+    """The same in parts that are stored and compared one by one: `input:<stream>`, `stage:<name>`, `setting:<name>` → its value as text.
+
+    What is long is stored as its beginning and its digest: texts are equal when the values are, and a message stays small.
 
     >>> parts(Graph((Input("orders", until="newest"),)), {"tasks": 4})
-    {'input:orders': "until='newest'", 'setting:tasks': '4'}
+    {'input:orders': '{"until":"newest"}', 'setting:tasks': '4'}
     """
     found: dict[str, str] = {}
     for kind, named in covered(graph, settings).items():
         for name, value in named.items():
             if kind == "setting":
-                found[f"{kind}:{name}"] = str(_ordered(value))
+                found[f"{kind}:{name}"] = _bounded(str(_ordered(value)), MOST)
             else:
-                found[f"{kind}:{name}"] = " ".join(f"{part}={one!r}" for part, one in sorted(_flat(value).items()))
+                flat = {field: _field(one) for field, one in sorted(_flat(value).items())}
+                text = json.dumps(flat, separators=(",", ":"))
+                found[f"{kind}:{name}"] = text if len(text) <= MOST else json.dumps({"digest": digest(flat)})
     return found
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two values of `covered`, one line each, empty when the fingerprints are equal.
+def words(part: str, was: str | None, now: str | None) -> list[str]:
+    """What has changed in a part (None: it is not there), one line each, field by field where `parts` has stored fields.
 
-    >>> differences(covered(Graph((Input("orders"),)), {}), covered(Graph((Input("orders", until="newest"),)), {"grouper": "all"}))
-    ["input 'orders': until was not set, is 'newest'", "setting 'grouper' is new: 'all'"]
+    >>> words("stage:totals", '{"by":"day"}', '{"by":"hour"}'), words("stage:a", "{}", None), words("setting:grouper", "all", "x")
+    (["stage 'totals': by was 'day', is 'hour'"], ["stage 'a' is gone"], ["setting:grouper: was 'all', is 'x'"])
     """
-    lines: list[str] = []
-    for kind in ("input", "stage", "setting"):
-        old, new = before.get(kind, {}), now.get(kind, {})
-        for name in sorted({*old, *new}):
-            if name not in old:
-                lines.append(f"{kind} '{name}' is new" + (f": {new[name]!r}" if kind == "setting" else ""))
-            elif name not in new:
-                lines.append(f"{kind} '{name}' is gone")
-            elif kind == "setting":
-                if _ordered(old[name]) != _ordered(new[name]):
-                    lines.append(f"setting '{name}' was {old[name]!r}, is {new[name]!r}")
-            else:
-                lines += [f"{kind} '{name}': {line}" for line in _changed(old[name], new[name])]
-    return lines
-
-
-def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Field by field; the named arguments of a verb count as fields."""
-    before, after = _flat(old), _flat(new)
+    before, after = _fields(was), _fields(now)
+    kind, _, name = part.partition(":")
+    if was is None and after is not None:
+        return [f"{kind} '{name}' is new"]
+    if now is None and before is not None:
+        return [f"{kind} '{name}' is gone"]
+    if before is None or after is None:
+        absent = "not set" if kind == "setting" else "not there"
+        old, new = (absent if one is None else repr(one) for one in (was, now))
+        return [f"{part}: was {old}, is {new}"]
     return [
-        f"{part} was {_said(before, part)}, is {_said(after, part)}"
-        for part in sorted({*before, *after})
-        if before.get(part) != after.get(part)
+        f"{kind} '{name}': {field} was {_said(before, field)}, is {_said(after, field)}"
+        for field in sorted({*before, *after})
+        if before.get(field) != after.get(field)
     ]
+
+
+def _fields(text: str | None) -> dict[str, Any] | None:
+    try:
+        found = None if text is None else json.loads(text)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _field(value: object) -> object:
+    text = json.dumps(value, default=str)
+    return value if len(text) <= MOST_OF_A_FIELD else _bounded(text, MOST_OF_A_FIELD)
+
+
+def _bounded(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 20]}… {digest({'': text})}"
 
 
 def _said(values: Mapping[str, Any], part: str) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from .coordinator import CLOSED, JOINED, Delete, Entry, Key, Message, SetProcessor, SetRun, Write, key_of
+from .graph_fingerprint import words
 from .jobstate import JobState
 from .leader_plan import LeaderConfig, overridden
 from .leader_words import LeaderInstruction, Note, Resolved
@@ -161,13 +162,11 @@ def fits(run: SetRun, life: SetProcessor) -> bool:
 def differences(before: Mapping[str, str], after: Mapping[str, str], parts: str = "") -> list[str]:
     """What differs between two fingerprints, one line each; only the parts whose name begins so.
 
-    >>> differences({"setting:grouper": "partition"}, {"setting:grouper": "all"})
-    ["setting:grouper: was 'partition', is 'all'"]
+    >>> differences({"setting:grouper": "partition"}, {"setting:grouper": "all", "stage:totals": "{}"})
+    ["setting:grouper: was 'partition', is 'all'", "stage 'totals' is new"]
     """
     lines: list[str] = []
     for part in sorted({*before, *after}):
         if part.startswith(parts) and before.get(part) != after.get(part):
-            was = repr(before[part]) if part in before else "not there"
-            now = repr(after[part]) if part in after else "not there"
-            lines.append(f"{part}: was {was}, is {now}")
+            lines += words(part, before.get(part), after.get(part))
     return lines
