@@ -34,6 +34,15 @@ def model(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
     if output == "json":
         show_json(found)
         return
+    show(found)
+
+
+def show(found: dict[str, Any]) -> None:
+    """For people."""
+    if found["version"] is None:
+        show_fields([("job", found["job"]), ("model", "none yet: the leader makes it when the first run begins")])
+        click.echo("To do: `headgate plan MODULE:app` shows what it would be", err=True)
+        return
     show_fields(
         [("job", found["job"]), ("model", f"version {found['version']} of term {found['term']}"), ("run", found["run"])]
     )
