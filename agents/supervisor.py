@@ -9,7 +9,8 @@ Decides:
   a session for either;
 - a child that died is started again after a pause that doubles up to ten seconds; one that has died five times in a row within ten
   seconds of its start stays down, and so does one that says that it must not run (exit 2 or 4);
-- SIGTERM and Ctrl-C go to all children. The exit code is 0 when every child ended with 0, else that of the first that did not.
+- SIGTERM and Ctrl-C go to all children; a second Ctrl-C kills them. The exit code is 0 when every child ended with 0, 130 after that second
+  Ctrl-C, else that of the first child that did not (128 and the signal for one that was killed, as a shell has it).
 
 Promises: no child outlives the supervisor (the kernel tells it when that dies), and none is started once a signal has come.
 """
@@ -46,6 +47,7 @@ SHORT_LIFE_S = 10.0
 SHORT_LIVES = 5
 REPORT_S = 5.0
 PR_SET_PDEATHSIG = 1
+ENDED_AT_ONCE = 130
 
 
 @dataclass(slots=True)
@@ -74,6 +76,7 @@ class Supervisor:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     children: list[Child] = field(default_factory=list)
     leaving: bool = False
+    ended_at_once: bool = False
     _left: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> int:
@@ -82,11 +85,13 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             for child in self.children:
                 group.create_task(self._keep(child), name=child.processor)
-        return next((child.code for child in self.children if child.code), 0)
+        worst = next((child.code for child in self.children if child.code), 0)
+        return ENDED_AT_ONCE if worst and self.ended_at_once else worst
 
     def signal(self, number: int) -> None:
         """Pass a signal on; nothing is started from now on."""
         self.leaving = True
+        self.ended_at_once = self.ended_at_once or number == signal.SIGKILL
         self._left.set()
         for child in self.children:
             if child.running is not None and child.running.returncode is None:
@@ -96,7 +101,10 @@ class Supervisor:
         while child.code is None:
             code = await self._live(child)
             if code == 0 or self.leaving:
-                child.code = max(code, 0) if code != -signal.SIGTERM else 0
+                child.code = left(code)
+                if child.code and not self.ended_at_once:
+                    say(f"{child.processor} ended {how(code)} while it was leaving")
+                    await self.report(child.processor, child.process)
                 return
             if code in (2, 4):
                 say(f"{child.processor} must not run (exit {code})")
@@ -118,17 +126,16 @@ class Supervisor:
         return await child.running.wait()
 
     async def _died(self, child: Child, code: int) -> None:
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with {code}"
         if time.monotonic() - child.began_s < SHORT_LIFE_S:
             child.short_lives += 1
         else:
             child.short_lives, child.pause_s = 0, FIRST_PAUSE_S
         if child.short_lives >= SHORT_LIVES:
-            say(f"{child.processor} ended {how} {SHORT_LIVES} times in a row; it stays down")
+            say(f"{child.processor} ended {how(code)} {SHORT_LIVES} times in a row; it stays down")
             child.code = code if code > 0 else 1
             await self.report(child.processor, child.process)
             return
-        say(f"{child.processor} ended {how}; again in {child.pause_s:g} s")
+        say(f"{child.processor} ended {how(code)}; again in {child.pause_s:g} s")
         pause, child.pause_s = child.pause_s, min(LONGEST_PAUSE_S, child.pause_s * 2)
         await self.report(child.processor, child.process)
         try:
@@ -136,6 +143,26 @@ class Supervisor:
         except TimeoutError:
             return
         child.code = 0
+
+
+def left(code: int) -> int:
+    """What the end of a child that was told to leave means, as a shell says it: 0 only if it left by itself, or had not begun to run.
+
+    >>> left(0), left(3), left(-signal.SIGTERM), left(-signal.SIGKILL)
+    (0, 3, 0, 137)
+    """
+    if code == -signal.SIGTERM:
+        return 0
+    return code if code >= 0 else 128 - code
+
+
+def how(code: int) -> str:
+    """The end of a process, for people.
+
+    >>> how(1), how(-signal.SIGKILL)
+    ('with 1', 'by SIGKILL')
+    """
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with {code}"
 
 
 def say(text: str) -> None:

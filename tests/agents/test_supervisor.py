@@ -26,7 +26,11 @@ with (lives / name).open("a") as file:
 code = os.environ.get("CODE", "")
 if code:
     sys.exit(int(code))
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+if not os.environ.get("DEAF"):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+else:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (lives / f"{name}.deaf").touch()
 while True:
     time.sleep(60)
 """
@@ -90,6 +94,29 @@ async def test_sigterm_goes_to_all_and_the_exit_code_is_zero(tmp_path: Path) -> 
         rig.supervisor.signal(signal.SIGTERM)
         assert await asyncio.wait_for(task, 20) == 0
         assert [psutil.pid_exists(pid) for pid in pids] == [False, False, False]
+        assert rig.dead == []
+
+
+async def test_a_child_that_is_killed_while_it_leaves_has_not_left(tmp_path: Path) -> None:
+    """The kernel was short of memory, or somebody impatient: what it had not committed it has not committed, so the code is not 0."""
+    rig = Rig(tmp_path, ["w-0", "w-1"], DEAF="1")
+    async with running(rig) as task:
+        await rig.until(lambda: all((tmp_path / f"w-{n}.deaf").exists() for n in range(2)))
+        rig.supervisor.signal(signal.SIGTERM)
+        for n in range(2):
+            os.kill(int(rig.lines(f"w-{n}")[0][0]), signal.SIGKILL)
+        assert await asyncio.wait_for(task, 20) == 128 + signal.SIGKILL
+        assert sorted(dead for dead, _ in rig.dead) == ["w-0", "w-1"]
+
+
+async def test_a_second_ctrl_c_kills_all_and_is_exit_code_130(tmp_path: Path) -> None:
+    """As it is for one worker; nobody is told of deaths, for nobody stays to tell."""
+    rig = Rig(tmp_path, ["w-0", "w-1"], DEAF="1")
+    async with running(rig) as task:
+        await rig.until(lambda: all((tmp_path / f"w-{n}.deaf").exists() for n in range(2)))
+        rig.supervisor.signal(signal.SIGTERM)
+        rig.supervisor.signal(signal.SIGKILL)
+        assert await asyncio.wait_for(task, 20) == s.ENDED_AT_ONCE == 130
         assert rig.dead == []
 
 

@@ -41,6 +41,7 @@ CLI_PREFACE = """\
 | 3 | the deadline passed | `drain --wait --timeout 25s`, with the list of what is not done |
 | 4 | not found | no such job, no live run, no such table or key, no broker for `headgate kafka status` |
 | 130 | ended by a second Ctrl-C | |
+| 128 + n | `run --workers N`: a worker was killed by signal n while it was leaving | 137 after SIGKILL |
 
 What ended with 2 ends with 2 again until somebody changes it: `headgate run --workers N` does not restart a worker that did. Every error
 says what is wrong on a line `Error:`, and what helps on a line `To do:`, both on standard error; `HEADGATE_DEBUG=1` shows the traceback.
