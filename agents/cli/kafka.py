@@ -23,6 +23,7 @@ from ..broker.places import default_data_dir
 from ..broker.registry import enlist, running_brokers, strike_off
 from ..broker.secrets import USERS
 from .group import NOT_FOUND, Group
+from .options import confirmed
 from .output import megabytes, output_option, show_fields, show_json
 
 data_option = click.option(
@@ -75,18 +76,23 @@ def up(
 
 @kafka.command()
 @data_option
-def down(data: Path | None) -> None:
+@output_option
+def down(data: Path | None, output: str) -> None:
     """Stop the broker and wait until it is down. Its data stay."""
     if data is None and len(others := running_brokers()) > 1 and _default_running() is None:
         told = "\n".join(f"  headgate kafka down --data {broker.data}" for broker in others)
         raise EnvironmentFault("several brokers are running", remedy=f"say which:\n{told}")
     broker = _meant(data)
     if broker is None or not broker.pids():
-        click.echo(f"No broker runs{f' in {data}' if data else ''}.")
+        _tell(output, f"No broker runs{f' in {data}' if data else ''}.", down_document(data, broker, stopped=False))
         return
     broker.stop()
     strike_off(broker.data)
-    click.echo(f"Kafka at {broker.bootstrap} is down. Its data stay in {broker.data}.")
+    _tell(
+        output,
+        f"Kafka at {broker.bootstrap} is down. Its data stay in {broker.data}.",
+        down_document(data, broker, stopped=True),
+    )
 
 
 @kafka.command()
@@ -112,18 +118,21 @@ def status(data: Path | None, output: str) -> None:
 @kafka.command()
 @data_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def reset(data: Path | None, yes: bool) -> None:
+@output_option
+def reset(data: Path | None, yes: bool, output: str) -> None:
     """Delete the broker's data: every topic, every group, every user. It is stopped first, and not started again."""
     broker = _meant(data)
     if broker is None:
-        click.echo(f"There is nothing to delete in {data or default_data_dir()}.")
+        where = data or default_data_dir()
+        _tell(
+            output,
+            f"There is nothing to delete in {where}.",
+            {"deleted": False, "data": str(where), "freed_bytes": 0},
+        )
         return
-    used = megabytes(storage.disk_used(broker.data))
-    click.echo(
-        f"This deletes {broker.data} ({used}){' and stops the broker that runs there' if broker.pids() else ''}."
-    )
-    if not yes:
-        click.confirm("Go on?", abort=True)
+    used = storage.disk_used(broker.data)
+    also = " and stops the broker that runs there" if broker.pids() else ""
+    confirmed(f"This deletes {broker.data} ({megabytes(used)}){also}.", yes)
     with storage.held(broker.data):
         broker.end_within_hold()
         # The identity goes last: until then the directory is known as a broker's, and another reset finishes this one.
@@ -135,7 +144,24 @@ def reset(data: Path | None, yes: bool) -> None:
     with contextlib.suppress(OSError):
         broker.data.rmdir()
     strike_off(broker.data)
-    click.echo("Deleted.")
+    _tell(output, "Deleted.", {"deleted": True, "data": str(broker.data), "freed_bytes": used})
+
+
+def down_document(data: Path | None, broker: Broker | None, *, stopped: bool) -> dict[str, Any]:
+    """What `down -o json` says; its schema is `schemas/kafka-down.json`."""
+    return {
+        "stopped": stopped,
+        "bootstrap": broker.bootstrap if broker is not None and stopped else None,
+        "data": str(broker.data if broker is not None else data or default_data_dir()),
+    }
+
+
+def _tell(output: str, text: str, document: dict[str, Any]) -> None:
+    """What was done, for people or for programs."""
+    if output == "json":
+        show_json(document)
+    else:
+        click.echo(text)
 
 
 def _meant(data: Path | None) -> Broker | None:

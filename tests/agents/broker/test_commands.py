@@ -18,6 +18,8 @@ from headgate.agents.broker.process import command_of
 from headgate.agents.broker.registry import running_broker, running_brokers
 from headgate.agents.broker.wire import ask_cluster
 
+from ...e2e.schemas import schema, wrong
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -104,18 +106,33 @@ def test_up_status_down_reset(home: Path) -> None:
     assert again.stderr.startswith("Error: a broker runs in ")
     assert "\nTo do: " in again.stderr
 
-    down = headgate("kafka", "down")
+    down = headgate("kafka", "down", "-o", "json")
     assert down.returncode == 0
+    assert json.loads(down.stdout) == {
+        "stopped": True,
+        "bootstrap": status["bootstrap"],
+        "data": str(home / "kafka"),
+    }
+    assert wrong(json.loads(down.stdout), schema("kafka-down")) == []
     assert command_of(status["pid"]) == ""
     assert ask_cluster("127.0.0.1", status["port"]) is None
     assert running_brokers() == []
     assert headgate("kafka", "down").stdout == "No broker runs.\n"
+    idle = json.loads(headgate("kafka", "down", "-o", "json").stdout)
+    assert idle == {"stopped": False, "bootstrap": None, "data": str(home / "kafka")}
 
     refused = headgate("kafka", "reset", typed="n\n")
     assert refused.returncode == 1
     assert (home / "kafka/broker.json").exists()
-    assert headgate("kafka", "reset", "--yes").returncode == 0
+    reset = headgate("kafka", "reset", "--yes", "-o", "json")
+    assert reset.returncode == 0
+    assert "This deletes " in reset.stderr
+    deleted = json.loads(reset.stdout)
+    assert wrong(deleted, schema("kafka-reset")) == []
+    assert (deleted["deleted"], deleted["freed_bytes"] > 0) == (True, True)
     assert not (home / "kafka").exists()
+    again = json.loads(headgate("kafka", "reset", "--yes", "-o", "json").stdout)
+    assert again == {"deleted": False, "data": str(home / "kafka"), "freed_bytes": 0}
 
 
 @pytest.mark.kafka
