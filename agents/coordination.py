@@ -18,7 +18,7 @@ from ..core import member_words as mw
 from ..core.leader import Leader
 from ..core.machine import Machine, Now, Tick
 from ..core.member import Member
-from ..core.names import JobName
+from ..core.names import JobName, StreamPartition
 from ..core.orders import Order, Report
 from .clients import ClientSettings
 from .connect import outlasted
@@ -38,6 +38,10 @@ class World(Protocol):
     def exit(self, code: int, why: str) -> None: ...
     async def init_producer(self, incarnation: str) -> None: ...
     async def close_producer(self, incarnation: str) -> None: ...
+    async def probe(self, target: StreamPartition) -> str:
+        """Why this target cannot be written now; nothing when it can."""
+        ...
+
     async def before_commit(self, writes: tuple[c.Write, ...]) -> None:
         """Make the topics that these writes speak of."""
         ...
@@ -215,6 +219,17 @@ class Coordination:
     def _close_producer(self, order: mw.CloseProducer) -> None:
         self._beside(self.world.close_producer(order.incarnation), f"close producer {order.incarnation}")
 
+    def _probe(self, order: mw.Probe) -> None:
+        async def work() -> None:
+            try:
+                why = await self.world.probe(order.target)
+            except Exception as error:  # noqa: BLE001 - the machine asks again, with growing pauses
+                why = f"{type(error).__name__}: {error}"
+            log.info("target was asked", target=str(order.target), well=not why, why=why)
+            self.feed_member(mw.Probed(order.target, why))
+
+        self._beside(work(), f"probe of {order.target}")
+
     def _tell(self, order: mw.Tell) -> None:
         self.world.tell(order.task, order.order)
 
@@ -243,6 +258,7 @@ class Coordination:
         mw.Record: _record,
         mw.InitProducer: _init_producer,
         mw.CloseProducer: _close_producer,
+        mw.Probe: _probe,
         mw.Tell: _tell,
         mw.ConfigChanged: _config,
         mw.Standing: _standing,

@@ -30,8 +30,8 @@ from ..core.names import StreamPartition
 from .clients import ClientSettings
 from .outbox_buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, TaskBuffer, Transaction
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
+from .rawbatch import Builder
 from .rawkafka import (
-    Builder,
     cause_of_death,
     correct_producer,
     discard,
@@ -300,10 +300,11 @@ class Outbox(Joining):
                 async with asyncio.timeout(GONE_AFTER_S):
                     return await producer.send_batch(builder.batch, target.stream, partition=target.partition)
             except TimeoutError:
-                writers = self._writers(target, transaction)
                 if not knows_topic(producer, target.stream):
-                    raise TargetFailed(target, writers, "the topic does not exist") from None
+                    everybody = self._all_writers({target.stream}, transaction)
+                    raise TargetFailed(target, everybody, "the topic does not exist") from None
                 if time.monotonic() - began > self._send_deadline_s:
+                    writers = self._writers(target, transaction)
                     raise TargetFailed(target, writers, f"nothing was taken for {self._send_deadline_s:g} s") from None
             except (KafkaError, AssertionError) as error:
                 raise self._classified(error, target, transaction) from error
@@ -345,7 +346,8 @@ class Outbox(Joining):
             if knows_topic(producer, target.stream):
                 missing.pop(target.stream, None)
             elif waited_s - missing.setdefault(target.stream, waited_s) > GONE_AFTER_S:
-                raise TargetFailed(target, self._writers(target, transaction), "the topic does not exist any more")
+                everybody = self._all_writers({target.stream}, transaction)
+                raise TargetFailed(target, everybody, "the topic does not exist any more")
         if waiting and waited_s > self._send_deadline_s:
             if len(waiting) < len(transaction.sent):
                 raise TargetFailed(
@@ -371,6 +373,13 @@ class Outbox(Joining):
     def _writers(self, target: StreamPartition, transaction: Transaction) -> frozenset[str]:
         return frozenset(transaction.writers.get(target, ()))
 
+    def _all_writers(self, topics: set[str], transaction: Transaction) -> frozenset[str]:
+        """Whoever wrote to any partition of these topics, also since the division: each of them would end a producer of its own."""
+        found = [one.writers for one in (transaction, self._open)]
+        return frozenset(
+            task for writers in found for at, tasks in writers.items() if at.stream in topics for task in tasks
+        )
+
     def _classified(self, error: BaseException, target: StreamPartition, transaction: Transaction) -> OutboxError:
         producer = self._producer
         if producer is not None:
@@ -388,8 +397,7 @@ class Outbox(Joining):
         named = refused.args[0] if refused.args else ()
         topics = {named} if isinstance(named, str) else set(named)
         guilty = [one for one in transaction.writers if one.stream in topics] or [target]
-        tasks = frozenset(task for one in guilty for task in transaction.writers.get(one, ()))
-        return TargetFailed(guilty[0], tasks, refused)
+        return TargetFailed(guilty[0], self._all_writers({one.stream for one in guilty}, transaction), refused)
 
     def _broken(self, error: BaseException) -> OutboxError:
         death = cause_of_death(self._producer) if self._producer is not None else None

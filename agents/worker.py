@@ -9,7 +9,6 @@ its own. The worker decides nothing: it starts, connects, carries out, and ends 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping
@@ -31,17 +30,15 @@ from ..core.leader import Leader
 from ..core.machine import Now
 from ..core.member import Member
 from ..core.model import JobModel
-from ..core.names import StreamPartition, worker_id
+from ..core.names import StreamPartition
 from ..core.orders import FAILED, Abandon, Order, Report, Start, TaskReported
 from ..core.settings import parse
 from ..core.task_plan import TaskPlan
 from .clients import ClientSettings
-from .committing import Committing
 from .connect import outlasted
 from .coordination import Coordination
 from .ending import STEP_S, Ending
 from .faust_app import ActorApp, new_app
-from .guarantee import SplitBuffer
 from .heartbeat import Heartbeats
 from .intake import Intake, Source
 from .job_topics import JobTopics
@@ -49,9 +46,8 @@ from .load import load_of
 from .logs import set_level
 from .mailbox import Mailbox
 from .offsets import Offsets
-from .outbox import Outbox, TaskBuffer
-from .outbox_errors import OutboxError
 from .plans import leader_config, member_config, task_settings
+from .producing import Producing
 from .sensors import Counting
 from .services import Work, run_service
 from .steps import SparkStep
@@ -66,10 +62,11 @@ from .worker_options import WorkerOptions
 log = structlog.get_logger("headgate.worker")
 
 
-class Worker:
+class Worker(Producing):
     """Runs the tasks that it is granted, until its member says exit."""
 
     def __init__(self, options: WorkerOptions) -> None:
+        super().__init__()
         self.options = options
         self.declared = options.declared
         self.job = self.declared.app.job
@@ -89,10 +86,6 @@ class Worker:
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
         self.coordination = Coordination(self, self.client, self.job, self.topics.coordinator, stamp)
         self.spark = self._make_spark()
-        self.committing: Committing | None = None
-        self.outbox: Outbox | None = None
-        self.direct: Outbox | None = None
-        self.incarnation = ""
         self.actors: dict[str, TaskActor] = {}
         self.counters: dict[str, Counter[str]] = {}
         self.exit_code: int | None = None
@@ -389,105 +382,11 @@ class Worker:
         starts, untils = await self.offsets.run_bounds(self.declared.graph, await self.job_topics.input_counts())
         return lw.Resolved(run_id, starts, untils)
 
-    # ------------------------------------------------------------------------------------------------------------ producer
-
-    async def init_producer(self, incarnation: str) -> None:
-        """A producer for this incarnation: its id is initialised here, once."""
-        await self._drop_producer()
-        outbox = Outbox(
-            self.client,
-            worker_id(self.job, self.options.processor, incarnation),
-            name=f"{self.job.slug}-{self.options.processor}",
-            compression=self._codec(),
-            transaction_timeout_ms=self.milliseconds("transaction.timeout"),
-        )
-        await self.job_topics.learn(outbox, self.coordination.member.job.model)
-        await outbox.start()
-        direct = await self._start_direct()
-        self.incarnation = incarnation
-        self.outbox, self.direct = outbox, direct
-        self.committing = Committing(
-            self,
-            incarnation,
-            outbox,
-            interval_s=self.seconds("commit.interval"),
-            timeout_s=self.seconds("transaction.timeout"),
-            direct=direct,
-        )
-        for producer in (outbox, direct):
-            if producer is not None:
-                await self.serve(f"outbox {incarnation}", self._own_producer(producer, self.committing))
-
-    async def _start_direct(self) -> Outbox | None:
-        """The second producer of `at_least_once`."""
-        if self.text("guarantee") != "at_least_once":
-            return None
-        direct = Outbox(
-            self.client,
-            None,
-            name=f"{self.job.slug}-{self.options.processor}-direct",
-            compression=self._codec(),
-        )
-        await self.job_topics.learn(direct, self.coordination.member.job.model)
-        await direct.start()
-        return direct
-
-    async def _own_producer(self, outbox: Outbox, committing: Committing) -> None:
-        try:
-            await outbox.run()
-        except OutboxError as error:
-            if self.committing is committing:
-                committing.failed(error)
-
-    async def close_producer(self, incarnation: str) -> None:
-        """This incarnation is over."""
-        if incarnation == self.incarnation:
-            await self._drop_producer()
-
-    async def _drop_producer(self) -> None:
-        producers, committing = (self.outbox, self.direct), self.committing
-        self.outbox = self.direct = self.committing = None
-        if committing is not None:
-            committing.stop()
-        for producer in producers:
-            if producer is not None:
-                await producer.stop()
-
-    def incarnation_over(self, incarnation: str, order: ce.IncarnationOver) -> None:
-        """The producer is dead: every task drops what was not durable; a new incarnation follows."""
-        log.error("incarnation is over", incarnation=incarnation, why=order.why, kind=order.kind, target=order.target)
-        for actor in list(self.actors.values()):
-            actor.feed(t.CommitLost(order.why, blamed=actor.name in order.blamed))
-        failed = tuple((task, order.why) for task in sorted(order.blamed))
-        asyncio.get_running_loop().call_soon(
-            self.coordination.feed_member, mw.ProducerLost(incarnation, order.why, failed)
-        )
-
     # --------------------------------------------------------------------------------------------------- what tasks ask for
 
     def actor(self, task: str) -> TaskActor | None:
         """A running task."""
         return self.actors.get(task)
-
-    def buffer(self, task: str) -> TaskBuffer | SplitBuffer:
-        """A buffer of the present producer, or of both."""
-        if self.outbox is None:
-            raise RuntimeError(f"{task} was started without a producer")
-        if self.direct is None:
-            return self.outbox.buffer(task)
-        fenced = self.declared.graph.intermediates
-        return SplitBuffer(self.outbox.buffer(task), self.direct.buffer(task), fenced.__contains__)
-
-    async def room(self) -> None:
-        """Wait while too much is unsent: a broker that is away must not fill the memory."""
-        for producer in (self.outbox, self.direct):
-            if producer is not None:
-                with contextlib.suppress(OutboxError):  # the incarnation is over, and its tasks hear of it
-                    await producer.room()
-
-    async def learn(self, topic: str) -> None:
-        """User code writes to a topic that no step has declared."""
-        await self.job_topics.learn_one((self.outbox, self.direct), topic)
 
     def width(self, topic: str) -> int:
         """How many partitions a topic has."""
@@ -499,16 +398,6 @@ class Worker:
         loop.call_soon(self.coordination.report, report)
         if isinstance(report, TaskReported) and report.state == FAILED and self.text("failure.policy") == "exit":
             loop.call_soon(self.exit, 1, f"{report.task} failed: {report.why}")
-
-    def want_commit(self, task: str, urgent: bool) -> None:
-        """A task has something to commit."""
-        if self.committing is not None:
-            asyncio.get_running_loop().call_soon(self.committing.feed, ce.Wanted(task, urgent))
-
-    def poisoned(self, task: str, why: str) -> None:
-        """Outputs of a task stand in the open transaction without its positions: it must not commit."""
-        if self.committing is not None:
-            self.committing.spoil(task, why)
 
     def count(self, task: str, name: str, amount: int) -> None:
         """Count something of a task."""
@@ -543,11 +432,6 @@ class Worker:
     def _setting_or(self, name: str, otherwise: Any) -> Any:
         """A setting's value if it is given, else what this process was started with."""
         return parse(name, self.settings[name]) if name in self.settings else otherwise
-
-    def _codec(self) -> str | None:
-        """How record batches are compressed."""
-        found = self._setting_or("compression", self.options.compression)
-        return None if found == "none" else found
 
     def text(self, name: str) -> str:
         """A setting that is text."""

@@ -41,6 +41,7 @@ from .member_words import (
     Leave,
     MemberEvent,
     MemberInstruction,
+    Probed,
     ProducerLost,
     ProducerReady,
     Record,
@@ -53,7 +54,7 @@ from .orders import SeekApplied, TaskReported
 
 STATES = ("new", "reading", "waiting", "fencing", "resting", "initialising", "joined", "leaving", "exited")
 _EVENTS = (
-    Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Recorded, RecordUnknown, TaskReported,
+    Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Probed, Recorded, RecordUnknown, TaskReported,
     SeekApplied, Leave, Tick,
 )  # fmt: skip
 
@@ -83,7 +84,7 @@ def _table() -> tuple[Rule, ...]:
         *((state, Leave, "exited", "nothing was granted yet") for state in STATES[1:6]),
         ("joined", Leave, ("leaving", "exited"), "releases first"),
     ]
-    for event in (Read, End, Tick, Recorded, RecordUnknown, TaskReported, SeekApplied):
+    for event in (Read, End, Tick, Probed, Recorded, RecordUnknown, TaskReported, SeekApplied):
         specific.append(("joined", event, ("joined", *anew), "the difference between what is and what should be"))
         specific.append(("leaving", event, ("leaving", "exited"), "until everything is released and said"))
     taken = {(state, event) for state, event, _, _ in specific}
@@ -193,7 +194,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return self._rest(now, f"no producer: {event.why}")
         if self.state not in ("joined", "leaving"):
             return []
-        return self._life_over(now, event.why, event.failed)
+        return self._life_over(now, event.why, event)
+
+    def on_Probed(self, event: Probed, now: Now) -> list[MemberInstruction]:
+        self.tasks.targets.probed(event, now.mono)
+        return self._act(now)
 
     def on_Recorded(self, event: Recorded, now: Now) -> list[MemberInstruction]:
         self._recording, self._read_to = False, event.last_offset + 1
@@ -260,9 +265,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self.state, self._wake = "resting", now.mono + self.config.retry_s
         return self._stand(False, why)
 
-    def _life_over(self, now: Now, why: str, failed: tuple[tuple[str, str], ...] = ()) -> list[MemberInstruction]:
+    def _life_over(self, now: Now, why: str, loss: ProducerLost | None = None) -> list[MemberInstruction]:
         """The incarnation can write nothing any more: abandon what it runs, and begin another, or go if it was going."""
-        said: list[MemberInstruction] = [*self.tasks.lost(failed, now.mono), CloseProducer(self.incarnation)]
+        abandoned = self.tasks.lost() if loss is None else self.tasks.lost(loss.failed, now.mono, loss.target)
+        said: list[MemberInstruction] = [*abandoned, CloseProducer(self.incarnation)]
         said.append(Note("the incarnation is over", {"incarnation": self.incarnation, "why": why}))
         if self.state == "leaving":
             return said + self._act(now)
@@ -279,6 +285,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return over
         self._follow_run()
         said: list[MemberInstruction] = [*self.tasks.orders(self.job, self._going, now.mono)]
+        said += self.tasks.probes(now.mono)
         said += self._record()
         if self.state == "leaving" and self._gone():
             return [*said, CloseProducer(self.incarnation), *self._exit(self._code, self._going)]
@@ -290,13 +297,13 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         """What to do if this life does not count any more; None if it does."""
         job, config = self.job, self.config
         if why := self._newer():
-            end: list[MemberInstruction] = [*self.tasks.lost((), now.mono), CloseProducer(self.incarnation)]
+            end: list[MemberInstruction] = [*self.tasks.lost(), CloseProducer(self.incarnation)]
             return end + self._exit(1, why)
         if not job.fenced(config.processor, self.incarnation):
             return None
         if self.state == "leaving":
             return [
-                *self.tasks.lost((), now.mono),
+                *self.tasks.lost(),
                 CloseProducer(self.incarnation),
                 *self._exit(self._code, self._going),
             ]

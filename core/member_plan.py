@@ -33,5 +33,5 @@ class MemberConfig:
     beat_s: float = 1.0
     session_s: float = 6.0
     retry_s: float = 1.0
-    backoff_s: float = 5.0
-    """First pause of a task whose target is broken; it doubles up to ten times that."""
+    backoff_s: float = 1.0
+    """First pause before a broken target is asked whether it can be written; it doubles up to thirty times that."""

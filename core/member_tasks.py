@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 
 from .coordinator import LIVE, STOPPING, SetGrant, SetRun, SetTaskState
 from .jobstate import NEVER_RAN, JobState
-from .member_words import Tell
+from .member_targets import Targets
+from .member_words import Probe, Tell
+from .names import StreamPartition
 from .orders import FAILED, RELEASED, Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported
 
 STARTED = "started"
@@ -24,7 +26,7 @@ RELEASING = "releasing"
 OVER = "over"
 """It has released, or never ran."""
 HELD_BACK = "held back"
-"""Its target is broken: it is started after a pause."""
+"""Not started yet: its log partition is not known, or what it writes to is broken (`member_targets`)."""
 
 
 @dataclass(slots=True)
@@ -47,10 +49,9 @@ class Tasks:
         self.processor = processor
         self.incarnation = ""
         self.mine: dict[str, Mine] = {}
-        self._backoff_s = backoff_s
+        self.targets = Targets(backoff_s)
+        """What could not be written; it outlives incarnations."""
         self._view: RunView | None = None
-        self._broken: dict[str, tuple[str, float, float]] = {}
-        """Task → why it failed with its target, until when it is held back, and for how long next time."""
 
     # ---------------------------------------------------------------------------------------------------------- reports
 
@@ -62,8 +63,6 @@ class Tasks:
         mine.state, mine.why = report.state, report.why
         if report.state == RELEASED:
             mine.phase = OVER
-        elif report.state != FAILED:
-            self._broken.pop(report.task, None)
 
     def sought(self, report: SeekApplied) -> None:
         """A task has applied a seek, or refused it."""
@@ -72,16 +71,18 @@ class Tasks:
         if mine is not None and done not in mine.applied:
             mine.applied = (*mine.applied, done)
 
-    def lost(self, failed: Iterable[tuple[str, str]], mono: float) -> list[Tell]:
+    def lost(
+        self, failed: Iterable[tuple[str, str]] = (), mono: float = 0.0, target: StreamPartition | None = None
+    ) -> list[Tell]:
         """The incarnation is over: abandon everything, and hold back the tasks whose target is broken."""
         orders = [
             Tell(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in (STARTED, RELEASING)
         ]
         self.mine.clear()
         self.incarnation = ""  # its grants are not released by us any more: only its fence can free them
-        for task, why in failed:
-            pause = self._broken.get(task, ("", 0.0, self._backoff_s))[2]
-            self._broken[task] = (why, mono + pause, min(pause * 2, self._backoff_s * 10))
+        blamed = dict(failed)
+        for why in dict.fromkeys(blamed.values()):
+            self.targets.broke([task for task in blamed if blamed[task] == why], why, target, mono)
         return orders
 
     # --------------------------------------------------------------------------------------------------------- what next
@@ -136,8 +137,7 @@ class Tasks:
         log_partition = job.changelogs.get(grant.task)
         if view is None or log_partition is None:
             return []
-        why, until, _ = self._broken.get(grant.task, ("", 0.0, 0.0))
-        if mono < until:
+        if why := self.targets.holds(grant.task, mono):
             mine.state, mine.why = FAILED, why
             return []
         mine.phase = STARTED
@@ -153,16 +153,16 @@ class Tasks:
                 orders.append(Tell(task, Seek(wish.id, wish.stream, wish.partition, wish.to)))
         return orders
 
+    def probes(self, mono: float) -> list[Probe]:
+        """What must be asked now for those who are held back."""
+        return self.targets.due(self._waiting(), mono)
+
     def wake(self) -> float | None:
-        """When a task that was held back may be started."""
-        return min(
-            (
-                until
-                for task, (_, until, _) in self._broken.items()
-                if task in self.mine and self.mine[task].phase == HELD_BACK
-            ),
-            default=None,
-        )
+        """When a target must be asked, or a task that was held back may be started."""
+        return self.targets.wake(self._waiting())
+
+    def _waiting(self) -> set[str]:
+        return {task for task, mine in self.mine.items() if mine.phase == HELD_BACK}
 
     # ----------------------------------------------------------------------------------------------------------- records
 

@@ -13,6 +13,7 @@ from typing import Any
 from .coordinator import AskEnd, End, Message, Read
 from .leader_words import Beat, Fence, FenceFailed, FenceReturned, Note
 from .machine import Tick
+from .names import StreamPartition
 from .orders import Order, SeekApplied, TaskReported
 
 # --------------------------------------------------------------------------------------------------------------- events
@@ -29,12 +30,22 @@ class ProducerReady:
 class ProducerLost:
     """The data producer is dead (fenced, fatal error, unknown outcome), or could not be made. All its tasks are `Abandon`ed.
 
-    `failed` names tasks that wrote to a target that is broken, with the reason; they are started last, after a while.
+    `failed` names tasks that wrote to a target that is broken, with the reason; they are started when the target takes something
+    again. `target`: which; None when they failed by themselves, at the moment of a commit.
     """
 
     incarnation: str
     why: str
     failed: tuple[tuple[str, str], ...] = ()
+    target: StreamPartition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Answers `Probe`: `why` the target cannot be written, or nothing when it would take something now."""
+
+    target: StreamPartition
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class Leave:
 
 
 MemberEvent = (
-    Read | End | Beat | FenceReturned | FenceFailed | ProducerReady | ProducerLost | Recorded | RecordUnknown
+    Read | End | Beat | FenceReturned | FenceFailed | ProducerReady | ProducerLost | Probed | Recorded | RecordUnknown
     | TaskReported | SeekApplied | Leave | Tick
 )  # fmt: skip
 
@@ -78,6 +89,14 @@ class CloseProducer:
     """This incarnation's producer is not needed any more: drop it, aborting what is open. Nothing answers."""
 
     incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Find out whether this target would take something, without writing a record to it, and beside the incarnation's producer.
+    Answer `Probed`, always."""
+
+    target: StreamPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,5 +140,5 @@ class Exit:
 
 
 MemberInstruction = (
-    AskEnd | Fence | InitProducer | CloseProducer | Record | Tell | ConfigChanged | Standing | Exit | Note
+    AskEnd | Fence | InitProducer | CloseProducer | Probe | Record | Tell | ConfigChanged | Standing | Exit | Note
 )  # fmt: skip

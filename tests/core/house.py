@@ -51,6 +51,8 @@ from headgate.core.member_words import (
     Exit,
     InitProducer,
     Leave,
+    Probe,
+    Probed,
     ProducerLost,
     ProducerReady,
     Record,
@@ -58,6 +60,7 @@ from headgate.core.member_words import (
     Standing,
     Tell,
 )  # fmt: skip
+from headgate.core.names import StreamPartition
 
 
 def plan(deployment: str = "d1", **changes: Any) -> Plan:
@@ -173,6 +176,7 @@ class House:
         self.seeks = True
         self.finished: dict[str, str] = {}
         self.fences_work = True
+        self.targets_work = True
         self.lost_acks: set[str] = set()
         """Processors whose next record is written but not acknowledged."""
 
@@ -290,6 +294,8 @@ class House:
                 one.notes.append(instruction)
             case Resolve(run_id):
                 one.feed(machine, Resolved(run_id, {"orders": (0, 0, 0, 0)}))
+            case Probe(target):
+                one.feed(machine, Probed(target, "" if self.targets_work else "still broken"))
             case CloseProducer():
                 pass
             case _:
@@ -325,8 +331,14 @@ class House:
         one.dead = True
         one.tasks.clear()
 
-    def producer_lost(self, one: Worker, why: str = "broken", failed: tuple[tuple[str, str], ...] = ()) -> None:
-        one.feed(one.member, ProducerLost(one.member.incarnation, why, failed))
+    def producer_lost(
+        self,
+        one: Worker,
+        why: str = "broken",
+        failed: tuple[tuple[str, str], ...] = (),
+        target: StreamPartition | None = None,
+    ) -> None:
+        one.feed(one.member, ProducerLost(one.member.incarnation, why, failed, target))
         self.settle()
 
     def leave(self, one: Worker) -> None:

@@ -16,6 +16,7 @@ from headgate.core.member_words import (
     Exit,
     InitProducer,
     Leave,
+    Probed,
     ProducerLost,
     ProducerReady,
     Record,
@@ -23,6 +24,7 @@ from headgate.core.member_words import (
     RecordUnknown,
     Standing,
 )  # fmt: skip
+from headgate.core.names import StreamPartition
 
 from .house import House, plan
 from .whole import everything
@@ -179,14 +181,19 @@ def test_a_new_life_after_a_fatal_error():
 
 
 def test_a_broken_target_holds_back_only_its_own_tasks():
+    """It is asked, and while it cannot be written nobody else notices; then the task goes on, in the same incarnation."""
     house = House()
     one = house.worker("p1")
-    house.producer_lost(one, "no such topic", (("Partition 1", "no topic 'x'"),))
-    house.run(2)
+    house.targets_work = False
+    house.producer_lost(one, "no such topic", (("Partition 1", "no topic 'x'"),), StreamPartition("x", 0))
+    house.run(20)
     assert set(one.tasks) == {"Partition 0", "Partition 2", "Partition 3"}
     assert house.state.task_state("Partition 1").why == "no topic 'x'"
-    house.run(6)
+    assert one.init == ["000001-p1x0", "000002-p1x0"]
+    house.targets_work = True
+    house.run(20)
     assert len(one.tasks) == 4
+    assert one.init == ["000001-p1x0", "000002-p1x0"]
 
 
 def test_a_life_that_is_lost_while_leaving_is_not_begun_again():
@@ -353,7 +360,8 @@ def test_one_that_is_dismissed_leaves():
 
 EVENTS = [
     Read((), 0), End(0), Beat(Heartbeat("p9", "other", "", 0.0)), FenceReturned("p1", "000001-x"), FenceFailed("p1", "000001-x"),
-    ProducerReady("000001-x"), ProducerLost("000001-x", ""), Recorded(0), RecordUnknown(), o.TaskReported("t", 1, "running"),
+    ProducerReady("000001-x"), ProducerLost("000001-x", ""), Recorded(0), RecordUnknown(),
+    Probed(StreamPartition("x", 0)), o.TaskReported("t", 1, "running"),
     o.SeekApplied("t", "q"), Leave("x"), Tick(),
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from headgate.core import orders as o
 from headgate.core.coordinator import Entry, key_of
 from headgate.core.jobstate import NEVER_RAN, JobState
 from headgate.core.member_tasks import HELD_BACK, OVER, RELEASING, STARTED, Tasks
-from headgate.core.member_words import Tell
+from headgate.core.member_words import Probe, Probed, Tell
 from headgate.core.model import JobModel
 from headgate.core.names import StreamPartition
 
@@ -19,6 +19,7 @@ MODEL = JobModel(
     run_id="r1", deployment="d1", tasks={"t": (StreamPartition("s", 0),)}, wanted={"t": "p1"}, processors=("p1",)
 )
 GRANT = c.SetGrant("t", 3, "p1", INC)
+OUT = StreamPartition("out", 0)
 
 
 class Scene:
@@ -176,33 +177,49 @@ def test_a_lost_incarnation_releases_nothing():
     """Its last transaction may still be open: only a fence frees its grants."""
     scene = Scene()
     scene.told()
-    assert scene.tasks.lost((), 0.0) == [Tell("t", o.Abandon("fenced"))]
+    assert scene.tasks.lost() == [Tell("t", o.Abandon("fenced"))]
     assert scene.told("leaving") == []
     assert scene.tasks.wanted(scene.job) == []
     assert scene.tasks.all_over()
 
 
-def test_a_task_whose_target_is_broken_is_held_back_longer_each_time():
-    """It says `failed`, with the reason, and is started after a pause."""
+def test_a_task_whose_target_is_broken_waits_until_the_target_can_be_written():
+    """It says `failed`, with the reason, in whatever incarnation; the target is asked, and the task is started on a good answer only."""
     scene = Scene()
     scene.told()
-    for n, pause in [(4, 5.0), (5, 10.0), (6, 20.0), (7, 40.0), (8, 50.0), (9, 50.0)]:
-        scene.tasks.lost((("t", "no such topic"),), 100.0)
-        scene.tasks.incarnation = INC
-        scene.say(c.SetGrant("t", n, "p1", INC))
-        assert scene.told(mono=100.0) == []
-        assert scene.tasks.wake() == 100.0 + pause
-        assert not scene.tasks.all_ready()
-        assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", n, "failed", "no such topic")]
-        assert len(scene.told(mono=100.0 + pause)) == 1
-        assert scene.tasks.wake() is None
-    scene.tasks.reported(o.TaskReported("t", 9, o.FAILED, "still"))
-    scene.tasks.reported(o.TaskReported("t", 9, o.RUNNING))
-    scene.tasks.lost((("t", "again"),), 0.0)
+    scene.tasks.lost((("t", "no such topic"),), 100.0, OUT)
     scene.tasks.incarnation = INC
-    scene.say(c.SetGrant("t", 10, "p1", INC))
-    scene.told(mono=0.0)
-    assert scene.tasks.wake() == 5.0
+    scene.say(c.SetGrant("t", 4, "p1", INC))
+    assert scene.told(mono=100.0) == []
+    assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 4, "failed", "no such topic")]
+    assert not scene.tasks.all_ready()
+    assert scene.tasks.probes(104.9) == []
+    assert scene.tasks.wake() == 105.0
+    assert scene.tasks.probes(105.0) == [Probe(OUT)]
+    assert scene.told(mono=105.0) == []
+    assert scene.tasks.wake() is None
+    scene.tasks.targets.probed(Probed(OUT, "still gone"), 105.1)
+    assert scene.told(mono=106.0) == []
+    scene.tasks.lost((), 107.0)  # the incarnation ends for another reason: what was broken is still known
+    scene.tasks.incarnation = INC
+    scene.say(c.SetGrant("t", 5, "p1", INC))
+    assert scene.told(mono=107.0) == []
+    assert scene.tasks.probes(115.1) == [Probe(OUT)]
+    scene.tasks.targets.probed(Probed(OUT), 115.2)
+    assert [type(order) for order in scene.told(mono=115.2)] == [o.Start]
+    assert scene.tasks.wake() is None
+
+
+def test_a_task_that_failed_by_itself_is_started_after_a_pause():
+    scene = Scene()
+    scene.told()
+    scene.tasks.lost((("t", "user code"),), 100.0)
+    scene.tasks.incarnation = INC
+    scene.say(c.SetGrant("t", 4, "p1", INC))
+    assert scene.told(mono=100.0) == []
+    assert scene.tasks.wake() == 105.0
+    assert scene.tasks.probes(105.0) == []
+    assert [type(order) for order in scene.told(mono=105.0)] == [o.Start]
 
 
 def test_without_a_run_nothing_runs():

@@ -15,6 +15,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any, NamedTuple
 
+from headgate.core.names import StreamPartition
+
 OPEN, COMMITTED, ABORTED, MARKER = range(4)
 DEAD_HEAD = 2
 """Records at the end of a partition that compaction leaves alone, as Kafka does with its active segment."""
@@ -26,6 +28,14 @@ class Fenced(Exception):
 
 class Unavailable(Exception):
     """The broker is down."""
+
+
+class Refused(Exception):
+    """One partition takes nothing: its topic is gone, or a right is missing."""
+
+    def __init__(self, target: StreamPartition) -> None:
+        self.target = target
+        super().__init__(f"{target} takes nothing")
 
 
 class OffsetOutOfRange(Exception):
@@ -166,6 +176,8 @@ class Kafka:
     def __init__(self) -> None:
         self.now_ms = 0
         self.down = False
+        self.broken: set[StreamPartition] = set()
+        """Partitions that nobody can write to."""
         self.topics: dict[str, list[Partition]] = {}
         self.producers: dict[str, Producer] = {}
         """The producer that counts, by transactional id."""
@@ -216,6 +228,8 @@ class Kafka:
     def send(self, producer: Producer, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> int:
         """One record of a transaction, which begins with its first; returns the offset."""
         self._current(producer)
+        if (topic, partition) in self.broken:
+            raise Refused(StreamPartition(topic, partition))
         log = self.topics[topic][partition]
         place = (topic, partition)
         if producer.began_ms is None:

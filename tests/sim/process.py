@@ -18,7 +18,7 @@ from headgate.core import leader_words, member_words
 from headgate.core.machine import Tick
 from headgate.core.names import worker_id
 
-from .log import Fenced, Producer, Unavailable
+from .log import Fenced, Producer, Refused, Unavailable
 from .schedule import Host
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Process(Host):
         except Unavailable:
             self.schedule.post(self, RETRY_S, self.write, effect, done, failed)
             return
-        except Fenced as error:
+        except (Fenced, Refused) as error:
             self.schedule.post(self, self.schedule.latency(), failed, error)
             return
         if self.lose_answer > 0:
@@ -383,6 +383,15 @@ class Process(Host):
         if producer is not None:
             self.write(lambda: self.kafka.abort(producer), lambda _: None, lambda _: None)
 
+    def _m_probe(self, order: member_words.Probe) -> None:
+        target = order.target
+
+        def effect() -> str:
+            self.kafka.up()
+            return "still broken" if target in self.kafka.broken else ""
+
+        self.call(effect, lambda why: self.to_member(member_words.Probed(target, why)))
+
     def _m_record(self, order: member_words.Record) -> None:
         """Single records, one in flight; after an unknown outcome the producer is a new one, so nothing suppresses a rewrite."""
         left = list(order.messages)
@@ -451,6 +460,7 @@ MEMBER_EDGE: dict[type, Callable[[Process, Any], None]] = {
     leader_words.Fence: Process._m_fence,
     member_words.InitProducer: Process._m_init,
     member_words.CloseProducer: Process._m_close,
+    member_words.Probe: Process._m_probe,
     member_words.Record: Process._m_record,
     member_words.Tell: Process._m_tell,
     member_words.ConfigChanged: Process._m_config,

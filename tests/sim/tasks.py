@@ -13,9 +13,10 @@ from headgate.core import member_words, orders
 from headgate.core import task_events as facts
 from headgate.core.commit import Committer
 from headgate.core.machine import Tick
+from headgate.core.names import StreamPartition
 
 from .actor import Actor, Contribution
-from .log import Producer
+from .log import Producer, Refused
 
 if TYPE_CHECKING:
     from .process import Process
@@ -156,8 +157,16 @@ class Tasks:
                 kafka.send(producer, topic, partition, key, value, ts)
 
         def failed(error: Exception | None) -> None:
+            if isinstance(error, Refused):
+                where = (error.target.stream, error.target.partition)
+                writers = frozenset(name for name, one in self.contributions.items() if wrote(one, where))
+                self.answer(committer, commits.ProducerFailed(str(error), "failed", str(error.target), writers))
+                return
             kind = "fenced" if error is not None else "failed"
             self.answer(committer, commits.ProducerFailed(str(error or "no answer to a send"), kind))
+
+        def wrote(one: Contribution, where: tuple[str, int]) -> bool:
+            return any((topic, partition) == where for topic, partition, *_ in one.outputs)
 
         def first(_: None) -> None:
             self.answer(committer, commits.Sent(order.txn))
@@ -228,7 +237,9 @@ class Tasks:
             if actor.incarnation == incarnation:
                 actor.handle(facts.CommitLost(order.why, actor.name in order.blamed))
         failed = tuple((name, order.why) for name in sorted(order.blamed))
-        self.process.to_member(member_words.ProducerLost(incarnation, order.why, failed))
+        stream, colon, number = order.target.rpartition(":")
+        target = StreamPartition(stream, int(number)) if colon else None
+        self.process.to_member(member_words.ProducerLost(incarnation, order.why, failed, target))
 
     def finished(self, _: commits.Finished) -> None:
         pass

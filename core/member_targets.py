@@ -1,0 +1,116 @@
+"""Targets that could not be written, and the tasks that wait until they can be.
+
+    broke → (a pause) → Probe → Probed: cannot → (a longer pause) → …
+                                Probed: can    → its tasks are started
+
+A target that fails ends the producer of the whole worker, so whoever wrote to it must not simply try again: every try would end the
+next producer. It decides who is held back, and when the target is asked whether it would take something.
+
+Promises:
+
+- a task is held back while any target is known to refuse what it wrote; no other task ever waits;
+- a target is asked with growing pauses, by one question at a time, and only while somebody waits for it;
+- a target that fails again soon after it was found well goes on with the pause that it had;
+- what failed without a target (user code, at the moment of a commit) cannot be asked about: it is tried a few times, then given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .member_words import Probe, Probed
+from .names import StreamPartition
+
+LONGEST = 30.0
+"""The longest pause, in first pauses. A target that was well for longer than that begins with the first pause again."""
+TRIES = 5
+"""How often a task without a target to ask is started again."""
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """One target, or one task that failed without any."""
+
+    target: StreamPartition | None
+    why: str
+    tasks: set[str]
+    pause: float
+    until: float | None
+    """When it is asked (or tried) next; None while the question is under way."""
+    tries: int = 1
+    well_s: float | None = None
+    """Since when it holds nobody back."""
+
+
+class Targets:
+    """Who waits for what.
+
+    >>> targets, at = Targets(1.0), StreamPartition("out", 0)
+    >>> targets.broke(["t"], "no such topic", at, 0.0)
+    >>> targets.holds("t", 0.5), targets.due({"t"}, 1.0)
+    ('no such topic', [Probe(target=StreamPartition(stream='out', partition=0))])
+    >>> targets.probed(Probed(at), 1.1)
+    >>> targets.holds("t", 1.1)
+    ''
+    """
+
+    def __init__(self, first_s: float) -> None:
+        self._first_s = first_s
+        self._longest_s = first_s * LONGEST
+        self._known: dict[StreamPartition | str, _Trouble] = {}
+
+    def broke(self, tasks: Iterable[str], why: str, target: StreamPartition | None, mono: float) -> None:
+        """These tasks wrote to what failed."""
+        for key, those in [(target, set(tasks))] if target is not None else [(task, {task}) for task in tasks]:
+            before = self._known.get(key)
+            if before is None or (before.well_s is not None and mono - before.well_s > self._longest_s):
+                self._known[key] = _Trouble(target, why, those, self._first_s, mono + self._first_s)
+                continue
+            before.tasks = those if before.well_s is not None else before.tasks | those
+            before.why, before.well_s, before.tries = why, None, before.tries + 1
+            self._pause(before, mono)
+            if target is None and before.tries > TRIES:
+                before.until = float("inf")
+
+    def _pause(self, trouble: _Trouble, mono: float) -> None:
+        trouble.pause = min(trouble.pause * 2, self._longest_s)
+        trouble.until = mono + trouble.pause
+
+    def holds(self, task: str, mono: float) -> str:
+        """Why this task must wait; empty when it need not."""
+        for trouble in self._known.values():
+            if task not in trouble.tasks or trouble.well_s is not None:
+                continue
+            if trouble.target is None and trouble.until is not None and mono >= trouble.until:
+                trouble.well_s = mono
+                continue
+            return trouble.why
+        return ""
+
+    def due(self, waiting: set[str], mono: float) -> list[Probe]:
+        """The questions whose time has come."""
+        questions: list[Probe] = []
+        for trouble in self._awaited(waiting):
+            if trouble.target is not None and trouble.until is not None and mono >= trouble.until:
+                trouble.until = None
+                questions.append(Probe(trouble.target))
+        return questions
+
+    def probed(self, answer: Probed, mono: float) -> None:
+        """A target was asked."""
+        trouble = self._known.get(answer.target)
+        if trouble is None or trouble.until is not None:
+            return
+        if answer.why:
+            self._pause(trouble, mono)
+        else:
+            trouble.well_s, trouble.until = mono, mono
+
+    def wake(self, waiting: set[str]) -> float | None:
+        """When the next question, or the next try, is due."""
+        found = [one.until for one in self._awaited(waiting) if one.until is not None and one.until != float("inf")]
+        return min(found, default=None)
+
+    def _awaited(self, waiting: set[str]) -> list[_Trouble]:
+        return [one for one in self._known.values() if one.well_s is None and one.tasks & waiting]

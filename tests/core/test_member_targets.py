@@ -1,0 +1,96 @@
+"""Targets that cannot be written: who waits, when the target is asked, and when a task is tried, or given up."""
+
+from __future__ import annotations
+
+from headgate.core.member_targets import TRIES, Targets
+from headgate.core.member_words import Probe, Probed
+from headgate.core.names import StreamPartition
+
+OUT, LOG = StreamPartition("out", 0), StreamPartition("log", 3)
+BOTH = {"a", "b"}
+
+
+def test_only_those_who_wrote_to_it_wait():
+    targets = Targets(1.0)
+    targets.broke(["a"], "gone", OUT, 0.0)
+    assert targets.holds("a", 100.0) == "gone"
+    assert targets.holds("b", 0.0) == ""
+
+
+def test_the_pauses_between_the_questions_grow_to_a_bound():
+    """And one question at a time: a silent broker is not asked again."""
+    targets, now = Targets(1.0), 0.0
+    targets.broke(["a"], "gone", OUT, now)
+    for pause in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
+        assert targets.wake(BOTH) == now + pause
+        assert targets.due(BOTH, now + pause - 0.01) == []
+        now += pause
+        assert targets.due(BOTH, now) == [Probe(OUT)]
+        assert targets.due(BOTH, now + 1000) == []
+        assert targets.wake(BOTH) is None
+        targets.probed(Probed(OUT, "gone"), now)
+        assert targets.holds("a", now) == "gone"
+
+
+def test_nothing_is_asked_while_nobody_waits():
+    """The task is somebody else's now, or not granted yet."""
+    targets = Targets(1.0)
+    targets.broke(["a"], "gone", OUT, 0.0)
+    assert targets.due({"b"}, 10.0) == []
+    assert targets.wake({"b"}) is None
+    assert targets.due({"a"}, 10.0) == [Probe(OUT)]
+
+
+def test_a_good_answer_lets_everybody_go_and_a_late_one_changes_nothing():
+    targets = Targets(1.0)
+    targets.broke(["a"], "gone", OUT, 0.0)
+    targets.broke(["b"], "gone, too", OUT, 0.5)
+    assert targets.holds("a", 0.5) == targets.holds("b", 0.5) == "gone, too"
+    targets.probed(Probed(OUT), 0.6)  # nobody asked
+    targets.probed(Probed(LOG), 0.6)
+    assert targets.holds("a", 0.6)
+    assert targets.due(BOTH, 2.5) == [Probe(OUT)]
+    targets.probed(Probed(OUT), 2.6)
+    assert targets.holds("a", 2.6) == targets.holds("b", 2.6) == ""
+    assert targets.wake(BOTH) is None
+
+
+def test_a_task_waits_for_all_of_its_targets():
+    targets = Targets(1.0)
+    targets.broke(["a"], "gone", OUT, 0.0)
+    targets.broke(["a"], "no leader", LOG, 0.0)
+    assert targets.due(BOTH, 1.0) == [Probe(OUT), Probe(LOG)]
+    targets.probed(Probed(OUT), 1.0)
+    assert targets.holds("a", 1.0) == "no leader"
+    targets.probed(Probed(LOG), 1.0)
+    assert targets.holds("a", 1.0) == ""
+
+
+def test_what_fails_again_soon_goes_on_with_its_pause_and_what_was_well_for_long_begins_anew():
+    targets = Targets(1.0)
+    targets.broke(["a", "b"], "too large", OUT, 0.0)
+    assert targets.due(BOTH, 1.0)
+    targets.probed(Probed(OUT), 1.0)
+    targets.broke(["a"], "too large", OUT, 2.0)
+    assert targets.wake({"a"}) == 4.0
+    assert targets.holds("b", 2.0) == ""
+    assert targets.due(BOTH, 4.0)
+    targets.probed(Probed(OUT), 4.0)
+    targets.broke(["a"], "too large", OUT, 34.1)
+    assert targets.wake({"a"}) == 35.1
+
+
+def test_a_task_without_a_target_is_tried_again_and_given_up():
+    """User code that fails at every commit would end a producer at every try."""
+    targets, now = Targets(1.0), 0.0
+    for _ in range(TRIES):
+        targets.broke(["a"], "user code", None, now)
+        assert targets.holds("a", now) == "user code"
+        assert targets.due(BOTH, now + 100.0) == []
+        now = targets.wake(BOTH)
+        assert targets.holds("a", now) == ""
+        assert targets.wake(BOTH) is None
+    targets.broke(["a"], "user code", None, now)
+    assert targets.wake(BOTH) is None
+    assert targets.holds("a", now + 1e9) == "user code"
+    assert targets.holds("b", now) == ""
