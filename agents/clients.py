@@ -177,6 +177,11 @@ class ClientSettings:
     def __repr__(self) -> str:
         return f"ClientSettings({', '.join(f'{k}={v}' for k, v in self.shown().items())})"
 
+    @property
+    def guarded(self) -> bool:
+        """Whether the brokers ask for more than an address: TLS or a user."""
+        return any(name.startswith(("security.", "sasl.", "ssl.")) for name in self.given)
+
     def consumer(self, **ours: Any) -> dict[str, Any]:
         """Arguments for an `AIOKafkaConsumer`; `ours` wins over what the user gave."""
         return {**self._arguments(_READ), **ours}

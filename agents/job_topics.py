@@ -12,6 +12,7 @@ import structlog
 
 from ..core.errors import EnvironmentFault
 from ..core.model import JobModel
+from ..core.settings import did_you_mean
 from .clients import ClientSettings
 from .declared import Declared
 from .outbox import Outbox
@@ -28,7 +29,7 @@ class JobTopics:
         self.declared = declared
         self.names = declared.topics
         self.topics = Topics(client)
-        self._bootstrap = client.bootstrap
+        self._client = client
         self._known: dict[str, Found] = {}
 
     async def start(self) -> None:
@@ -68,11 +69,18 @@ class JobTopics:
         self._known |= found
         missing = [name for name in names if name not in found]
         if missing:
+            there = [name for name in await self.topics.names() if not name.startswith("__")]
             raise EnvironmentFault(
-                f"the input topic '{missing[0]}' does not exist",
-                remedy=f"create it: {TopicSpec(missing[0], 1).command(self._bootstrap)}; or correct the name in app.input(…)",
+                f"the input topic{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing))} "
+                f"do{'es' * (len(missing) == 1)} not exist",
+                remedy="\n  ".join(self._instead(name, there) for name in missing),
             )
         return {name: found[name].partitions for name in names}
+
+    def _instead(self, missing: str, there: list[str]) -> str:
+        near = did_you_mean(missing, there) or "correct the name in app.input(…)."
+        command = TopicSpec(missing, 0).command(self._client)
+        return f"{near} Or create it, N as many as tasks shall share it: {command}"
 
     def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
         """Task log and intermediate streams under a job model."""
@@ -83,6 +91,17 @@ class JobTopics:
                 if stream in widths:
                     specs.append(TopicSpec(stream, widths[stream], {**INTERMEDIATE, **LARGE}))
         return specs
+
+    def all_specs(
+        self, counts: Mapping[str, int], widths: Mapping[str, int], tasks: int
+    ) -> tuple[list[TopicSpec], list[TopicSpec]]:
+        """Every topic of the job, before it runs: its own, and its outputs as they would be made."""
+        own = [*self.fixed(), TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE})]
+        between = [
+            TopicSpec(name, widths[name], {**INTERMEDIATE, **LARGE}) for name in sorted(self.declared.graph.writer)
+        ]
+        outputs = [TopicSpec(name, max(counts.values(), default=1)) for name in sorted(self.declared.graph.outputs)]
+        return own + between, outputs
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
         """Create or check them."""

@@ -35,6 +35,10 @@ from .clients import ClientSettings
 from .connect import retried, started
 from .rawkafka import quiet_metadata
 
+PROPERTIES = "client.properties"
+ABOUT_PROPERTIES = (
+    f"{PROPERTIES} stands for a file with the client settings that Kafka's tool needs (security.protocol=…, …)"
+)
 DAY_MS = 86_400_000
 _CHECKED = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type", "delete.retention.ms")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -52,18 +56,19 @@ class TopicSpec:
 
     name: str
     partitions: int
+    """0: whoever makes it has to say."""
     config: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     replication: int = -1
     """-1: the brokers' default."""
 
-    def command(self, bootstrap: str = "HOST:PORT") -> str:
+    def command(self, client: ClientSettings | None = None) -> str:
         """The command that creates it, for teams that may not create topics from an application.
 
-        >>> TopicSpec("t", 2, {"cleanup.policy": "compact"}).command("b:1")
+        >>> TopicSpec("t", 2, {"cleanup.policy": "compact"}).command(ClientSettings("b:1"))
         'kafka-topics.sh --bootstrap-server b:1 --create --topic t --partitions 2 --config cleanup.policy=compact'
         """
-        words = ["kafka-topics.sh", "--bootstrap-server", bootstrap, "--create", "--topic", self.name]
-        words += ["--partitions", str(self.partitions)]
+        words = [*tool("kafka-topics.sh", client), "--create", "--topic", self.name]
+        words += ["--partitions", str(self.partitions or "N")]
         if self.replication > 0:
             words += ["--replication-factor", str(self.replication)]
         for name, value in sorted(self.config.items()):
@@ -97,10 +102,20 @@ class Difference:
         return f"{self.topic}: {self.what} (remedy: {self.remedy})"
 
 
-def differences(spec: TopicSpec, found: Found | None, bootstrap: str = "HOST:PORT") -> list[Difference]:
+def tool(name: str, client: ClientSettings | None = None) -> list[str]:
+    """One of Kafka's own tools, and how it reaches the brokers. What this needs beside an address it takes from a file only.
+
+    >>> tool("kafka-configs.sh", ClientSettings("b:1", {"security.protocol": "SSL"}))
+    ['kafka-configs.sh', '--bootstrap-server', 'b:1', '--command-config', 'client.properties']
+    """
+    words = [name, "--bootstrap-server", "HOST:PORT" if client is None else client.bootstrap]
+    return [*words, "--command-config", PROPERTIES] if client is not None and client.guarded else words
+
+
+def differences(spec: TopicSpec, found: Found | None, client: ClientSettings | None = None) -> list[Difference]:
     """How a topic differs from what is needed, with the remedy of each difference."""
     if found is None:
-        return [Difference(spec.name, "it does not exist", spec.command(bootstrap))]
+        return [Difference(spec.name, "it does not exist", spec.command(client))]
     out: list[Difference] = []
     if found.partitions != spec.partitions:
         out.append(
@@ -113,12 +128,17 @@ def differences(spec: TopicSpec, found: Found | None, bootstrap: str = "HOST:POR
     for name in _CHECKED:
         wanted, is_ = spec.config.get(name), found.config.get(name)
         if wanted is not None and is_ is not None and _normal(wanted) != _normal(is_):
+            words = [
+                *tool("kafka-configs.sh", client),
+                "--alter",
+                "--entity-type",
+                "topics",
+                "--entity-name",
+                spec.name,
+            ]
+            words += ["--add-config", f"{name}=[{wanted}]" if "," in wanted else f"{name}={wanted}"]
             out.append(
-                Difference(
-                    spec.name,
-                    f"{name} is {is_}, and {wanted} is needed",
-                    f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --topic {spec.name} --add-config {name}={wanted}",
-                )
+                Difference(spec.name, f"{name} is {is_}, and {wanted} is needed", " ".join(map(shlex.quote, words)))
             )
     return out
 
@@ -200,11 +220,11 @@ class Topics:
         if missing and create:
             await self._create(missing)
             found = await self._appeared(wanted, deadline_s)
-        wrong = [d for spec in wanted.values() for d in differences(spec, found.get(spec.name), self._client.bootstrap)]
+        wrong = [d for spec in wanted.values() for d in differences(spec, found.get(spec.name), self._client)]
         if wrong:
             raise EnvironmentFault(
                 "topics are not as this job needs them:\n  " + "\n  ".join(f"{d.topic}: {d.what}" for d in wrong),
-                remedy="\n  " + "\n  ".join(dict.fromkeys(d.remedy for d in wrong)),
+                remedy="\n  " + "\n  ".join(dict.fromkeys(d.remedy for d in wrong)) + self._client_file(),
             )
         return found
 
@@ -219,8 +239,13 @@ class Topics:
                 continue
             why = next((text for text in detail if isinstance(text, str) and text), error.__name__)
             raise EnvironmentFault(
-                f"the topic {name} cannot be created: {why}", remedy=by_name[name].command(self._client.bootstrap)
+                f"the topic {name} cannot be created: {why}",
+                remedy=f"have it created by somebody who may: {by_name[name].command(self._client)}\n"
+                f"`headgate topics plan MODULE:app` prints the commands for all topics of the job{self._client_file()}",
             )
+
+    def _client_file(self) -> str:
+        return f"\n{ABOUT_PROPERTIES}" if self._client.guarded else ""
 
     async def _appeared(self, wanted: Mapping[str, TopicSpec], deadline_s: float) -> dict[str, Found]:
         """A broker may say `created` a moment before it knows the topic."""
@@ -235,7 +260,7 @@ class Topics:
         """The commands that create what is missing."""
         wanted = list(specs)
         found = await self.find(spec.name for spec in wanted)
-        return [spec.command(self._client.bootstrap) for spec in wanted if spec.name not in found]
+        return [spec.command(self._client) for spec in wanted if spec.name not in found]
 
     async def trim(self, before: Mapping[StreamPartition, int]) -> dict[StreamPartition, int | HeadgateError]:
         """Delete the records below each offset: the partition's new log start, or why it could not be."""

@@ -17,7 +17,7 @@ from ..job_topics import JobTopics
 from ..launch import load_app
 from ..plans import leader_config
 from ..reading import following
-from ..topics import TASK_LOG, TopicSpec, differences
+from ..topics import ABOUT_PROPERTIES, Found, TopicSpec, differences
 from ..worker_options import WorkerOptions
 from .group import Group, NotFound
 from .options import broker_options, configured, run_async
@@ -80,13 +80,11 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
         grouping = tasks_of(intended, counts, before)
         assert made is not None
         assert grouping is not None, "every input was counted"
-        log = TopicSpec(topics.names.log, len(grouping), TASK_LOG)
-        specs = [*topics.fixed(), log, *(TopicSpec(name, made[name]) for name in sorted(declared.graph.writer))]
-        outputs = [TopicSpec(name, max(counts.values(), default=1)) for name in sorted(declared.graph.outputs)]
+        specs, outputs = topics.all_specs(counts, made, len(grouping))
         found = await topics.topics.find([spec.name for spec in (*specs, *outputs)])
     finally:
         await topics.stop()
-    problems = [str(one) for spec in specs if spec.name in found for one in differences(spec, found[spec.name])]
+    problems = _problems(specs, found, configuration)
     rows = [{"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(counts.items())]
     for spec, role in [*((s, _role(topics, s.name)) for s in specs), *((s, "output") for s in outputs)]:
         there = spec.name in found
@@ -161,6 +159,8 @@ def topics_plan(
         click.echo(f"Problem: {one}", err=True)
     if not found["commands"]:
         click.echo("Every topic is there.", err=True)
+    elif configuration.client.guarded:
+        click.echo(f"Note: {ABOUT_PROPERTIES}", err=True)
 
 
 async def _commands(declared: Declared, configuration: Configuration) -> dict[str, Any]:
@@ -174,23 +174,20 @@ async def _commands(declared: Declared, configuration: Configuration) -> dict[st
         made, grouping = widths(intended, counts, before), tasks_of(intended, counts, before)
         if made is None or grouping is None:
             raise DeclarationError("the inputs could not be counted")
-        from ..job_topics import LARGE
-        from ..topics import INTERMEDIATE
-
-        specs = [
-            *topics.fixed(),
-            TopicSpec(topics.names.log, len(grouping), {**TASK_LOG, **LARGE}),
-            *(TopicSpec(name, made[name], {**INTERMEDIATE, **LARGE}) for name in sorted(declared.graph.writer)),
-        ]
-        outputs = [TopicSpec(name, max(counts.values(), default=1)) for name in sorted(declared.graph.outputs)]
+        specs, outputs = topics.all_specs(counts, made, len(grouping))
         commands = await topics.topics.plan([*specs, *outputs])
         found = await topics.topics.find([spec.name for spec in specs])
     finally:
         await topics.stop()
-    problems = [
-        str(one)
-        for s in specs
-        if s.name in found
-        for one in differences(s, found[s.name], configuration.client.bootstrap)
-    ]
+    problems = _problems(specs, found, configuration)
     return {"job": str(declared.app.job), "commands": commands, "problems": problems}
+
+
+def _problems(specs: list[TopicSpec], found: dict[str, Found], configuration: Configuration) -> list[str]:
+    """What is not as the job needs it, of the topics that are there."""
+    return [
+        str(one)
+        for spec in specs
+        if spec.name in found
+        for one in differences(spec, found[spec.name], configuration.client)
+    ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from headgate.agents.clients import ClientSettings
 from headgate.agents.topics import INTERMEDIATE, TASK_LOG, Found, TopicSpec, differences
+
+CLIENT = ClientSettings("b:1")
 
 
 def test_a_missing_topic_is_created_by_its_command():
     """With every setting that matters, quoted for a shell."""
     spec = TopicSpec("log", 4, {**TASK_LOG, "x": "a b"}, replication=3)
-    (missing,) = differences(spec, None, "b:1")
+    (missing,) = differences(spec, None, CLIENT)
     assert missing.what == "it does not exist"
     assert missing.remedy == (
         "kafka-topics.sh --bootstrap-server b:1 --create --topic log --partitions 4 --replication-factor 3 "
@@ -32,13 +35,33 @@ def test_each_difference_has_its_own_remedy():
     told = differences(
         TopicSpec("mid", 3, INTERMEDIATE),
         Found("mid", 2, {"retention.ms": "604800000", "retention.bytes": "-1"}),
-        "b:1",
+        CLIENT,
     )
     assert [d.what for d in told] == [
         "it has 2 partitions, and 3 are needed",
         "retention.ms is 604800000, and -1 is needed",
     ]
-    assert told[1].remedy == "kafka-configs.sh --bootstrap-server b:1 --alter --topic mid --add-config retention.ms=-1"
+    assert told[1].remedy == (
+        "kafka-configs.sh --bootstrap-server b:1 --alter --entity-type topics --entity-name mid --add-config retention.ms=-1"
+    )
+
+
+def test_kafkas_tools_are_told_where_their_client_settings_stand():
+    """A broker with TLS or users: the tools take these from a file only. A comma parts settings, so lists stand in brackets."""
+    client = ClientSettings("b:1", {"security.protocol": "SSL"})
+    front = "--bootstrap-server b:1 --command-config client.properties"
+    assert TopicSpec("t", 1).command(client) == f"kafka-topics.sh {front} --create --topic t --partitions 1"
+    (told,) = differences(
+        TopicSpec("t", 1, {"cleanup.policy": "compact,delete"}), Found("t", 1, {"cleanup.policy": "delete"}), client
+    )
+    assert told.remedy == (
+        f"kafka-configs.sh {front} --alter --entity-type topics --entity-name t --add-config 'cleanup.policy=[compact,delete]'"
+    )
+
+
+def test_a_topic_of_unknown_width_leaves_it_to_whoever_makes_it():
+    """An input belongs to somebody else."""
+    assert TopicSpec("orders", 0).command(CLIENT).endswith("--topic orders --partitions N")
 
 
 def test_the_limit_is_the_topics_or_the_brokers_default():
