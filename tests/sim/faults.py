@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headgate.core import coordinator as words
 from headgate.core import leader_words, member_words
+from headgate.core.names import StreamPartition
 
 from .job import EXTRAS, SOURCE
 from .process import Process, Slot
@@ -198,6 +199,19 @@ class Faults:
         self.world.last_outage_ms = self.schedule.wall_ms
         self.world.took_effect("outage")
 
+    def bad_target(self) -> None:
+        """One partition takes nothing for a while: the topic is gone, or a right is missing."""
+        ours = {topic for job in self.world.jobs for topic in (job.coordinator_topic, job.heartbeat_topic)}
+        topic = self.rng.choice(sorted(self.kafka.topics.keys() - ours - {SOURCE, EXTRAS}))
+        target = StreamPartition(topic, self.rng.randrange(len(self.kafka.topics[topic])))
+        if target not in self.kafka.broken:
+            self.kafka.broken[target] = self.injected
+            self.schedule.at(self.rng.uniform(1.0, 20.0), self._good_again, target)
+
+    def _good_again(self, target: StreamPartition) -> None:
+        self.kafka.broken.pop(target, None)
+        self.world.quiet_from = self.schedule.moment
+
     def compaction(self) -> None:
         gone = 0
         for topic in sorted(self.kafka.topics):
@@ -331,6 +345,7 @@ class Faults:
         if not self.concluding:
             self.concluding = True
             world.failing_chunks = world.failing_fences = 0
+            world.kafka.broken.clear()
             world.quiet_from = self.schedule.moment
             for job in world.jobs:
                 for slot in job.slots:
@@ -380,6 +395,7 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "slow-fence": Faults.slow_fence,
     "fence-fails": Faults.failing_fence,
     "outage": Faults.outage,
+    "bad-target": Faults.bad_target,
     "compaction": Faults.compaction,
     "growth": Faults.growth,
     "clock-jump": Faults.clock_jump,

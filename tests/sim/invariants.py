@@ -173,10 +173,22 @@ class Invariants:
                 f"{actor.process.name} ({actor.incarnation}) starts {actor.name} under grant {actor.grant} "
                 f"of {held.processor} ({held.incarnation})"
             )
+        self._not_refused(actor)
         reference.grant = actor.grant
         reference.owner = actor
         actor.max_ts = dict(reference.max_ts) if reference.run == actor.run_id else {}
         actor.times = reference.times.setdefault(actor.run_id, set())
+
+    def refused(self, process: Process, target: StreamPartition, tasks: frozenset[str]) -> None:
+        """A target took nothing of these tasks, and the process knows it."""
+        if target in self.world.kafka.broken:
+            process.refused |= {(task, target, self.world.kafka.broken[target]) for task in tasks}
+
+    def _not_refused(self, actor: Actor) -> None:
+        """Whoever failed at a target is not started before the target takes something: each try would end a producer of all."""
+        for task, target, time in actor.process.refused:
+            if task == actor.name and self.world.kafka.broken.get(target) == time:
+                self.fail(f"{actor.process.name} starts {task}, which has failed at {target}, and that is still broken")
 
     def log_ends_asked(self, actor: Actor) -> None:
         """The end of the log means something only if nobody else can still write there."""

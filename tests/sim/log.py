@@ -176,8 +176,8 @@ class Kafka:
     def __init__(self) -> None:
         self.now_ms = 0
         self.down = False
-        self.broken: set[StreamPartition] = set()
-        """Partitions that nobody can write to."""
+        self.broken: dict[tuple[str, int], int] = {}
+        """Partitions that nobody can write to; and a number for each time that one breaks."""
         self.topics: dict[str, list[Partition]] = {}
         self.producers: dict[str, Producer] = {}
         """The producer that counts, by transactional id."""

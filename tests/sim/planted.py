@@ -236,6 +236,18 @@ def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
     return [(Tasks, "_abandoned", abandoned), (Tasks, "orders", orders)]
 
 
+def _tried_instead_of_asked() -> list[tuple[Any, str, Any]]:
+    from headgate.core.member_targets import Targets
+
+    def due(self: Targets, waiting: set[str], mono: float) -> list[Any]:
+        for trouble in self._awaited(waiting):
+            if trouble.until is not None and mono >= trouble.until:
+                trouble.well_s = mono
+        return []
+
+    return [(Targets, "due", due)]
+
+
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
@@ -272,6 +284,11 @@ PLANTS: dict[str, Plant] = {
         Plant("old-store", "a local store is used whatever its age", _store_older_than_the_tombstones),
         Plant("undone-drain", "a worker that starts again begins a new run after a drain", _restart_undoes_a_drain),
         Plant("outage-kills", "silence is counted while the broker is away", _silence_counted_during_an_outage),
+        Plant(
+            "tried-not-asked",
+            "a task whose target is broken is started after a pause, and the target is not asked before",
+            _tried_instead_of_asked,
+        ),
         Plant("applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice),
     )
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.core import coordinator as words
 from headgate.core import leader_words, member_words
 from headgate.core.machine import Tick
-from headgate.core.names import worker_id
+from headgate.core.names import StreamPartition, worker_id
 
 from .log import Fenced, Producer, Refused, Unavailable
 from .schedule import Host
@@ -75,6 +75,8 @@ class Process(Host):
         self.leader_producer: Producer | None = None
         self.producers: dict[str, Producer] = {}
         """Data producers of this process, by incarnation."""
+        self.refused: set[tuple[str, StreamPartition, int]] = set()
+        """Which task failed at which target, and at which of its times of being broken."""
         self.tasks: Tasks = world.make_tasks(self)
         self.single_pid = f"{self.name}#0"
         self.single_seq = 0

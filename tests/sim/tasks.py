@@ -158,15 +158,16 @@ class Tasks:
 
         def failed(error: Exception | None) -> None:
             if isinstance(error, Refused):
-                where = (error.target.stream, error.target.partition)
-                writers = frozenset(name for name, one in self.contributions.items() if wrote(one, where))
+                self.process.world.took_effect("bad-target")
+                writers = frozenset(name for name, one in self.contributions.items() if wrote(one, error.target))
                 self.answer(committer, commits.ProducerFailed(str(error), "failed", str(error.target), writers))
                 return
             kind = "fenced" if error is not None else "failed"
             self.answer(committer, commits.ProducerFailed(str(error or "no answer to a send"), kind))
 
-        def wrote(one: Contribution, where: tuple[str, int]) -> bool:
-            return any((topic, partition) == where for topic, partition, *_ in one.outputs)
+        def wrote(one: Contribution, at: StreamPartition) -> bool:
+            logs = (job.log_topic, one.actor.log_partition) == at
+            return logs or any((topic, partition) == at for topic, partition, *_ in one.outputs)
 
         def first(_: None) -> None:
             self.answer(committer, commits.Sent(order.txn))
@@ -239,6 +240,8 @@ class Tasks:
         failed = tuple((name, order.why) for name in sorted(order.blamed))
         stream, colon, number = order.target.rpartition(":")
         target = StreamPartition(stream, int(number)) if colon else None
+        if target is not None:
+            self.process.world.invariants.refused(self.process, target, order.blamed)
         self.process.to_member(member_words.ProducerLost(incarnation, order.why, failed, target))
 
     def finished(self, _: commits.Finished) -> None:
