@@ -6,6 +6,9 @@ done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,48 @@ def asked(to: Target, wish: Wish, wait: bool, timeout: float, output: str) -> No
 
     found = run_async(ask(to.client, to.topics, wish, wait=wait, timeout_s=timeout, say=say))
     show_outcome(to, wish, found, output)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whom a verb asks, and how long it waits."""
+
+    to: Target
+    wait: bool
+    timeout: float
+    output: str
+
+    def __call__(self, wish: Wish) -> None:
+        """Ask, and show what came of it."""
+        asked(self.to, wish, self.wait, self.timeout, self.output)
+
+
+def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb about a JOB the options of everybody who asks; its function gets `ask`, an `Asker`, in their place.
+
+    `wait`: the default of `--wait`; true where the answer comes at once.
+    """
+
+    def add(verb: Callable[..., None]) -> Callable[..., None]:
+        @wait_options(wait=wait)
+        @broker_options
+        @output_option
+        @wraps(verb)
+        def command(
+            job: str,
+            wait: bool,
+            timeout: float,
+            bootstrap: str,
+            pairs: tuple[str, ...],
+            config: Path | None,
+            output: str,
+            **own: Any,
+        ) -> None:
+            verb(Asker(target(job, bootstrap, pairs, config), wait, timeout, output), **own)
+
+        return command
+
+    return add
 
 
 def show_outcome(to: Target, wish: Wish, found: Outcome, output: str) -> None:
@@ -58,25 +103,14 @@ def outcome_document(to: Target, wish: Wish, found: Outcome) -> dict[str, Any]:
 @click.command()
 @click.argument("job")
 @run_option
-@wait_options()
-@broker_options
-@output_option
-def drain(
-    job: str,
-    run_id: str,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks()
+def drain(ask: Asker, run_id: str) -> None:
     """Read no further, finish everything that was read, and close the run for good.
 
     Windows, batches and timers are flushed, results are committed, workers exit 0. The next run goes on behind what was read. With
     `--run-id` it may be asked for before that run has begun.
     """
-    asked(target(job, bootstrap, pairs, config), Wish(r.DRAIN, run_id, lasting=bool(run_id)), wait, timeout, output)
+    ask(Wish(r.DRAIN, run_id, lasting=bool(run_id)))
 
 
 @click.command()
@@ -86,48 +120,24 @@ def drain(
     "--worker", default="", metavar="PROCESSOR", help="Only this worker; its tasks wait for its return, then move."
 )
 @click.option("--for-good", is_flag=True, help="With --worker: it does not come back; its tasks move at once.")
-@wait_options()
-@broker_options
-@output_option
-def stop(
-    job: str,
-    run_id: str,
-    worker: str,
-    for_good: bool,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks()
+def stop(ask: Asker, run_id: str, worker: str, for_good: bool) -> None:
     """Commit and leave. The run stays as it is, windows open, and `start` resumes it."""
     if for_good and not worker:
         raise click.UsageError("--for-good goes with --worker")
     arguments: dict[str, Any] = {"worker": worker} if worker else {}
     if for_good:
         arguments["for_good"] = True
-    asked(target(job, bootstrap, pairs, config), Wish(r.STOP, run_id, arguments), wait, timeout, output)
+    ask(Wish(r.STOP, run_id, arguments))
 
 
 @click.command()
 @click.argument("job")
 @click.option("--run-id", default="", metavar="ID", help="The id of the new run, or the run to resume.")
-@wait_options()
-@broker_options
-@output_option
-def start(
-    job: str,
-    run_id: str,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks(wait=True)
+def start(ask: Asker, run_id: str) -> None:
     """Resume the stopped run, or begin a new one after a drain or an end. A worker must be there."""
-    asked(target(job, bootstrap, pairs, config), Wish(r.START, run_id), True, timeout, output)
+    ask(Wish(r.START, run_id))
 
 
 stream_option = click.option("--stream", default="", metavar="TOPIC", help="Only this input.  [default: the whole job]")
@@ -136,63 +146,26 @@ stream_option = click.option("--stream", default="", metavar="TOPIC", help="Only
 @click.command()
 @click.argument("job")
 @stream_option
-@wait_options()
-@broker_options
-@output_option
-def pause(
-    job: str,
-    stream: str,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks(wait=True)
+def pause(ask: Asker, stream: str) -> None:
     """Read no further until `resume`. It outlives every worker."""
-    wish = Wish(r.PAUSE, arguments={"stream": stream} if stream else {})
-    asked(target(job, bootstrap, pairs, config), wish, True, timeout, output)
+    ask(Wish(r.PAUSE, arguments={"stream": stream} if stream else {}))
 
 
 @click.command()
 @click.argument("job")
 @stream_option
-@wait_options()
-@broker_options
-@output_option
-def resume(
-    job: str,
-    stream: str,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks(wait=True)
+def resume(ask: Asker, stream: str) -> None:
     """Read on."""
-    wish = Wish(r.RESUME, arguments={"stream": stream} if stream else {})
-    asked(target(job, bootstrap, pairs, config), wish, True, timeout, output)
+    ask(Wish(r.RESUME, arguments={"stream": stream} if stream else {}))
 
 
 @click.command()
 @click.argument("job")
 @click.argument("task")
 @click.option("--to", "processor", required=True, metavar="PROCESSOR", help="The worker that shall run it.")
-@wait_options()
-@broker_options
-@output_option
-def move(
-    job: str,
-    task: str,
-    processor: str,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks()
+def move(ask: Asker, task: str, processor: str) -> None:
     """Move one task to another worker. It stays there while that worker lives."""
-    wish = Wish(r.MOVE, arguments={"task": task, "to": processor})
-    asked(target(job, bootstrap, pairs, config), wish, wait, timeout, output)
+    ask(Wish(r.MOVE, arguments={"task": task, "to": processor}))

@@ -18,9 +18,9 @@ from ...core.settings import find, shown
 from ..asking import Wish
 from ..reading import following, heard
 from ..web.documents import config_document
-from .asks import asked
+from .asks import Asker, asks
 from .group import Group
-from .options import Target, broker_options, run_async, target, wait_options
+from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
 
 
@@ -72,23 +72,10 @@ async def _overrides(to: Target) -> dict[str, Any]:
 @click.argument("job")
 @click.argument("setting")
 @click.argument("value")
-@wait_options()
-@broker_options
-@output_option
-def set_(
-    job: str,
-    setting: str,
-    value: str,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks(wait=True)
+def set_(ask: Asker, setting: str, value: str) -> None:
     """Override a setting for the whole job."""
-    wish = Wish(r.SET_CONFIG, arguments={"setting": setting, "value": value_of(setting, value)})
-    asked(target(job, bootstrap, pairs, config), wish, True, timeout, output)
+    ask(Wish(r.SET_CONFIG, arguments={"setting": setting, "value": value_of(setting, value)}))
 
 
 def value_of(setting: str, text: str) -> Any:
@@ -104,22 +91,10 @@ def value_of(setting: str, text: str) -> Any:
 @config.command()
 @click.argument("job")
 @click.argument("setting")
-@wait_options()
-@broker_options
-@output_option
-def unset(
-    job: str,
-    setting: str,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks(wait=True)
+def unset(ask: Asker, setting: str) -> None:
     """Take an override back: the next source counts again."""
-    wish = Wish(r.UNSET_CONFIG, arguments={"setting": setting})
-    asked(target(job, bootstrap, pairs, config), wish, True, timeout, output)
+    ask(Wish(r.UNSET_CONFIG, arguments={"setting": setting}))
 
 
 @config.command()

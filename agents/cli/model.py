@@ -12,9 +12,9 @@ from ...core import requests as r
 from ..asking import Wish
 from ..reading import following
 from ..web.documents import model_document
-from .asks import asked
+from .asks import Asker, asks
 from .group import Mistyped
-from .options import broker_options, confirmed, run_async, target, wait_options
+from .options import broker_options, confirmed, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 
 
@@ -66,29 +66,15 @@ def show(found: dict[str, Any]) -> None:
     "--to", "goal", required=True, metavar="oldest|newest|OFFSET|TIME", help="TIME is ISO, as in 2026-01-31T12:00."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@wait_options()
-@broker_options
-@output_option
-def seek(
-    job: str,
-    place: str,
-    goal: str,
-    yes: bool,
-    wait: bool,
-    timeout: float,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+@asks()
+def seek(ask: Asker, place: str, goal: str, yes: bool) -> None:
     """Go on reading an input from another place. What was read stays counted; what is skipped is not read."""
     stream, partition = place_of(place)
     arguments: dict[str, Any] = {"stream": stream, "to": goal_of(goal)}
     if partition is not None:
         arguments["partition"] = partition
-    to = target(job, bootstrap, pairs, config)
-    confirmed(f"{to.job} goes on with {place} at {goal}: records between are read again, or skipped.", yes)
-    asked(to, Wish(r.SEEK, arguments=arguments), wait, timeout, output)
+    confirmed(f"{ask.to.job} goes on with {place} at {goal}: records between are read again, or skipped.", yes)
+    ask(Wish(r.SEEK, arguments=arguments))
 
 
 def place_of(text: str) -> tuple[str, int | None]:

@@ -80,7 +80,7 @@ def configured(said: Said, **more: Any) -> Configuration:
     return configuration
 
 
-def wait_options(default: str = "25s") -> Callable[[F], F]:
+def wait_options(default: str = "25s", *, wait: bool = False) -> Callable[[F], F]:
     """`--wait/--no-wait` and `--timeout`; the function gets `wait` and `timeout` (seconds)."""
 
     def add(command: F) -> F:
@@ -93,7 +93,7 @@ def wait_options(default: str = "25s") -> Callable[[F], F]:
             help="How long to wait; then exit 3 with what is not done.",
         )(command)
         return click.option(
-            "--wait/--no-wait", default=False, show_default=True, help="Wait until it is done, not only taken up."
+            "--wait/--no-wait", default=wait, show_default=True, help="Wait until it is done, not only taken up."
         )(command)
 
     return add
