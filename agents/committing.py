@@ -52,6 +52,7 @@ class Committing:
         self.last: Receipt | None = None
         self.commits = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._armed = 0.0
         self._transaction: asyncio.Task[None] | None = None
         self._spoilt: dict[str, str] = {}
 
@@ -59,13 +60,26 @@ class Committing:
         """One event for the committer; what it wants is done or started before this returns."""
         for instruction in self.machine.handle(event, self.host.now()):
             self._carry_out(instruction)
+        self._arm()
+
+    def _arm(self) -> None:
+        """See to the next tick; a timer that comes too early stays."""
+        deadline = self.machine.deadline()
+        if deadline is None or (self._timer is not None and self._armed <= deadline):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._armed = deadline
+        wait = max(0.0, deadline - self.host.now().mono)
+        self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
         deadline = self.machine.deadline()
-        if deadline is not None:
-            wait = max(0.0, deadline - self.host.now().mono)
-            self._timer = asyncio.get_running_loop().call_later(wait, self.feed, Tick())
+        if deadline is not None and deadline <= self.host.now().mono:
+            self.feed(Tick())
+        else:
+            self._arm()
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:

@@ -68,6 +68,7 @@ class TaskActor:
         self._letter_now: Letter | None = None
         self._working: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._armed = 0.0
         self._due: asyncio.TimerHandle | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self._asked: set[str] = set()
@@ -125,13 +126,23 @@ class TaskActor:
             self.intake.wake()
 
     def _arm(self) -> None:
+        """See to the next tick. A timer that comes too early stays: most events only move the deadline on."""
+        deadline = None if self._gone else self.machine.deadline()
+        if deadline is None or (self._timer is not None and self._armed <= deadline):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._armed = deadline
+        wait = max(0.0, deadline - self.host.now().mono)
+        self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
         deadline = self.machine.deadline()
-        if deadline is not None and not self._gone:
-            wait = max(0.0, deadline - self.host.now().mono)
-            self._timer = asyncio.get_running_loop().call_later(wait, self.feed, t.Tick())
+        if deadline is not None and deadline <= self.host.now().mono:
+            self.feed(t.Tick())
+        else:
+            self._arm()
 
     def _beside_run(self, work: Awaitable[None], name: str) -> None:
         task = self.host.spawn(self._guard(work), f"{self.name}: {name}")
