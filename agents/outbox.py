@@ -93,6 +93,8 @@ class Outbox(Joining):
         self._requests: list[_Request] = []
         self._stopping = False
         self._in_transaction = False
+        self._wrote: dict[StreamPartition, set[str]] = {}
+        """Who has written where in transactions that are over."""
         self.failed: OutboxError | None = None
 
     # ------------------------------------------------------------------------------------------------- before and after
@@ -253,6 +255,8 @@ class Outbox(Joining):
                 await request.before()
         if self._id is not None and transaction.begun:
             await self._commit_transaction()
+        for target, writers in transaction.writers.items():
+            self._wrote.setdefault(target, set()).update(writers)
         tasks = frozenset(task for writers in transaction.writers.values() for task in writers)
         receipt = Receipt(positions, tasks, transaction.records, transaction.size, time.monotonic() - started)
         for request in requests:
@@ -371,14 +375,14 @@ class Outbox(Joining):
             raise OutcomeUnknown(repr(error)) from error
 
     def _writers(self, target: StreamPartition, transaction: Transaction) -> frozenset[str]:
-        return frozenset(transaction.writers.get(target, ()))
+        """Whoever wrote to this partition, also since the division, or before: the next time each would end a producer of its own."""
+        found = [one.get(target, ()) for one in (transaction.writers, self._open.writers, self._wrote)]
+        return frozenset(task for tasks in found for task in tasks)
 
     def _all_writers(self, topics: set[str], transaction: Transaction) -> frozenset[str]:
-        """Whoever wrote to any partition of these topics, also since the division: each of them would end a producer of its own."""
-        found = [one.writers for one in (transaction, self._open)]
-        return frozenset(
-            task for writers in found for at, tasks in writers.items() if at.stream in topics for task in tasks
-        )
+        """The same for all partitions of these topics."""
+        known = {*transaction.writers, *self._open.writers, *self._wrote}
+        return frozenset(task for at in known if at.stream in topics for task in self._writers(at, transaction))
 
     def _classified(self, error: BaseException, target: StreamPartition, transaction: Transaction) -> OutboxError:
         producer = self._producer

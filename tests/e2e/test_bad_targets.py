@@ -10,8 +10,11 @@ import uuid
 import pytest
 
 import headgate as hg
+from headgate.agents.broker.acls import Acl
+from headgate.agents.clients import ClientSettings
+from headgate.agents.probing import probe
 from headgate.agents.topics import Topics, TopicSpec
-from headgate.core.names import incarnation_order
+from headgate.core.names import StreamPartition, incarnation_order
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -83,37 +86,108 @@ def split(job, inp, bad, good):
     return app
 
 
-async def test_a_deleted_output_holds_up_its_writer_and_not_the_neighbour(job, topic, monkeypatch):
-    """One new incarnation, and no more: the target is asked again and again beside, and when it is there again its writer goes on."""
+async def asked_in_vain(job, one, said, written, good, guilty):
+    """The target is asked three times; all the while the neighbour's records come out, and nobody is disturbed."""
+    neighbour, now = one.worker.actors["Partition 3"], life(one)
+    for questions in (1, 2, 3):
+        await one.until(lambda n=questions: said["questions"] >= n, "the target is asked", within_s=60)
+        await job.values(good, len(written), more_s=0)
+        assert all(why(one, task) for task in guilty)
+        assert one.worker.actors["Partition 3"] is neighbour
+        assert life(one) == now
+    return neighbour
+
+
+async def test_a_deleted_output_holds_up_its_writers_and_not_the_neighbour(job, topic, monkeypatch):
+    """Three tasks write to it, one after the other, and one task does not. The worker begins one new incarnation, and no more: the
+    target is asked again and again beside, and when it is there again its writers go on, in the same incarnation."""
     monkeypatch.setattr("headgate.agents.outbox.GONE_AFTER_S", 1.0)
-    inp = topic("in", 2)
+    inp = topic("in", 4)
     bad, good = named("bad", "good")
-    await made(job.client, (bad, 1), (good, 1))
+    await made(job.client, (bad, 3), (good, 1))
     one = await job.start(split(job, inp, bad, good))
-    await one.until_running(2)
-    await job.write(inp, [{"n": -1, "to": "bad"}], partition=0)
-    await job.records(bad, 1)
+    await one.until_running(4)
+    guilty = ["Partition 0", "Partition 1", "Partition 2"]
+    for partition in range(3):
+        await job.write(inp, [{"n": -1, "to": "bad"}], partition=partition)
+    await job.records(bad, 3)
     before = life(one)
     said = asked(one)
-    async with steadily(job, inp, 1, to="good") as written:
+    async with steadily(job, inp, 3, to="good") as written:
         async with job.admin() as admin:
             await admin.delete_topics([bad])
         await job.write(inp, [{"n": n, "to": "bad"} for n in range(10)], partition=0)
-        await one.until(lambda: bad in why(one), "the task says which topic", within_s=40)
+        await one.until(lambda: all(bad in why(one, task) for task in guilty), "the tasks say which topic", within_s=40)
         assert "create the topic" in why(one)
-        await one.until(lambda: one.state("Partition 1") == "running", "the neighbour goes on")
-        assert life(one) == before + 1
-        neighbour = one.worker.actors["Partition 1"]
-        for questions in (1, 2, 3):
-            await one.until(lambda n=questions: said["questions"] >= n, "the target is asked")
-            await job.values(good, len(written), more_s=0)
-            assert why(one)
-            assert one.worker.actors["Partition 1"] is neighbour
-            assert life(one) == before + 1
-        await made(job.client, (bad, 1))
-        await one.until_running(2, within_s=60)
-    assert one.worker.actors["Partition 1"] is neighbour
-    assert [v["n"] for v in await job.values(bad, 10)] == list(range(10))
+        await job.write(inp, [{"n": n, "to": "bad"} for n in range(10, 20)], partition=1)
+        await one.until(lambda: one.state("Partition 3") == "running", "the neighbour goes on")
+        neighbour = await asked_in_vain(job, one, said, written, good, guilty)
+        await made(job.client, (bad, 2))  # narrower than before
+        await one.until_running(4, within_s=60)
+    assert one.worker.actors["Partition 3"] is neighbour
+    assert sorted(v["n"] for v in await job.values(bad, 20)) == list(range(20))
     assert [v["n"] for v in await job.values(good, len(written))][: len(written)] == written
     assert life(one) == before + 1
     assert why(one) == ""
+
+
+@pytest.mark.slow
+async def test_a_revoked_right_holds_up_its_writer_and_not_the_neighbour(job_on, secure_kafka):
+    """The same for a right: it is asked for without writing a record, and once it is given back the writer goes on."""
+    given = secure_kafka.client_settings("app")
+    client = ClientSettings.parse(
+        given["bootstrap.servers"], [f"{k}={v}" for k, v in given.items() if k != "bootstrap.servers"]
+    )
+    async with job_on(secure_kafka, client) as job:
+        inp, bad, good = named("in", "bad", "good")
+        await made(client, (inp, 4), (bad, 1), (good, 1))
+        one = await job.start(split(job, inp, bad, good))
+        await one.until_running(4)
+        await job.write(inp, [{"n": 0, "to": "bad"}], partition=0)
+        await job.records(bad, 1)
+        before = life(one)
+        said = asked(one)
+        deny = Acl("app", "topic", bad, "write", allow=False)
+        async with steadily(job, inp, 3, to="good") as written:
+            await asyncio.to_thread(secure_kafka.allow, deny)
+            try:
+                await job.write(inp, [{"n": n, "to": "bad"} for n in range(1, 10)], partition=0)
+                await one.until(lambda: bad in why(one), "the task says which topic", within_s=40)
+                assert f"grant WRITE on the topic {bad}" in why(one)
+                await one.until(lambda: one.state("Partition 3") == "running", "the neighbour goes on")
+                neighbour = await asked_in_vain(job, one, said, written, good, ["Partition 0"])
+            finally:
+                await asyncio.to_thread(secure_kafka.disallow, deny)
+            await one.until_running(4, within_s=60)
+        assert one.worker.actors["Partition 3"] is neighbour
+        assert [v["n"] for v in await job.values(bad, 10)] == list(range(10))
+        assert [v["n"] for v in await job.values(good, len(written))][: len(written)] == written
+        assert life(one) == before + 1
+
+
+async def test_a_target_is_asked_without_writing_to_it(kafka, topic):
+    """What is well, what is gone, and what has come back with fewer partitions; nothing is created, and no reader sees anything."""
+    client = ClientSettings(kafka.bootstrap)
+    there, gone = topic("there", 2), named("gone")[0]
+    transactional_id = f"probe-{uuid.uuid4().hex}"
+
+    async def asked_of(name, partition, *, narrower=False):
+        return await probe(client, transactional_id, StreamPartition(name, partition), narrower=narrower)
+
+    for _ in range(3):
+        assert await asked_of(there, 1) == ""
+    assert "does not exist" in await asked_of(gone, 0)
+    assert "does not exist" in await asked_of(gone, 0, narrower=True)
+    assert "has 2 partitions, and no 2" in await asked_of(there, 2)
+    assert await asked_of(there, 2, narrower=True) == ""
+    topics = Topics(client)
+    await topics.start()
+    assert set(await topics.find([there, gone])) == {there}
+    await topics.stop()
+
+
+async def test_a_probe_of_a_broker_that_is_away_is_a_reason(monkeypatch):
+    """It is an answer like any other; the next question comes after a longer pause."""
+    monkeypatch.setattr("headgate.agents.probing.PATIENCE_S", 2.0)
+    at = StreamPartition("out", 0)
+    assert "no " in await probe(ClientSettings("127.0.0.1:1"), "probe", at, narrower=False)
