@@ -14,7 +14,8 @@ Its states:
 
 It compares, after every event, what the folded state wants of it with what it has told its tasks and what it has said in the stream,
 and does the difference. It acts on the run, the grants and the model, never on a wish. Ownership is of an incarnation: after a fatal
-producer error it abandons every task and begins a new one; when another process has become this processor, it stops.
+producer error it abandons every task, reads to the stream's end, and begins a new one; when another process has become this processor,
+it stops.
 
 What it says in the stream are single records, one batch in flight, written after the commit that they report, read back, and written
 again if they are not there.
@@ -61,17 +62,17 @@ _EVENTS = (
 
 def _table() -> tuple[Rule, ...]:
     entered = ("reading", "waiting", "fencing", "initialising", "exited")
-    anew = ("waiting", "fencing", "initialising", "leaving", "exited")
+    anew = ("reading", "leaving", "exited")
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
         ("new", Tick, "reading", "the first thing to know is how far to read"),
         ("reading", End, entered, "read to here before judging anything"),
         ("reading", Read, entered, "the end is reached"),
         ("waiting", Beat, ("waiting", "fencing", "initialising", "exited"), "the predecessor is silent, or is not"),
         ("waiting", Read, ("waiting", "fencing", "initialising", "exited"), "the predecessor has left, or was fenced"),
-        ("fencing", FenceReturned, ("fencing", "initialising"), "the predecessor can write nothing any more"),
+        ("fencing", FenceReturned, ("fencing", "initialising", "exited"), "the predecessor can write nothing any more"),
         ("fencing", FenceFailed, "resting", "it is tried again after a pause"),
         ("resting", Tick, ("resting", "fencing", "initialising", "exited", "waiting"), "the pause is over"),
-        ("initialising", ProducerReady, ("joined", *anew), "the id is ours"),
+        ("initialising", ProducerReady, ("initialising", "joined", *anew), "the id is ours"),
         (
             "initialising",
             ProducerLost,
@@ -149,11 +150,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._enter(now) if self.state == "waiting" else self._act(now)
 
     def on_End(self, event: End, now: Now) -> list[MemberInstruction]:
+        if self._recording and self._read_to < 0:
+            self._recording, self._read_to = False, event.offset
         if self.state == "reading":
             self._end = event.offset
             return self._read_up(now)
-        if self._recording and self._read_to < 0:
-            self._recording, self._read_to = False, event.offset
         return self._act(now)
 
     def _read_up(self, now: Now) -> list[MemberInstruction]:
@@ -173,7 +174,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if self.state != "fencing":
             return []
         self._fences.discard(event.incarnation)
-        return [] if self._fences else self._initialise()
+        if self._fences:
+            return []
+        why = self._newer()
+        return self._exit(1, why) if why else self._initialise()
 
     def on_FenceFailed(self, event: FenceFailed, now: Now) -> list[MemberInstruction]:
         if self.state != "fencing":
@@ -272,7 +276,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         said.append(Note("the incarnation is over", {"incarnation": self.incarnation, "why": why}))
         if self.state == "leaving":
             return said + self._act(now)
-        return said + self._enter(now)
+        # somebody else may have become this processor, and fenced us: read who did before beginning again
+        self.state, self._end = "reading", None
+        return [*said, AskEnd()]
 
     # ------------------------------------------------------------------------------------------------------ leading a life
 

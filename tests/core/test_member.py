@@ -304,11 +304,49 @@ def test_a_zombie_between_two_lives_does_not_fence_who_came_after_it():
     member, _ = entered()
     member.handle(ProducerReady("000001-me"), NOW)
     member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
-    member.handle(ProducerLost("000001-me", "broken"), NOW)
+    assert member.handle(ProducerLost("000001-me", "broken"), NOW)[-1] == AskEnd()
+    member.handle(End(1), NOW)
     assert member.state == "fencing"
     member.handle(FenceFailed("p1", "000001-me"), NOW)
     member.handle(Read((entry(1, life("000002-new", "new")),), 2), NOW)
     said = member.handle(Tick(), Now(5.0, 0))
+    assert said == [Exit(1, "another process has become 'p1': 000002-new")]
+
+
+def test_a_zombie_that_wakes_reads_who_came_after_it_before_it_begins_again():
+    """The first that it hears may be that it was fenced; who did it stands in the stream, unread."""
+    member, _ = entered()
+    member.handle(ProducerReady("000001-me"), NOW)
+    member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
+    assert member.handle(ProducerLost("000001-me", "fenced"), NOW)[-1] == AskEnd()
+    assert member.state == "reading"
+    assert member.handle(End(3), NOW) == []
+    said = member.handle(Read((entry(2, life("000002-new", "new")),), 3), NOW)
+    assert said == [Exit(1, "another process has become 'p1': 000002-new")]
+
+
+def test_a_record_of_unknown_outcome_does_not_outlive_the_life_that_wrote_it():
+    """Both the record and the life over ask for the end; whichever answer comes first, the next life may speak."""
+    member, _ = entered()
+    member.handle(ProducerReady("000001-me"), NOW)
+    assert member.handle(RecordUnknown("no answer"), NOW) == [AskEnd()]
+    member.handle(ProducerLost("000001-me", "broken"), NOW)
+    member.handle(End(1), NOW)
+    member.handle(End(1), NOW)
+    said = member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
+    assert said == [Fence("p1", "000001-me")]
+    member.handle(FenceReturned("p1", "000001-me"), NOW)
+    assert Record in map(type, member.handle(ProducerReady("000002-me"), NOW))
+
+
+def test_who_came_while_its_last_life_was_fenced_counts_too():
+    member, _ = entered()
+    member.handle(ProducerReady("000001-me"), NOW)
+    member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
+    member.handle(ProducerLost("000001-me", "broken"), NOW)
+    assert member.handle(End(1), NOW) == [Fence("p1", "000001-me")]
+    member.handle(Read((entry(1, life("000002-new", "new")),), 2), NOW)
+    said = member.handle(FenceReturned("p1", "000001-me"), NOW)
     assert said == [Exit(1, "another process has become 'p1': 000002-new")]
 
 

@@ -101,7 +101,9 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     assert all(int(n) <= 4 << 20 for text in logs for n in re.findall(r"Options.write_buffer_size: (\d+)", text))
     assert worker.worker.memory.used() <= 6 << 20
     tables = [actor.state.tables.table("kept") for actor in worker.worker.actors.values()]
-    assert sum(1 for table in tables for _ in table.range()) == 10_000
+    await worker.until(
+        lambda: sum(1 for table in tables for _ in table.range()) == 10_000, "all is committed", within_s=60
+    )
 
 
 SOURCE = """
