@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.errors import HeadgateError
+from ..core.errors import EnvironmentFault, HeadgateError
 
 MOST_TEXT = 2000
 GONE = (
@@ -36,12 +36,19 @@ class SparkLost(SparkError):
     """The JVM, an executor or a Python worker died under the batch: the same rows may go through on a new session."""
 
 
+class SparkDown(SparkError, EnvironmentFault):
+    """No session can be begun. That is no fault of the batch, which may go through when Spark starts again."""
+
+
 def typed(error: BaseException) -> SparkError:
-    """The typed error for what a Spark call raised; Spark's own message stays in it."""
+    """The typed error for what a Spark call raised; Spark's own message stays in it.
+
+    It judges by the error alone. Whether the session was still alive then is for whoever has the session to say.
+    """
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-    text = str(error).strip()
+    text = said(error)
     if isinstance(error, SparkError):
         return error
     if any(sign in text for sign in GONE):
@@ -55,6 +62,14 @@ def typed(error: BaseException) -> SparkError:
     if isinstance(error, Py4JError | ConnectionError | EOFError | OSError):
         return SparkLost(f"the JVM cannot be reached: {first_lines(text)}")
     return SparkPlanError(f"{type(error).__name__}: {first_lines(text)}")
+
+
+def said(error: BaseException) -> str:
+    """Its text. Some of py4j's errors fetch theirs from the JVM, which may be dead by now: then their kind has to do."""
+    try:
+        return str(error).strip()
+    except Exception:  # noqa: BLE001 - whatever keeps it from being said, there is no text
+        return type(error).__name__
 
 
 def first_lines(text: str) -> str:

@@ -1,5 +1,8 @@
 """One Spark session in this process: begun when it is first asked for, and begun anew when its JVM has died.
 
+What it promises: whenever the JVM dies, also while its session begins, nothing of it is left that the next session would stumble
+over; and whoever had a failure on a session can ask whether that session was alive.
+
 Nothing here may run on an event loop's thread. Settings are those that were measured to matter for small, frequent batches.
 """
 
@@ -15,7 +18,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.errors import EnvironmentFault
+from .errors import SparkDown, SparkLost, first_lines, said
 
+BEGINS = 3
+"""How many JVMs may die while a session begins, before that is said."""
+REMEDY = "Spark needs Java 17 or newer (the extra headgate[java] brings one), and spark.master must be reachable"
 CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -47,63 +54,79 @@ class Sessions:
         """How many sessions were begun here."""
         self._lock = threading.Lock()
         self._session = lent
+        self._process: Any = None
+        """The JVM of a session that was begun here."""
         self._lent = lent is not None
 
     def get(self) -> Any:
-        """The session, alive a moment ago."""
+        """The session, alive a moment ago. Raises `SparkDown` if none can be begun."""
         with self._lock:
-            if self._lent or (self._session is not None and self._alive()):
+            if self._lent or (self._session is not None and self._answers(self._session)):
                 return self._session
-            self._forget()
-            self._session = self._begin()
+            if self._session is not None:
+                self._session = None
+                let_go()
+            self._session = self._new()
             self.started += 1
             return self._session
 
+    def lives(self, session: Any) -> bool:
+        """Whether this is still the session, and alive: if not, what failed on it may have failed for that alone.
+
+        Not asked under the lock: the next session may be beginning, and that takes its time.
+        """
+        return self._session is session and self._answers(session)
+
+    def _answers(self, session: Any) -> bool:
+        try:
+            dead = self._process is not None and self._process.poll() is not None
+            return not dead and not session.sparkContext._jsc.sc().isStopped()
+        except Exception:  # noqa: BLE001 - whatever it says, it is not alive
+            return False
+
+    def _new(self) -> Any:
+        """A new session, also if a JVM or two die while it begins."""
+        for left in reversed(range(BEGINS)):
+            try:
+                return self._begin()
+            except SparkDown:
+                raise
+            except (SparkLost, EnvironmentFault) as error:
+                if not left:
+                    raise SparkDown(error.what, remedy=error.remedy) from error
+        raise AssertionError("unreachable")
+
     def _begin(self) -> Any:
+        """A new session. If that fails, nothing is left of it, so that the next try starts a JVM of its own.
+
+        Raises `SparkLost` if the JVM died, and `SparkDown` if Spark itself said that and why it does not start.
+        """
         if self.java_home is not None:
             os.environ["JAVA_HOME"] = self.java_home()  # Spark's launcher looks nowhere else
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ["PYTHONPATH"] = os.pathsep.join(code_paths())
-        from pyspark.errors import PySparkException
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
+        context: Any = SparkContext
+        process = _process()
+        if process is not None and process.poll() is not None:
+            let_go()  # somebody else's, and dead
+        own = context._gateway is None
         builder: Any = SparkSession.builder
         builder = builder.master(self.master).appName("headgate")
         for name, value in self.conf.items():
             builder = builder.config(name, value)
         try:
-            return builder.getOrCreate()
-        except (PySparkException, OSError) as error:
-            raise EnvironmentFault(
-                f"Spark does not start on {self.master}: {str(error).strip()[:500]}",
-                remedy="Spark needs Java 17 or newer (the extra headgate[java] brings one), and spark.master must be reachable",
-            ) from error
-
-    def _alive(self) -> bool:
-        try:
-            session: Any = self._session  # None is not alive, either
-            context = session.sparkContext
-            process = getattr(context._gateway, "proc", None)
-            return process is not None and process.poll() is None and not context._jsc.sc().isStopped()
-        except Exception:  # noqa: BLE001 - whatever it says, it is not alive
-            return False
-
-    def _forget(self) -> None:
-        """Let go of a session whose JVM is dead, so that the next one gets a JVM of its own."""
-        if self._session is None:
-            return
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
-        context: Any = SparkContext
-        gateway: Any = context._gateway
-        for close in (lambda: gateway.shutdown(), lambda: gateway.proc.kill(), lambda: gateway.proc.wait(5)):
-            with contextlib.suppress(Exception):
-                close()
-        context._active_spark_context = context._gateway = context._jvm = None
-        session: Any = SparkSession
-        session._instantiatedSession = None
-        self._session = None
+            session = builder.getOrCreate()
+            self._process = _process()
+            return session
+        except Exception as error:
+            what = f"Spark does not start on {self.master}: {first_lines(said(error))[:500]}"
+            kind = SparkDown if _spark_says(error) else SparkLost
+            if own:
+                let_go()
+            raise kind(what, remedy=REMEDY) from error
 
     def stop(self) -> None:
         """Stop it, unless it was lent or is dead."""
@@ -112,6 +135,37 @@ class Sessions:
             if session is not None and not self._lent:
                 with contextlib.suppress(Exception):
                     session.stop()
+
+
+def let_go() -> None:
+    """End this process's JVM, and have PySpark forget it. PySpark itself would speak to a dead one for ever."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context: Any = SparkContext
+    gateway: Any = context._gateway
+    for close in (lambda: gateway.shutdown(), lambda: gateway.proc.kill(), lambda: gateway.proc.wait(5)):
+        with contextlib.suppress(Exception):
+            close()
+    context._active_spark_context = context._gateway = context._jvm = None
+    session: Any = SparkSession
+    session._instantiatedSession = None
+
+
+def _process() -> Any:
+    """The JVM that PySpark began in this process, if it did."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    return None if context._gateway is None else vars(context._gateway).get("proc")
+
+
+def _spark_says(error: Exception) -> bool:
+    """Whether a living JVM said so. All else is what is heard when the JVM dies."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, Py4JJavaError | PySparkException) and "JAVA_GATEWAY_EXITED" not in said(error)
 
 
 def code_paths() -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.batches import BatchInfo, Outcome, Stage
 from . import columns
-from .errors import SparkError, SparkLost, SparkPlanError, SparkRowError, typed
+from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, typed
 from .jvm import Sessions
 from .poison import without_poison
 
@@ -122,6 +122,7 @@ class Spark:
             raise
 
     def _work(self, fn: Any, rows: Any, batch: BatchInfo, schema: Any, group: str, state: dict[str, Any]) -> Any:
+        session = None
         try:
             session = self.sessions.get()
             state["context"] = context = session.sparkContext
@@ -134,7 +135,14 @@ class Spark:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
             return _shaped(fn(frame, batch), schema).toArrow()
         except Exception as error:
-            raise typed(error) from error
+            raise self._why(error, session) from error
+
+    def _why(self, error: Exception, session: Any) -> SparkError:
+        """What went wrong. A session that is over makes PySpark raise anything: no plan and no row is to blame for that."""
+        found = typed(error)
+        if session is None or isinstance(found, SparkLost | SparkDown) or self.sessions.lives(session):
+            return found
+        return SparkLost(f"the session ended under the batch: {found.what}")
 
     async def close(self) -> None:
         """Stop the session, unless it was lent."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,9 @@ class Lent:
 
     def get(self) -> Any:
         return self.warm.get()
+
+    def lives(self, session: Any) -> bool:
+        return self.warm.lives(session)
 
     def stop(self) -> None:
         pass
@@ -275,25 +278,56 @@ app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
 """
 
 
-async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topic: Topic) -> None:
-    """A worker process is killed at work, its successor's JVM is killed, and the drain finds each order in exactly one result."""
+def dies_once(home: Path) -> str:
+    """A JAVA_HOME whose first JVM of Spark is killed as soon as it starts."""
+    java, died = home / "bin" / "java", home / "died"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        f'#!/bin/sh\ncase "$*" in *deploy.SparkSubmit*) if [ ! -e {died} ]; then touch {died}; kill -9 $$; fi;; esac\n'
+        f'exec {find_java().home}/bin/java "$@"\n'
+    )
+    java.chmod(0o755)
+    return str(home)
+
+
+async def while_it_lives(worker: Any, work: Coroutine[Any, Any, Any]) -> Any:
+    """What `work` gives. A worker that ends meanwhile is said at once, and with its last words."""
+    loop = asyncio.get_running_loop()
+    task, ended = loop.create_task(work), loop.create_task(worker.process.wait())
+    await asyncio.wait([task, ended], return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if not task.done():
+        task.cancel()
+        raise AssertionError(f"the worker ended with {worker.process.returncode}:\n{worker.text()[-4000:]}")
+    return await task
+
+
+async def leads(worker: Any) -> None:
+    """It has fenced whoever led before."""
+    while '"event": "leads"' not in worker.text():  # noqa: ASYNC110 - it is another process that leads
+        await asyncio.sleep(0.05)
+
+
+async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topic: Topic, tmp_path: Path) -> None:
+    """A worker process is killed at work; its successor's JVM is killed while it starts, and the next one at work. The successor
+    lives, and the drain finds each order in exactly one result."""
     source, target = topic("orders", partitions=2), topic("totals")
     code = JOB_SOURCE.replace("SOURCE", source).replace("TARGET", target)
     await job.write(source, orders(6000))
     first = await job.process(code, "w1")
-    await job.records(target, 3, within_s=PATIENCE_S)
+    await while_it_lives(first, job.records(target, 3, within_s=PATIENCE_S))
     first.kill()
     await first.ended()
-    before = len(await job.records(target, 3))
+    second = await job.process(code, "w1", JAVA_HOME=dies_once(tmp_path / "java"))
+    await while_it_lives(second, asyncio.wait_for(leads(second), PATIENCE_S))
+    before = len(await job.records(target, 3))  # what comes from here on is of the second
     await job.write(source, orders(6000, 6000))
-    second = await job.process(code, "w1")
-    at_kill = len(await job.records(target, before + 1, within_s=PATIENCE_S))
+    at_kill = len(await while_it_lives(second, job.records(target, before + 1, within_s=PATIENCE_S)))
     jvm = [one for one in psutil.Process(second.process.pid).children(recursive=True) if "java" in one.name()]
     assert jvm, "the worker has no JVM"
     os.kill(jvm[0].pid, signal.SIGKILL)
     await job.write(source, orders(3100, 12_000))
-    await job.records(target, at_kill + 6, within_s=PATIENCE_S)
-    assert second.process.returncode is None, second.text()[-3000:]
+    await while_it_lives(second, job.records(target, at_kill + 6, within_s=PATIENCE_S))
     await job.ask("drain", timeout_s=PATIENCE_S)
     assert await second.ended(PATIENCE_S) == 0
     rows = await job.values(target, 1)

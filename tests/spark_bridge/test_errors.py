@@ -46,3 +46,13 @@ def test_the_jvm_stack_is_left_out() -> None:
     assert first_lines(text) == "[UNRESOLVED_COLUMN] no such column"
     python = 'x\nTraceback (most recent call last):\n  File "a.py", line 1\nValueError: bad key\n\n  at org.A'
     assert first_lines(python) == "ValueError: bad key"
+
+
+def test_an_error_that_cannot_be_said_is_named() -> None:
+    """py4j fetches the text of Java's exceptions when it is asked for, from a JVM that may be dead by then."""
+
+    class Mute(RuntimeError):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    assert "Mute" in str(typed(Mute()))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from headgate.spark_bridge.jvm import Sessions, code_paths
+from headgate.agents.broker.java import find_java
+from headgate.core.errors import EnvironmentFault
+from headgate.spark_bridge.errors import SparkDown
+from headgate.spark_bridge.jvm import BEGINS, Sessions, code_paths
 
 
 def test_spark_is_imported_only_when_a_session_begins() -> None:
@@ -38,3 +42,60 @@ def test_code_that_is_not_installed_is_found_by_python_workers(tmp_path: Path, m
     paths = code_paths()
     assert str(tmp_path) in paths
     assert not any("site-packages" in path for path in paths)
+
+
+BEGIN = """
+import os, signal, sys
+from pyspark import SparkContext
+from headgate.agents.broker.java import find_java
+from headgate.spark_bridge.jvm import Sessions
+
+submits = SparkContext._do_init
+
+def killed_once(context, *rest):
+    if not hasattr(SparkContext, "killed"):
+        SparkContext.killed = SparkContext._gateway.proc
+        os.kill(SparkContext.killed.pid, signal.SIGKILL)
+    return submits(context, *rest)
+
+SparkContext._do_init = killed_once
+sessions = Sessions("local[1]", {}, java_home=lambda: find_java().home)
+session = sessions.get()
+assert session.range(3).count() == 3
+assert sessions.started == 1 and sessions.lives(session)
+assert SparkContext.killed.poll() == -signal.SIGKILL
+sessions.stop()
+"""
+
+
+@pytest.mark.spark
+def test_a_jvm_that_is_killed_while_its_session_begins_is_begun_again(tmp_path: Path) -> None:
+    """One before it says its port, the next when PySpark speaks to it already: the third is the session's. Nothing is left of those."""
+    real = find_java()
+    java, died = tmp_path / "home" / "bin" / "java", tmp_path / "died"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        f'#!/bin/sh\ncase "$*" in *deploy.SparkSubmit*) if [ ! -e {died} ]; then touch {died}; kill -9 $$; fi;; esac\n'
+        f'exec {real.home}/bin/java "$@"\n'
+    )
+    java.chmod(0o755)
+    environment = {**os.environ, "JAVA_HOME": str(java.parent.parent)}
+    subprocess.run([sys.executable, "-c", BEGIN], check=True, timeout=240, env=environment)
+    assert died.exists()
+
+
+def test_what_can_never_begin_is_said_with_its_remedy() -> None:
+    """After a few tries, and for good only where whoever asked decides so: the next batch may find a Java."""
+    asked: list[int] = []
+
+    def nowhere() -> str:
+        asked.append(1)
+        raise EnvironmentFault("no Java 17 or newer", remedy="install one")
+
+    sessions = Sessions("local[1]", {}, java_home=nowhere)
+    with pytest.raises(SparkDown, match="no Java 17") as found:
+        sessions.get()
+    assert len(asked) == BEGINS
+    assert found.value.remedy == "install one"
+    assert isinstance(found.value, EnvironmentFault)
+    assert not found.value.final

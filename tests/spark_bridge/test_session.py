@@ -20,6 +20,7 @@ from headgate.spark_bridge.session import Spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio]
 
+PATIENCE_S = 240.0
 INFO = BatchInfo("Partition 0", "daily", 1, 3, "rows")
 ROWS = [{"country": "DE", "n": 1}, {"country": "FR", "n": 2}, {"country": "DE", "n": 4}]
 
@@ -177,3 +178,44 @@ async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions
     assert [row for block in outcome.blocks for row in spark.decode(block)] == ROWS
     assert warm.started == before + 1
     assert process.poll() is not None
+
+
+async def test_no_plan_is_blamed_for_a_session_that_is_over(
+    spark: Spark, warm: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One batch's JVM dies, and another batch is at work on its plan when PySpark has let go of the session and has no new one yet.
+
+    Whatever PySpark says then, both run again on the next session.
+    """
+    before, process = warm.started, warm.get().sparkContext._gateway.proc
+    inside, gone, tried = threading.Event(), threading.Event(), threading.Event()
+    begin = warm._new
+
+    def held() -> Any:
+        gone.set()
+        assert tried.wait(PATIENCE_S)
+        return begin()
+
+    monkeypatch.setattr(warm, "_new", held)
+
+    def caught(df: Any, batch: BatchInfo) -> Any:
+        if warm.started == before and not gone.is_set():
+            inside.set()
+            assert gone.wait(PATIENCE_S)
+        try:
+            return totals(df, batch)
+        finally:
+            tried.set()
+
+    def killed(df: Any, batch: BatchInfo) -> Any:
+        if warm.started == before:
+            assert inside.wait(PATIENCE_S)
+            os.kill(process.pid, signal.SIGKILL)
+        return df
+
+    (first,), (second,) = await asyncio.gather(
+        spark.run(INFO, blocks(spark, ROWS), [Stage("caught", caught, "country string, n long")]),
+        spark.run(INFO, blocks(spark, ROWS), [Stage("killed", killed, "n long")]),
+    )
+    assert (first.rows, second.rows) == (2, 3)
+    assert warm.started == before + 1
