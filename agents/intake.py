@@ -41,6 +41,8 @@ from .rawkafka import Answer, Taken, observe, set_long_poll, taker
 BOUNDS_TIMEOUT_S = 5.0
 BUSY_POLL_MS = 20
 """While a partition of the task waits for room, the others' long poll must not hold its next fetch back."""
+RETRY_S = 1.0
+"""How long a partition that the broker refuses is left alone: it refuses within a millisecond, and would be asked again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Head:
 class _Partition:
     """The state of one partition of the task."""
 
-    __slots__ = ("answer", "buffer", "full", "held", "lost", "since", "tp", "trouble")
+    __slots__ = ("answer", "buffer", "full", "held", "lost", "retry_at", "since", "tp", "trouble")
 
     def __init__(self, source: Source) -> None:
         self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until)
@@ -106,6 +108,8 @@ class _Partition:
         self.lost: LostPosition | None = None
         self.full = False
         self.held = False
+        self.retry_at = 0.0
+        """After a failure: not asked again before."""
 
 
 class Intake:
@@ -191,7 +195,7 @@ class Intake:
         if answer.error == 0:
             part.since = answer.at_s
             part.trouble = None
-        else:
+        elif part.trouble is None:  # what `_failed` says of it is better
             part.trouble = f"the broker answers {for_code(answer.error).__name__}"
         self._answered.set()
 
@@ -245,7 +249,8 @@ class Intake:
             part.trouble = str(error) or type(error).__name__
         if self._consumer is not None:
             self._consumer.pause(part.tp)
-            part.full = True  # fetched again only after a seek, or by `retry`
+            part.full = True  # fetched again after a seek; if it is not lost, after a while, too
+            part.retry_at = time.monotonic() + RETRY_S
 
     async def _bounds(self, tp: TopicPartition) -> tuple[int | None, int | None]:
         """Where the log starts and ends; the answer that refused the position does not say it."""
@@ -273,12 +278,12 @@ class Intake:
         if consumer is None:
             return
         waiting = False
+        now = time.monotonic()
         for part in self._parts.values():
-            if part.lost is not None or part.buffer.ended:
+            if part.lost is not None or part.buffer.ended or now < part.retry_at:
                 continue
             if part.full and not part.held and part.buffer.size <= self._buffer_bytes // 2:
                 part.full = False
-                part.trouble = None
                 consumer.resume(part.tp)
             waiting = waiting or part.full or part.buffer.size > 0
         set_long_poll(consumer, BUSY_POLL_MS if waiting else self._max_wait_ms)
@@ -378,6 +383,7 @@ class Intake:
         part.lost = part.trouble = part.answer = None
         part.since = time.monotonic()
         part.full = False
+        part.retry_at = 0.0
         if self._consumer is not None:
             self._consumer.seek(part.tp, offset)
             if not part.held:

@@ -155,5 +155,6 @@ class PositionPublisher:
             await consumer.commit(wanted)
         except KafkaError as error:
             raise EnvironmentFault(
-                f"positions are not published to the group {self._group}: {error!r}", remedy="grant READ on the group"
+                f"positions are not published to the group {self._group}: {error!r}",
+                remedy="grant READ on the group and on its topics",
             ) from error

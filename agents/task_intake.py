@@ -35,6 +35,8 @@ class TaskIntake:
         self._said: dict[StreamPartition, int] = {}
         self._ends_told: dict[StreamPartition, float] = {}
         self._moved: dict[StreamPartition, int] = dict(positions)
+        self._trouble: dict[StreamPartition, str] = {}
+        """What keeps a partition from being read, as far as it was logged."""
         self._lost: set[StreamPartition] = set()
         """Paused because records were gone before they were read; going on elsewhere ends that."""
         self.lag = 0
@@ -173,7 +175,7 @@ class TaskIntake:
             if head.lost is not None and not head.paused:
                 self.intake.pause(at)
                 self._lost.add(at)
-                self.actor.feed(t.Lost(at, head.lost.position, head.lost.start or 0))
+                self.actor.feed(t.Lost(at, head.lost.position, head.lost.start or 0, head.lost.end))
                 continue
             if at in self.held or head.count:
                 continue
@@ -188,6 +190,8 @@ class TaskIntake:
             self.actor.feed(t.Lag(own))
 
     def _tell_end(self, at: StreamPartition, head: Head) -> None:
+        if head.degraded != self._trouble.get(at):
+            self._tell_trouble(at, head.degraded)
         if head.answered_age_s is None:
             return
         answered = self.actor.host.now().mono - head.answered_age_s
@@ -200,3 +204,12 @@ class TaskIntake:
             self.actor.feed(t.NotAtEnd(at, blocked=True))
         elif head.degraded:
             self.actor.feed(t.NotAnswered(at))
+
+    def _tell_trouble(self, at: StreamPartition, why: str | None) -> None:
+        """Why a partition is not read, or that it is again; once for each reason."""
+        if why is None:
+            del self._trouble[at]
+            self.actor.log.info("input is read again", input=str(at))
+        else:
+            self._trouble[at] = why
+            self.actor.log.warning("input is not read", input=str(at), why=why)

@@ -262,11 +262,12 @@ class NotAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The log begins behind the position: the records between are gone."""
+    """The log does not hold the position: it begins behind it (the records between are gone), or it ends before it (it is another log)."""
 
     at: StreamPartition
     position: int
     log_start: int
+    log_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

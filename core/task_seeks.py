@@ -66,13 +66,18 @@ class Seeks:
         return ""
 
     def lost(self, event: Lost) -> list[TaskInstruction]:
-        """The log begins behind the position."""
+        """The log begins behind the position, or ends before it."""
         inputs = self.task.inputs
-        one = inputs.by_stream.get(event.at.stream)
-        if one is None or event.log_start <= inputs.positions.get(event.at, event.log_start) or event.at in inputs.held:
+        one, position = inputs.by_stream.get(event.at.stream), inputs.positions.get(event.at)
+        if one is None or position is None or event.at in inputs.held:
             return []
-        gone = event.log_start - inputs.positions[event.at]
-        what = f"{gone} records of {event.at} are gone: the position was {inputs.positions[event.at]}, the log begins at {event.log_start}"
+        if event.log_end is not None and event.position > event.log_end:
+            what = f"{event.at} was made anew or cut off: the position was {event.position}, the log ends at {event.log_end}"
+        elif event.log_start > position:
+            gone = event.log_start - position
+            what = f"{gone} records of {event.at} are gone: the position was {position}, the log begins at {event.log_start}"
+        else:
+            return []
         if one.on_lost == "fail":
             return self.task.fail(f"{what}; go on with `headgate seek JOB {event.at} --to oldest`")
         note = Note("lost", f"{what}; going on at the {one.on_lost}")

@@ -67,6 +67,7 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
                 "at_end": head.at_end,
                 "paused": head.paused,
                 "state": "lost" if head.lost else "blocked" if head.blocked else "degraded" if head.degraded else "ok",
+                "why": str(head.lost or head.degraded or ""),
             }
         )
     progress = actor.state.progress

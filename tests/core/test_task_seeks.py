@@ -114,6 +114,20 @@ def test_lost_records_stop_the_task_and_say_how_many_they_are():
     assert "seek" in rig.task.why
 
 
+def test_a_log_that_ends_before_the_position_is_another_log():
+    """Nobody waits there for records that never come: the same choice as for lost records."""
+    rig = Rig(source_plan()).start()
+    rig.feed(o.Seek("s1", ORDERS, 0, 20))
+    rig.feed(Lost(ORDERS0, 20, 0, 3))
+    assert rig.told() == ["running", "failed"]
+    assert "orders:0 was made anew or cut off: the position was 20, the log ends at 3" in rig.task.why
+    assert "seek" in rig.task.why
+    rig = Rig(source_plan(on_lost="oldest")).start()
+    rig.feed(o.Seek("s1", ORDERS, 0, 20))
+    rig.feed(Lost(ORDERS0, 20, 1, 3))
+    assert rig.task.position(ORDERS0) == 1
+
+
 def test_lost_records_while_a_chunk_is_under_work_drop_it_first():
     plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0, 1), 2),))
     rig = Rig(plan).start()
@@ -128,6 +142,7 @@ def test_lost_records_may_be_passed_over():
     rig.feed(Lost(ORDERS0, 0, 30))
     assert rig.task.position(ORDERS0) == 30
     assert rig.feed(Lost(ORDERS0, 0, 30)) == []
+    assert rig.feed(Lost(SP("nobody", 0), 0, 30)) == []
     rig = Rig(source_plan(on_lost="newest"), offset=0).start()
     rig.offset = 90
     rig.feed(Lost(ORDERS0, 0, 30))

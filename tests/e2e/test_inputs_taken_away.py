@@ -1,0 +1,171 @@
+"""Inputs that are deleted, made anew, or forbidden while a job reads them: it says so with a remedy, and goes on when it can."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+
+import pytest
+from aiokafka.admin import NewTopic
+
+import headgate as hg
+from headgate.agents.broker.acls import Acl
+from headgate.agents.clients import ClientSettings
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+def rows(first, behind):
+    return [{"n": n} for n in range(first, behind)]
+
+
+async def made(job, name, partitions=1):
+    async with job.admin() as admin:
+        await admin.create_topics([NewTopic(name, partitions, 1)])
+
+
+async def gone(job, name):
+    async with job.admin() as admin:
+        await admin.delete_topics([name])
+
+
+def degraded(worker):
+    """What the task says of its inputs."""
+    return " ".join(worker.worker.actors["Partition 0"].notes.values()) if worker.worker.actors else ""
+
+
+def failed_because(worker):
+    states = worker.worker.coordination.member.job.task_states("Partition 0")
+    return next((said.why for said in states.values() if said.state == "failed"), "")
+
+
+@pytest.mark.parametrize("on_lost", ["fail", "oldest", "newest"])
+async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_records(job, topic, on_lost):
+    """The position lies behind the end of the new topic: no task may wait there for records that will never come."""
+    inp, out = f"in-{uuid.uuid4().hex[:8]}", topic("out")
+    await made(job, inp)
+
+    def declared():
+        app = hg.App(job.name)
+        app.input(inp, on_lost=on_lost).to(out)
+        return app
+
+    first = await job.start(declared())
+    await job.write(inp, rows(0, 10))
+    await job.records(out, 10)
+    await first.stop()
+    await gone(job, inp)
+    await made(job, inp)
+    await job.write(inp, rows(100, 103))
+    worker = await job.start(declared())
+    if on_lost == "fail":
+        await worker.until(lambda: hasattr(worker.worker.coordination, "member") and failed_because(worker), "failed")
+        why = failed_because(worker)
+        assert f"{inp}:0" in why
+        assert "the position was 10, the log ends at 3" in why
+        assert f"headgate seek JOB {inp}" in why
+        await job.ask("seek", stream=inp, to="oldest")
+    if on_lost == "newest":
+        await worker.until(lambda: "lost" in degraded_notes(worker), "the loss is said")
+        await worker.until(lambda: worker.worker.actors["Partition 0"].durable == {(inp, 0): 3}, "it stands at the end")
+    await job.write(inp, rows(103, 104))
+    left = [103] if on_lost == "newest" else [100, 101, 102, 103]
+    found = [v["n"] for v in await job.values(out, 10 + len(left))]
+    assert found == [*range(10), *left]
+
+
+def degraded_notes(worker):
+    actor = worker.worker.actors.get("Partition 0")
+    return actor.notes if actor is not None else {}
+
+
+async def test_an_input_that_is_deleted_while_it_is_read_is_said(job, topic):
+    """The status names the topic; the worker and its other inputs go on."""
+    inp, other, out = f"in-{uuid.uuid4().hex[:8]}", topic("other"), topic("out")
+    await made(job, inp)
+    app = hg.App(job.name, settings={"fetch.watchdog": "2s"})
+    app.input(inp).merge(app.input(other)).to(out)
+    worker = await job.start(app)
+    await job.write(inp, rows(0, 3))
+    await job.records(out, 3)
+    await gone(job, inp)
+    heads = worker.worker.actors["Partition 0"].intake.intake.heads
+
+    def said():
+        return [head.degraded for head in heads().values() if head.degraded]
+
+    await worker.until(lambda: any("does not exist" in one for one in said()), "the topic is missed", within_s=40)
+    await worker.until(lambda: inp in degraded_notes(worker).get("degraded", ""), "the task says so", within_s=40)
+    await job.write(other, rows(3, 5))
+    assert len(await job.records(out, 5)) == 5
+    assert not worker.task.done()
+
+
+SOURCE = """
+import headgate as hg
+
+app = hg.App("JOB")
+app.input("IN").map(lambda v: v).to("OUT")
+"""
+
+
+def client_of(broker, user="app"):
+    given = broker.client_settings(user)
+    return ClientSettings.parse(
+        given["bootstrap.servers"], [f"{k}={v}" for k, v in given.items() if k != "bootstrap.servers"]
+    )
+
+
+@pytest.mark.slow
+async def test_reading_that_is_forbidden_is_said_and_goes_on_when_it_is_allowed(job_on, secure_kafka):
+    """READ on the input is revoked from a running job: the task names topic and right; given back, every record comes once."""
+    client = client_of(secure_kafka)
+    async with job_on(secure_kafka, client) as job:
+        inp, out = (f"{front}-{uuid.uuid4().hex[:8]}" for front in ("in", "out"))
+        await made(job, inp)
+        await made(job, out)
+        app = hg.App(job.name)
+        app.input(inp).to(out)
+        worker = await job.start(app)
+        await job.write(inp, rows(0, 3))
+        await job.records(out, 3)
+        deny = Acl("app", "topic", inp, "read", allow=False)
+        await asyncio.to_thread(secure_kafka.allow, deny)
+        try:
+            await job.write(inp, rows(3, 6))
+            heads = worker.worker.actors["Partition 0"].intake.intake.heads
+            await worker.until(
+                lambda: (
+                    any(f"grant READ on the topic {inp}" in (head.degraded or "") for head in heads().values())
+                    or any("grant READ on the topic" in (head.degraded or "") for head in heads().values())
+                ),
+                "the right is named",
+                within_s=40,
+            )
+        finally:
+            await asyncio.to_thread(secure_kafka.disallow, deny)
+        assert [v["n"] for v in await job.values(out, 6, within_s=40)] == list(range(6))
+
+
+@pytest.mark.slow
+async def test_a_worker_of_the_command_line_runs_by_tls_and_password_and_tells_it_nobody(job_on, secure_kafka):
+    """`headgate run -X …` with what `kafka up --secure` printed; the password is in no line and no topic of the job."""
+    client = client_of(secure_kafka)
+    given = {k: v for k, v in secure_kafka.client_settings("app").items() if k != "bootstrap.servers"}
+    secrets = json.loads(next(secure_kafka.data.rglob("users.json")).read_text())
+    async with job_on(secure_kafka, client) as job:
+        inp, out = (f"{front}-{uuid.uuid4().hex[:8]}" for front in ("in", "out"))
+        await made(job, inp)
+        await made(job, out)
+        words = [word for name, value in given.items() for word in ("-X", f"{name}={value}")]
+        one = await job.process(SOURCE.replace("IN", inp).replace("OUT", out), "w1", *words)
+        await job.write(inp, rows(0, 20))
+        assert [v["n"] for v in await job.values(out, 20, within_s=40)] == list(range(20))
+        await job.ask("drain")
+        assert await one.ended() == 0
+        assert secrets["app"] not in one.text()
+        for topic in job.topics.fixed:
+            held = b"".join(path.read_bytes() for path in secure_kafka.data.rglob(f"{topic}-*/*.log"))
+            assert held or topic == job.topics.dead_letters
+            assert secrets["app"].encode() not in held
