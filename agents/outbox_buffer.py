@@ -17,7 +17,7 @@ from ..core.names import StreamPartition
 from .columns import pick
 from .outbox_errors import TooLarge, UnknownTarget
 from .partitioner import Partitioner
-from .rawkafka import Builder, Headers, record_size
+from .rawbatch import Builder, Headers, record_size
 
 """A topic that metadata has not named for this long, while a batch for it waits, is gone."""
 DEFAULT_LIMIT = 1_048_588

@@ -1,13 +1,12 @@
-"""The one file that touches aiokafka's private names: record batches whole, in and out, and what its clients get wrong.
+"""aiokafka from within: record batches taken whole, and what its clients get wrong.
 
-What it decides: how a fetched batch is taken before aiokafka makes an object per record of it, how a batch is built without
-one call chain per record, and which of aiokafka's habits are corrected on the clients that headgate starts (never on others
-of the same process).
+Only this file, `rawbatch` (the way out) and `rawcontract` (what must hold) touch its private names. What it
+decides: how an answer is read and a fetched batch is taken before aiokafka makes an object per record of it, and which of aiokafka's
+habits are corrected on the clients that headgate starts (never on others of the same process).
 
 Promises:
 
-- `shortcomings()` names every private name that is not as expected. With any, `taker()` and `Builder` use public calls only
-  (`getmany`, `create_batch`): slower, and with the same result. A contract test fails when aiokafka changes.
+- Where aiokafka is not as `rawcontract` expects, `taker()` uses `getmany`: slower, and with the same result.
 - A taken batch has passed its checksum, is no control batch, and belongs to no aborted transaction.
 - Positions advance over control, aborted and empty batches.
 - Sequence numbers wrap to zero behind 2**31-1, as Java's do; aiokafka's own go negative, which brokers refuse for ever.
@@ -20,79 +19,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import aiokafka.admin.client as admin_module
 import aiokafka.client as client_module
+import aiokafka.conn as conn_module
 import aiokafka.consumer.fetcher as fetcher_module
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import CorruptRecordException, KafkaError
-from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
-from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.structs import ConsumerRecord
 
-from . import columns
-from .columns import CHECKED_FROM, ENCODERS, HEAD, Columns, columns_of
+from . import columns, rawcontract
+from .columns import CHECKED_FROM, HEAD, Columns, columns_of
 
-Headers = Sequence[tuple[str, bytes | None]]
-
-CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 MAX_SEQUENCE = 0x7FFFFFFF
 PACE_S = 0.1
 """At most one forced metadata request a client in this time."""
-BATCH_OVERHEAD = HEAD.size
-"""Bytes of a version 2 batch's head."""
 _ABORT = b"\x00\x00"
 _FETCH_API = 1
-
-
-# ------------------------------------------------------------------------------------------------------------ contract
-
-
-def shortcomings() -> list[str]:
-    """What of aiokafka's private side is not as this file needs it; empty when the fast paths can be used."""
-    missing: list[str] = []
-
-    def need(owner: Any, name: str, *words: str) -> None:
-        found = getattr(owner, name, None)
-        if found is None:
-            missing.append(f"{getattr(owner, '__name__', owner)}.{name} is gone")
-            return
-        if words:
-            try:
-                source = inspect.getsource(found)
-            except OSError:
-                source = ""
-            missing.extend(f"{owner.__name__}.{name} no longer says `{word}`" for word in words if word not in source)
-
-    need(fetcher_module, "FetchResult", "self._partition_records")
-    need(fetcher_module, "MemoryRecords")
-    need(fetcher_module, "PartitionRecords", "self._records", "self._aborted_transactions", "self.next_fetch_offset")
-    need(fetcher_module, "FetchError", "def check_raise")
-    need(fetcher_module.Fetcher, "__init__", "self._records =", "self._wait_consume_future", "self._fetch_max_wait_ms")
-    need(fetcher_module.Fetcher, "_notify")
-    need(fetcher_module.Fetcher, "_proc_fetch_request", "self._client.send(node_id, request)", "tp_state.position")
-    need(fetcher_module.Fetcher, "_proc_fetch_request", "MemoryRecords(")
-    need(BatchBuilder, "__init__", "self._builder", "self._relative_offset", "is_transactional")
-    need(BatchBuilder, "append", "self._builder.append(", "self._relative_offset += 1")
-    need(BatchBuilder, "_build", "self._buffer")
-    need(MessageBatch, "set_producer_state", "self._builder._set_producer_state(")
-    need(MessageBatch, "get_data_buffer", "self._builder._build()")
-    need(MessageBatch, "record_count")
-    need(MessageAccumulator, "_pop_batch", "self._txn_manager.increment_sequence_number(batch.tp, batch.record_count)")
-    need(TransactionManager, "increment_sequence_number", "self._sequence_numbers[tp]")
-    need(client_module.AIOKafkaClient, "force_metadata_update", "asyncio.shield")
-    need(client_module.AIOKafkaClient, "_metadata_update", "MetadataRequest(")
-    need(admin_module.AIOKafkaAdminClient, "_get_cluster_metadata", "MetadataRequest(")
-    return missing
-
-
-_SHORTCOMINGS = shortcomings()
 
 
 # ---------------------------------------------------------------------------------------------------- corrected clients
@@ -238,6 +186,61 @@ def _nothing() -> Columns:
     return Columns([], [], 0)
 
 
+class _Pieces:
+    """What a connection has read: whatever came, in pieces, until an answer is whole.
+
+    asyncio's reader lets one buffer grow by a quarter of a megabyte at a time, and copies it each time; it also stops listening whenever
+    more is there than it likes. Only aiokafka's own coroutine reads here, two numbers of bytes in turn: a length, and an answer.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader: Any = reader
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._wanted = 0
+
+    def feed_data(self, data: bytes) -> None:
+        """As `StreamReader.feed_data`; the reading coroutine is woken only when it has what it waits for."""
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size >= self._wanted:
+            self._reader._wakeup_waiter()
+
+    async def readexactly(self, n: int) -> bytes:
+        """As `StreamReader.readexactly`."""
+        reader = self._reader
+        while self._size < n:
+            if (error := reader.exception()) is not None:
+                raise error
+            if reader._eof:
+                raise asyncio.IncompleteReadError(self._take(self._size), n)
+            self._wanted = n
+            try:
+                await reader._wait_for_data("readexactly")
+            finally:
+                self._wanted = 0
+        return self._take(n)
+
+    def _take(self, n: int) -> bytes:
+        whole = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        rest = whole[n:]
+        self._pieces, self._size = [rest] if rest else [], len(rest)
+        return whole[:n]
+
+
+class _Protocol(conn_module.AIOKafkaProtocol):
+    """A connection of aiokafka's whose reader takes pieces."""
+
+    def __init__(self, closed: Any, reader: asyncio.StreamReader, **options: Any) -> None:
+        pieces, patched = _Pieces(reader), cast("Any", reader)
+        patched.feed_data, patched.readexactly = pieces.feed_data, pieces.readexactly
+        super().__init__(closed, reader, **options)
+
+
+if not rawcontract.SHORTCOMINGS:
+    conn_module.AIOKafkaProtocol = _Protocol
+
+
 class _KeptRecords:
     """What the fetcher makes of the bytes that came, and the bytes themselves, which aiokafka's own class keeps to itself."""
 
@@ -252,7 +255,7 @@ class _KeptRecords:
 
 
 _MemoryRecords: Any = getattr(fetcher_module, "MemoryRecords", None)
-if not _SHORTCOMINGS:
+if not rawcontract.SHORTCOMINGS:
     fetcher_module.MemoryRecords = _KeptRecords
 
 
@@ -285,7 +288,7 @@ def set_long_poll(consumer: AIOKafkaConsumer, wait_ms: int) -> None:
 
 def taker(consumer: AIOKafkaConsumer, *, raw: bool = True) -> Callable[[], Any]:
     """A coroutine function that returns what has been fetched (`list[Taken]`), without waiting for the network."""
-    if raw and not _SHORTCOMINGS:
+    if raw and not rawcontract.SHORTCOMINGS:
         return _RawTaker(consumer).take
     return _PlainTaker(consumer).take
 
@@ -403,138 +406,7 @@ class _PlainTaker:
         return out
 
 
-# ------------------------------------------------------------------------------------------------------------- writing
-
-
-class Builder:
-    """One record batch under construction for one partition. `add` takes columns and says how many records fitted.
-
-    >>> builder = Builder(1 << 16, None, transactional=False)
-    >>> builder.add([None, b"k"], [b"a", b"b"], [1, 2], None, 0)
-    2
-    """
-
-    __slots__ = ("batch", "count", "limit")
-
-    def __init__(self, limit: int, compression: str | None, *, transactional: bool) -> None:
-        self.limit = limit
-        self.count = 0
-        kind = BatchBuilder if _SHORTCOMINGS or columns.compiled is None else _Packed
-        self.batch: Any = kind(limit, CODECS[compression], is_transactional=int(transactional))
-
-    def add(
-        self,
-        keys: Sequence[bytes | None] | None,
-        values: Sequence[bytes | None],
-        stamps: Sequence[int] | int,
-        headers: Sequence[Headers] | None,
-        start: int,
-    ) -> int:
-        """Append records from index `start` on; the index of the first that did not fit (the number of values when all did)."""
-        batch = self.batch
-        if isinstance(batch, _Packed):
-            at = batch.add(keys, values, stamps, headers, start)
-            self.count = batch.record_count()
-            return at
-        for at in range(start, len(values)):
-            stamp = stamps if isinstance(stamps, int) else stamps[at]
-            key, head = keys[at] if keys is not None else None, headers[at] if headers is not None else []
-            if batch.append(timestamp=stamp, key=key, value=values[at], headers=head) is None:
-                return at
-            self.count += 1
-        return len(values)
-
-    @property
-    def size(self) -> int:
-        """Bytes so far, before compression."""
-        return self.batch.size()
-
-
-class _Packed(BatchBuilder):
-    """A batch whose records are packed a column at a time, by the compiled part. For the sender it is as any other."""
-
-    def __init__(self, batch_size: int, compression_type: int, *, is_transactional: int) -> None:
-        self._limit = batch_size
-        self._codec = compression_type
-        self._attributes = 0x10 if is_transactional else 0
-        self._parts: list[bytes] = []
-        self._size = HEAD.size
-        self._relative_offset = 0
-        self._first_ms = self._max_ms = 0
-        self._producer = (-1, -1, 0)
-        self._buffer: bytearray | None = None
-        self._closed = False
-
-    def add(self, keys: Any, values: Any, stamps: Any, headers: Any, start: int) -> int:
-        """As `Builder.add`."""
-        if self._closed:
-            return start
-        count = self._relative_offset
-        if count == 0:
-            self._first_ms = self._max_ms = stamps if isinstance(stamps, int) else stamps[start]
-        more = count, self._first_ms, self._limit - self._size
-        try:
-            part, at, max_ms = columns.compiled.write(keys, values, stamps, headers, start, *more)
-        except TypeError:
-            listed = _listed(keys), _listed(values), stamps if isinstance(stamps, int) else list(stamps)
-            named = None if headers is None else [[(n, _plain(v)) for n, v in one] for one in headers]
-            part, at, max_ms = columns.compiled.write(*listed, named, start, *more)
-        if at > start:
-            self._parts.append(part)
-            self._size += len(part)
-            self._relative_offset += at - start
-            self._max_ms = max(self._max_ms, max_ms)
-        return at
-
-    def append(self, **record: Any) -> None:
-        """Nothing else gets in: aiokafka asks when somebody sends a single record to the same partition."""
-        return
-
-    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        self._producer = (producer_id, producer_epoch, base_sequence)
-
-    def _build(self) -> bytearray:
-        self.close()
-        if self._buffer is None:
-            body, attributes = b"".join(self._parts), self._attributes
-            self._parts = []
-            if self._codec:
-                packed = ENCODERS[self._codec](body)
-                if len(packed) < len(body):
-                    body, attributes = packed, attributes | self._codec
-            count = self._relative_offset
-            times = self._first_ms, self._max_ms
-            head = bytearray(HEAD.size)
-            length = HEAD.size + len(body) - 12
-            HEAD.pack_into(head, 0, 0, length, -1, 2, 0, attributes, count - 1, *times, *self._producer, count)
-            whole = head + body
-            whole[17:21] = columns.crc32c(whole, CHECKED_FROM, len(whole)).to_bytes(4, "big")
-            self._buffer = whole
-        return self._buffer
-
-    def size(self) -> int:
-        return self._size if self._buffer is None else len(self._buffer)
-
-
-def _plain(value: Any) -> bytes | None:
-    """Whatever aiokafka takes for bytes, as bytes."""
-    if value is None or type(value) is bytes:
-        return value
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"bytes are wanted, not {type(value).__name__}")
-    return bytes(value)
-
-
-def _listed(column: Any) -> list[bytes | None] | None:
-    return None if column is None else [_plain(value) for value in column]
-
-
-def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """An upper bound of what one record takes in a batch of its own, batch head included, before compression."""
-    size = BATCH_OVERHEAD + 36 + len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += 10 + len(name.encode()) + len(content or b"")
-    return size
+# ------------------------------------------------------------------------------------------------- the end of a producer
 
 
 def knows_topic(producer: AIOKafkaProducer, topic: str) -> bool:

@@ -12,10 +12,10 @@ from aiokafka.record.util import calc_crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents import columns, rawkafka
+from headgate.agents import columns, rawbatch
 from headgate.agents.columns import CHECKED_FROM, Columns, columns_of, crc32c, joined, pick, read_batch
 from headgate.agents.partitioner import Partitioner, partition_of
-from headgate.agents.rawkafka import Builder
+from headgate.agents.rawbatch import Builder
 
 needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
 
@@ -160,4 +160,4 @@ def test_a_packed_batch_takes_no_single_records():
     builder.batch._set_producer_state(9, 9, 9)
     assert builder.batch._build() is first
     assert builder.add(None, [b"w"], 5, None, 0) == 0
-    assert isinstance(builder.batch, rawkafka.BatchBuilder)
+    assert isinstance(builder.batch, rawbatch.BatchBuilder)

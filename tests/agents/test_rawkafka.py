@@ -7,13 +7,13 @@ import pytest
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.record.memory_records import MemoryRecords
 
-from headgate.agents import rawkafka
-from headgate.agents.rawkafka import Builder, record_size
+from headgate.agents import rawcontract, rawkafka
+from headgate.agents.rawbatch import Builder, record_size
 
 
 def test_aiokafka_is_as_the_hot_path_needs_it():
     """Every private name that is leaned on, and what it must say. A change shows here, and the plain paths take over."""
-    assert rawkafka.shortcomings() == []
+    assert rawcontract.shortcomings() == []
     assert aiokafka.__version__.startswith("0.14.")
 
 
@@ -21,7 +21,7 @@ def test_a_change_is_noticed(monkeypatch):
     """As if a new version had renamed them."""
     monkeypatch.delattr("aiokafka.consumer.fetcher.FetchResult")
     monkeypatch.setattr(TransactionManager, "increment_sequence_number", lambda self, tp, n: None)
-    told = rawkafka.shortcomings()
+    told = rawcontract.shortcomings()
     assert "aiokafka.consumer.fetcher.FetchResult is gone" in told
     assert any("increment_sequence_number no longer says" in line for line in told)
 
@@ -36,7 +36,7 @@ def records_of(builder):
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_both_builders_build_the_same(codec, plain, monkeypatch):
     """Columns in, records out, whichever path and codec."""
-    monkeypatch.setattr(rawkafka, "_SHORTCOMINGS", ["pretended"] if plain else [])
+    monkeypatch.setattr(rawcontract, "SHORTCOMINGS", ["pretended"] if plain else [])
     builder = Builder(1 << 16, codec, transactional=True)
     assert builder.add([b"k", None], [b"a", None], [5, 6], [[("h", b"1")], []], 0) == 2
     assert builder.add(None, [b"b", b"c", b"d"], 7, None, 1) == 3
@@ -55,7 +55,7 @@ def test_both_builders_build_the_same(codec, plain, monkeypatch):
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_full_batch_says_where_it_stopped(plain, monkeypatch):
     """And a single record larger than the batch goes alone."""
-    monkeypatch.setattr(rawkafka, "_SHORTCOMINGS", ["pretended"] if plain else [])
+    monkeypatch.setattr(rawcontract, "SHORTCOMINGS", ["pretended"] if plain else [])
     builder = Builder(1000, None, transactional=False)
     stopped = builder.add(None, [b"x" * 100] * 20, 1, None, 0)
     assert 0 < stopped < 20

@@ -1,0 +1,62 @@
+"""Which of aiokafka's private names headgate uses, and whether they are as it expects.
+
+Decides whether the fast paths of rawkafka.py (reading, clients) and rawbatch.py (writing) may be taken. With any shortcoming both use
+public calls only: slower, and with the same result. A contract test fails when aiokafka changes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import aiokafka.admin.client as admin_module
+import aiokafka.client as client_module
+import aiokafka.conn as conn_module
+import aiokafka.consumer.fetcher as fetcher_module
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
+from aiokafka.producer.transaction_manager import TransactionManager
+
+
+def shortcomings() -> list[str]:
+    """What of aiokafka's private side is not as this file needs it; empty when the fast paths can be used."""
+    missing: list[str] = []
+
+    def need(owner: Any, name: str, *words: str) -> None:
+        found = getattr(owner, name, None)
+        if found is None:
+            missing.append(f"{getattr(owner, '__name__', owner)}.{name} is gone")
+            return
+        if words:
+            try:
+                source = inspect.getsource(found)
+            except OSError:
+                source = ""
+            missing.extend(f"{owner.__name__}.{name} no longer says `{word}`" for word in words if word not in source)
+
+    need(fetcher_module, "FetchResult", "self._partition_records")
+    need(fetcher_module, "MemoryRecords")
+    need(fetcher_module, "PartitionRecords", "self._records", "self._aborted_transactions", "self.next_fetch_offset")
+    need(fetcher_module, "FetchError", "def check_raise")
+    need(fetcher_module.Fetcher, "__init__", "self._records =", "self._wait_consume_future", "self._fetch_max_wait_ms")
+    need(fetcher_module.Fetcher, "_notify")
+    need(fetcher_module.Fetcher, "_proc_fetch_request", "self._client.send(node_id, request)", "tp_state.position")
+    need(fetcher_module.Fetcher, "_proc_fetch_request", "MemoryRecords(")
+    need(BatchBuilder, "__init__", "self._builder", "self._relative_offset", "is_transactional")
+    need(BatchBuilder, "append", "self._builder.append(", "self._relative_offset += 1")
+    need(BatchBuilder, "_build", "self._buffer")
+    need(MessageBatch, "set_producer_state", "self._builder._set_producer_state(")
+    need(MessageBatch, "get_data_buffer", "self._builder._build()")
+    need(MessageBatch, "record_count")
+    need(MessageAccumulator, "_pop_batch", "self._txn_manager.increment_sequence_number(batch.tp, batch.record_count)")
+    need(TransactionManager, "increment_sequence_number", "self._sequence_numbers[tp]")
+    need(client_module.AIOKafkaClient, "force_metadata_update", "asyncio.shield")
+    need(client_module.AIOKafkaClient, "_metadata_update", "MetadataRequest(")
+    need(admin_module.AIOKafkaAdminClient, "_get_cluster_metadata", "MetadataRequest(")
+    need(conn_module.AIOKafkaProtocol, "__init__", "super().__init__(")
+    need(conn_module.AIOKafkaConnection, "connect", "AIOKafkaProtocol(self._closed_fut, reader, loop=loop)")
+    need(conn_module.AIOKafkaConnection, "_read", "await reader.readexactly(4)", "await reader.readexactly(size)")
+    return missing
+
+
+SHORTCOMINGS = shortcomings()
+"""As this process found it."""
