@@ -52,6 +52,8 @@ class Producing:
         self.outbox: Outbox | None = None
         self.direct: Outbox | None = None
         self.incarnation = ""
+        self._probing = asyncio.Lock()
+        """Probes share a transactional id, so they come one after the other."""
 
     if TYPE_CHECKING:  # the rest of the worker
 
@@ -143,7 +145,8 @@ class Producing:
         names = self.job_topics.names
         ours = target.stream in (names.log, names.dead_letters) or target.stream in graph.intermediates
         transactional_id = str(TransactionalId(self.job, self.options.processor, "probe"))
-        why = await probe(self.client, transactional_id, target, narrower=not ours)
+        async with self._probing:
+            why = await probe(self.client, transactional_id, target, narrower=not ours)
         if not why:
             await self.learn(target.stream)
         return why

@@ -191,3 +191,24 @@ async def test_a_probe_of_a_broker_that_is_away_is_a_reason(monkeypatch):
     monkeypatch.setattr("headgate.agents.probing.PATIENCE_S", 2.0)
     at = StreamPartition("out", 0)
     assert "no " in await probe(ClientSettings("127.0.0.1:1"), "probe", at, narrower=False)
+
+
+async def test_a_job_stops_and_starts_while_a_target_is_broken(job, topic, monkeypatch):
+    """Nobody who waits for a target holds up a stop, and the task that failed is begun anew when the job starts again."""
+    monkeypatch.setattr("headgate.agents.outbox.GONE_AFTER_S", 1.0)
+    inp = topic("in", 4)
+    bad, good = named("bad", "good")
+    await made(job.client, (bad, 1), (good, 1))
+    one = await job.start(split(job, inp, bad, good))
+    await one.until_running(4)
+    async with job.admin() as admin:
+        await admin.delete_topics([bad])
+    await job.write(inp, [{"n": 0, "to": "bad"}], partition=0)
+    await one.until(lambda: bad in why(one), "the task says which topic", within_s=40)
+    answer = await job.ask("stop")
+    assert answer.state == "done", answer
+    assert await one.ended() == 0
+    two = await job.start(split(job, inp, bad, good), "w2")
+    await job.ask("start", wait=False)
+    await two.until_running(4, within_s=40)
+    assert [v["n"] for v in await job.values(bad, 1)] == [0]
