@@ -107,7 +107,7 @@ async def ask(
             await writer.write([request])
         finally:
             await writer.stop()
-        if wish.lasting and not wait:
+        if wish.lasting and not wait and not stream.job.live:
             return Outcome(request.uuid, "written", f"it waits for run {wish.run_id} to begin")
         return await _follow(stream, request, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say)
 
@@ -138,7 +138,8 @@ async def _follow(
                 + "\n  ".join(missing(stream.job, request)),
                 remedy=f"it goes on by itself; watch it with `headgate status {shown(job)}`"
                 if answer is not None
-                else f"is a worker alive? `headgate status {shown(job)}`; the wish is void from now on",
+                else f"is a worker alive? `headgate status {shown(job)}`; "
+                + ("the wish waits for its run" if request.not_after is None else "the wish is void from now on"),
             )
         try:
             async with asyncio.timeout(left):
@@ -156,8 +157,9 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
                 f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
                 remedy=f"`headgate start {shown(job)}` or `headgate run` begins one",
             )
+        why, _, remedy = answer.why.partition(". Remedy: ")
         raise Refused(
-            f"{request.verb} of '{shown(job)}' was refused: {answer.why}", remedy=meant(request, state, answer.why)
+            f"{request.verb} of '{shown(job)}' was refused: {why}", remedy=remedy or meant(request, state, why, job)
         )
     if answer.state == r.FAILED:
         raise AnsweredFailed(
@@ -168,7 +170,7 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
     )
 
 
-def meant(request: c.SetRequest, state: JobState, why: str) -> str:
+def meant(request: c.SetRequest, state: JobState, why: str, job: JobName) -> str:
     """What there is instead of a name that the job does not have, or what else removes the reason; empty if nothing is known to."""
     model, workers = state.model, [member.processor for member in state.members()]
     known: dict[str, Iterable[str]] = {"worker": workers, "to": workers if request.verb == r.MOVE else ()}
@@ -180,6 +182,8 @@ def meant(request: c.SetRequest, state: JobState, why: str) -> str:
             return offer(name, there)
     if why.startswith(r.OTHER_RUN) and state.run is not None and state.live:
         return f"--run-id {state.run.run_id}, or leave it out"
+    if request.verb == r.START and state.live:
+        return f"close that one first: `headgate drain {shown(job)} --wait`"
     return ""
 
 

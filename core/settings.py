@@ -36,6 +36,7 @@ MASK = "***"
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _UNITS_BYTES = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_NUMBERS = re.compile(r"\d+")
 _SECRET = re.compile(
     r"password|passwd|secret|token|credential|api[._-]?key|private[._-]?key|jaas|passphrase", re.IGNORECASE
 )
@@ -184,14 +185,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def offer(name: str, known: Iterable[str], *, most: int = 8) -> str:
     """For whoever typed a name that is not there: the one that was probably meant, else those that there are; empty if there are none.
 
+    Of names that differ in their numbers only, none is nearer than another.
+
     >>> offer("ordesr", ["rates", "orders"]), offer("xyzzy", ["rates", "orders"]), offer("xyzzy", "cab", most=2)
     ("did you mean 'orders'?", "there are 'orders', 'rates'", "there are 'a', 'b' and 1 more")
     """
     names = sorted(set(known))
     if not names:
         return ""
-    if near := did_you_mean(name, names):
-        return near
+    near = nearest(name, names)
+    if near and _NUMBERS.sub("#", near) != _NUMBERS.sub("#", name):
+        return f"did you mean '{near}'?"
     shown_names = ", ".join(f"'{one}'" for one in names[:most])
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"there {'is' if len(names) == 1 else 'are'} {shown_names}{more}"

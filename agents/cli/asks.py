@@ -30,7 +30,11 @@ def asked(to: Target, wish: Wish, wait: bool, timeout: float, output: str) -> No
         if answer.state not in ("done", "refused", "failed"):
             click.echo(f"{wish.verb} of {shown(to.job)}: {answer.state} (request {answer.uuid})", err=True)
 
-    found = run_async(ask(to.client, to.topics, wish, wait=wait, timeout_s=timeout, say=say))
+    try:
+        found = run_async(ask(to.client, to.topics, wish, wait=wait, timeout_s=timeout, say=say))
+    except KeyboardInterrupt:
+        click.echo(f"What was taken up goes on without you: `headgate status {shown(to.job)}`", err=True)
+        raise
     show_outcome(to, wish, found, output)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -31,7 +32,9 @@ def watch(
     output: str,
 ) -> None:
     """Follow the status."""
-    run_async(_watch(target(job, bootstrap, pairs, config), every, times, output))
+    to = target(job, bootstrap, pairs, config)
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end it, as it says itself
+        run_async(_watch(to, every, times, output))
 
 
 async def _watch(to: Target, every: float, times: int | None, output: str) -> None:

@@ -110,10 +110,11 @@ JOINED = (
 @pytest.mark.parametrize(
     ("verb", "arguments", "remedy"),
     [
-        ("move", {"task": "Partition 9", "to": "w1"}, "did you mean 'Partition 0'?"),
+        ("move", {"task": "Partition 9", "to": "w1"}, "there are 'Partition 0', 'Partition 1'"),
+        ("move", {"task": "partition 1", "to": "w1"}, "did you mean 'Partition 1'?"),
         ("move", {"task": "zzz", "to": "w1"}, "there are 'Partition 0', 'Partition 1'"),
         ("move", {"task": "Partition 0", "to": "worker"}, "there is 'w1'"),
-        ("stop", {"worker": "w2"}, "did you mean 'w1'?"),
+        ("stop", {"worker": "w2"}, "there is 'w1'"),
         ("seek", {"stream": "oders", "to": "oldest"}, "did you mean 'orders'?"),
         ("pause", {"stream": "orders"}, ""),
     ],

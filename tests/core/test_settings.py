@@ -174,6 +174,7 @@ def test_who_mistypes_is_offered_what_there_is():
     """The nearest name if one is near, else all of them, as far as a line of text goes; nothing when there is nothing."""
     names = [f"stream-{n}" for n in range(12)]
     assert offer("steam-3", names) == "did you mean 'stream-3'?"
+    assert offer("Partition 9", ["Partition 0", "Partition 1"]) == "there are 'Partition 0', 'Partition 1'"
     assert offer("xyzzy", names, most=2) == "there are 'stream-0', 'stream-1' and 10 more"
     assert offer("xyzzy", ["b", "a", "b"]) == "there are 'a', 'b'"
     assert offer("xyzzy", ["only"]) == "there is 'only'"
