@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
@@ -21,6 +22,9 @@ log = structlog.get_logger("headgate.connect")
 AWAY = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, ConnectionError, asyncio.TimeoutError)
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
+
+
+_ADDRESS = re.compile(r"\('([^']+)', (\d+), [^)]*\)")
 
 
 class BrokerAway(EnvironmentFault):
@@ -52,7 +56,7 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
             await closed(getattr(client, close))
             if loop.time() + pause > give_up:
                 raise BrokerAway(
-                    f"{what}: no broker answered for {deadline_s:g} s ({error})",
+                    f"{what}: no broker answered for {deadline_s:g} s ({plain(error)})",
                     remedy="check the address given with -b, and that the broker runs",
                 ) from error
         except BaseException:
@@ -60,6 +64,16 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
             raise
         await asyncio.sleep(pause)
         pause = min(LONGEST_PAUSE_S, pause * 2)
+
+
+def plain(error: BaseException) -> str:
+    """What a client says of a broker that is away, without the addresses of sockets as Python has them.
+
+    >>> plain(KafkaConnectionError("Unable to bootstrap from [('b', 1, <AddressFamily.AF_INET: 2>)]"))
+    'Unable to bootstrap from [b:1]'
+    """
+    text = _ADDRESS.sub(r"\1:\2", str(error))
+    return text.removeprefix(f"{type(error).__name__}: ") or type(error).__name__
 
 
 async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -> None:
@@ -78,7 +92,7 @@ async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: f
             return await asyncio.wait_for(ask(), max(1.0, give_up - loop.time()))
         except AWAY as error:
             if loop.time() + pause > give_up:
-                raise BrokerAway(f"{what}: no broker answered for {deadline_s:g} s ({error})") from error
+                raise BrokerAway(f"{what}: no broker answered for {deadline_s:g} s ({plain(error)})") from error
         await asyncio.sleep(pause)
         pause = min(LONGEST_PAUSE_S, pause * 2)
 

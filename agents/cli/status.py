@@ -12,7 +12,9 @@ from typing import Any
 
 import click
 
+from ...core.coordinator import LIVE
 from ...core.jobstate import JobState
+from ...core.requests import EXPIRED, expired
 from ..load import task_load
 from ..reading import Heard, following, heard, shown
 from ..web.documents import job, time_of
@@ -20,6 +22,8 @@ from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 
 SILENT_S = 6.0
+SILENT = "silent"
+"""The state of a task whose worker is not heard: what it said last is not what is."""
 
 
 @click.command()
@@ -48,6 +52,9 @@ def document(to: Target, state: JobState, beats: dict[str, Heard]) -> dict[str, 
     """Stream and heartbeats together."""
     found = job(state)
     now_ms = int(time.time() * 1000)
+    void = {wish.uuid for wish in state.open_requests() if expired(wish, state.answer(wish.uuid), now_ms)}
+    for request in found["requests"]:
+        request["state"] = EXPIRED if request["request"] in void else request["state"]
     loads: dict[str, Any] = {}
     for worker in found["workers"]:
         beat = beats.get(worker["process"])
@@ -58,9 +65,13 @@ def document(to: Target, state: JobState, beats: dict[str, Heard]) -> dict[str, 
         worker["applied_config"] = None if beat is None else int(beat.beat.load.get("config", -1))
         if beat is not None and not silent:
             loads[worker["processor"]] = beat.beat.load
+    silent = {worker["processor"] for worker in found["workers"] if not worker["alive"]}
     for task in found["tasks"]:
         said = task_load(loads.get(task["worker"] or "", {}), task["task"])
         task["state"] = said["state"] or task["said"] or ("granted" if task["worker"] else "waiting")
+        if task["worker"] in silent:
+            task["why"] = task["why"] or f"nothing is heard of {task['worker']}; it said {task['state']}"
+            task["state"] = SILENT
         task["since"] = time_of(said["since_ms"])
         task["for_s"] = None if said["since_ms"] is None else round(max(0, now_ms - said["since_ms"]) / 1000, 1)
         task["lag"] = said["lag"]
@@ -85,11 +96,16 @@ def show(found: dict[str, Any]) -> None:
         else ""
     )
     leader = found["leader"]
+    quiet = {w["processor"] for w in found["workers"] if not w["alive"]}
+    gone = f", {SILENT}" if leader is not None and leader["processor"] in quiet else ""
+    live = run is not None and run["state"] in LIVE
+    unknown = sum(1 for t in found["tasks"] if live and t["lag"] is None and t["state"] not in ("drained", "ended"))
+    unheard = f", and what {unknown} of {len(found['tasks'])} tasks have not read: they do not say" if unknown else ""
     fields: list[tuple[str, object]] = [
         ("job", found["job"]),
         ("run", "none yet" if run is None else f"{run['id']}, {run['state']}{', ' + paused if paused else ''}"),
-        ("leader", "nobody" if leader is None else f"{leader['processor']}, term {leader['term']}"),
-        ("lag", f"{found['lag']:,} records"),
+        ("leader", "nobody" if leader is None else f"{leader['processor']}, term {leader['term']}{gone}"),
+        ("lag", f"{found['lag']:,} records{unheard}"),
     ]
     if found["drain"]:
         fields.append(("drain", f"{found['drain']['done']} of {found['drain']['of']} tasks"))
@@ -100,7 +116,7 @@ def show(found: dict[str, Any]) -> None:
         show_table(
             ["WORKER", "STATE", "READY", "HEARD", "TASKS", "INCARNATION", "PAGE"],
             (
-                (w["processor"], w["state"] if w["alive"] else "silent", "yes" if w["ready"] else "no",
+                (w["processor"], w["state"] if w["alive"] else SILENT, "yes" if w["ready"] else "no",
                  "-" if w["heard_s"] is None else f"{w['heard_s']:g}s", len(w["tasks"]), w["incarnation"], w["url"] or "-")
                 for w in found["workers"]
             ),
