@@ -22,10 +22,21 @@ from ...core.settings import parse
 from ..configuration import Said
 from ..launch import Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
 from ..logs import FORMS, secrets_of, set_up
+from ..reading import shown
 from ..web import documents
 from .options import broker_options, configured
 
 RESTORE_TOLD_S = 5.0
+BEGIN = "`headgate start {job}` begins a new run, and so does `headgate run` with a new --run-id"
+ADVICE = {
+    "another process": "end that one, or give this one a name of its own with --processor-id",
+    "this code differs": "run the code that the run began with, or close the run first: `headgate drain {job} --wait`",
+    "is live": "leave --run-id out to join it, or close it: `headgate drain {job} --wait`",
+    "is stopped": "resume it: `headgate start {job}`, with a worker whose --run-id is that run's, or left out",
+    "is drained": BEGIN,
+    "is ended": BEGIN,
+}
+"""What helps a worker that gives one of these reasons."""
 log = structlog.get_logger("headgate.run")
 
 
@@ -184,7 +195,10 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     leaving.listen()
     restores = asyncio.get_running_loop().create_task(tell_restores(worker), name="restores")
     try:
-        return await running
+        code = await running
+        if code:
+            click.echo(last_words(worker.exit_why, shown(app.job)), err=True)
+        return code
     except asyncio.CancelledError:
         if leaving.asked:
             return 0
@@ -201,6 +215,17 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
             await page.stop()
         else:
             end_without_waiting(worker)
+
+
+def last_words(why: str, job: str) -> str:
+    """What a worker that must not run, or go on, says to whoever started it: why, and what helps.
+
+    >>> print(last_words("run r1 is live; 'r2' may begin when it is closed", "sales"))
+    Error: run r1 is live; 'r2' may begin when it is closed
+    To do: leave --run-id out to join it, or close it: `headgate drain sales --wait`
+    """
+    helps = next((text for sign, text in ADVICE.items() if sign in why), "see the log above")
+    return f"Error: {why}\nTo do: {helps.format(job=job)}"
 
 
 def end_without_waiting(worker: Any) -> NoReturn:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headgate.agents.cli import model
+from headgate.agents.cli.run import last_words
 from headgate.agents.web.documents import model_document
+from headgate.core.coordinator import SetRun
+from headgate.core.member_plan import MemberConfig
+from headgate.core.member_run import refusal
+
+PARTS = {"stage:a": "1"}
 
 
 def test_a_job_without_a_model_says_when_it_gets_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -14,3 +20,27 @@ def test_a_job_without_a_model_says_when_it_gets_one(capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     assert said.out == "job    sales/1\nmodel  none yet: the leader makes it when the first run begins\n"
     assert "headgate plan" in said.err
+
+
+@pytest.mark.parametrize(
+    ("state", "run_id", "parts", "helps"),
+    [
+        ("running", "", {"stage:a": "2"}, "run the code that the run began with"),
+        ("running", "r3", PARTS, "leave --run-id out"),
+        ("stopped", "r3", PARTS, "headgate start sales"),
+    ],
+)
+def test_a_worker_that_must_not_run_says_what_helps(state: str, run_id: str, parts: dict[str, str], helps: str) -> None:
+    """For each reason that a worker refuses itself with."""
+    run = SetRun("r2", "d1", state, "u", fingerprint=PARTS)
+    why = refusal(run, MemberConfig("p1", "x", "x", run_id=run_id, fingerprint=parts))
+    said = last_words(why, "sales")
+    assert said.startswith(f"Error: {why}\nTo do: ")
+    assert helps in said
+
+
+def test_a_worker_whose_name_is_taken_is_told_to_take_another() -> None:
+    """Both ways to notice it."""
+    for why in ("another process is 'w1': http://x", "another process has become 'w1': http://x"):
+        assert "--processor-id" in last_words(why, "sales")
+    assert "see the log" in last_words("something else", "sales")
