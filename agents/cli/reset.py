@@ -19,7 +19,7 @@ from ...core import coordinator as c
 from ...core.errors import HeadgateError
 from ..connect import started
 from ..launch import state_root
-from ..reading import CONNECT_S, following, heard
+from ..reading import CONNECT_S, following, heard, shown
 from ..steering import LeaderWriter, fence
 from ..topics import Topics as TopicsAdmin
 from .options import Target, broker_options, confirmed, run_async, target
@@ -59,13 +59,9 @@ def reset(
     to = target(job, bootstrap, pairs, config)
     found = run_async(_look(to, dead_letters))
     if not only_plan:
-        if found.alive:
-            raise HeadgateError(
-                f"workers of {to.job} live: {', '.join(found.alive)}",
-                remedy=f"stop them first: headgate stop {to.job.name} --wait",
-            )
+        refuse_living(to, found)
         confirmed(text(to, found), yes)
-        run_async(_reset(to, found))
+        found = run_async(_reset(to, found, dead_letters))
     elif output != "json":
         click.echo(text(to, found))
     if output == "json":
@@ -82,6 +78,15 @@ def reset(
         click.echo(f"{to.job} is forgotten.")
 
 
+def refuse_living(to: Target, found: Plan) -> None:
+    """Raise if somebody works on what would be deleted."""
+    if found.alive:
+        raise HeadgateError(
+            f"workers of {to.job} live: {', '.join(found.alive)}",
+            remedy=f"stop them first: headgate stop {shown(to.job)} --wait",
+        )
+
+
 def text(to: Target, found: Plan) -> str:
     """What would happen, for people."""
     lines = [
@@ -90,6 +95,8 @@ def text(to: Target, found: Plan) -> str:
     ]
     if found.directory is not None:
         lines.append(f"  directory {found.directory}")
+    if found.alive:
+        lines.append(f"Not while workers live: {', '.join(found.alive)}.")
     return "\n".join(
         [*lines, "Inputs and outputs stay. Read positions are lost: the next run begins where its inputs say."]
     )
@@ -126,10 +133,15 @@ def _left(state: Any, beat: Any) -> bool:
     return life is not None and life.state == c.LEFT
 
 
-async def _reset(to: Target, found: Plan) -> None:
+async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:
+    """Delete what was agreed to. Workers may have come while somebody thought about it: so it is looked at again, once nobody can lead."""
     leader = LeaderWriter(to.client, to.job, to.topics.coordinator, c.Stamp())
     await leader.start()
     try:
+        found = await _look(to, dead_letters)
+        refuse_living(to, found)
+        if (found.topics, found.directory, found.run) != (agreed.topics, agreed.directory, agreed.run):
+            raise HeadgateError(f"{to.job} has changed since it was looked at", remedy="look again: the same command")
         for processor, incarnation in found.incarnations:
             await fence(to.client, to.job, processor, incarnation)
     finally:
@@ -150,3 +162,4 @@ async def _reset(to: Target, found: Plan) -> None:
         await admin.close()
     if found.directory is not None:
         shutil.rmtree(found.directory)
+    return found

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -177,6 +178,37 @@ def answer(url: str) -> tuple[int, str]:
             return found.status, found.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def test_reset_notices_who_came_while_it_asked(hg: Headgate) -> None:
+    """Somebody goes for a coffee before he answers, and a colleague starts the job: nothing is deleted under its feet, and it goes on."""
+    hg.start("--bounded")
+    assert hg.ended() == 0
+    reset = subprocess.Popen(
+        hg.command("reset", hg.job),
+        env=hg.environment,
+        cwd=hg.directory,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert reset.stderr is not None
+        said = ""
+        while "Go on?" not in said:
+            more = reset.stderr.read(1)
+            assert more, said
+            said += more
+        hg.log.write_text("")
+        hg.start("--run-id", "again")
+        hg.running()
+        _, said = reset.communicate("y\n", timeout=60)
+        assert reset.returncode == 1
+        assert f"workers of {hg.job}/1 live: w1" in said
+        assert hg.running()["run"]["id"] == "again"
+    finally:
+        reset.kill()
 
 
 def test_reset_forgets_a_job_and_it_begins_anew(hg: Headgate) -> None:
