@@ -27,6 +27,14 @@ CHECKPOINT = "__checkpoint"
 """The task's checkpoint, shown as a table of one row."""
 
 
+OWN = (CHECKPOINT, CLOSED, CONTROL_TABLE)
+
+
+def kind_of(table: str) -> str:
+    """Whose a table is: `control` for headgate's own, else `user`."""
+    return "control" if table in OWN else "user"
+
+
 class NoSuchTable(HeadgateError):
     """The job has no table of this name."""
 
@@ -41,8 +49,7 @@ class TableReader:
     @staticmethod
     def names(declared: Declared) -> list[tuple[str, str]]:
         """Every table of the job and its kind: `user`, or `control` for headgate's own."""
-        own = [(CHECKPOINT, "control"), (CLOSED, "control"), (CONTROL_TABLE, "control")]
-        return sorted((spec.name, "user") for spec in declared.tables()) + own
+        return [(name, kind_of(name)) for name in (*sorted(spec.name for spec in declared.tables()), *OWN)]
 
     @staticmethod
     def known(declared: Declared, table: str) -> None:

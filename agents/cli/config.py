@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ...core import requests as r
-from ...core.settings import find, shown
+from ...core.settings import find, parse, shown
 from ..asking import Wish
 from ..reading import following, heard
 from ..web.documents import config_document
@@ -75,6 +75,7 @@ async def _overrides(to: Target) -> dict[str, Any]:
 @asks(wait=True)
 def set_(ask: Asker, setting: str, value: str) -> None:
     """Override a setting for the whole job."""
+    parse(setting, value)
     ask(Wish(r.SET_CONFIG, arguments={"setting": setting, "value": value_of(setting, value)}))
 
 
@@ -150,6 +151,8 @@ def history(
     """The last changes of overrides: who set what, and when."""
     to = target(job, bootstrap, pairs, config)
     rows = [one for one in run_async(_history(to)) if setting in (None, one["name"])]
+    if setting is not None and not rows:
+        find(setting)
     if output == "json":
         show_json({"job": str(to.job), "changes": rows})
     else:

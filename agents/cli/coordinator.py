@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,7 @@ def write(
     """Put one message into the stream, as it is: for repairs. JSON is a map of its fields."""
     to = target(job, bootstrap, pairs, config)
     message = message_of(kind, values)
+    run_async(must_exist(to.client, to.topics))
     key = c.key_of(message)
     confirmed(f"This {'deletes' if delete else 'writes'} {kind} {list(key[1])} in {to.topics.coordinator}.", yes)
     offset = run_async(_write(to, message, delete))
@@ -152,6 +153,12 @@ def message_of(kind: str, text: str) -> Any:
             raise TypeError("a map of fields is needed")
         if kind == "set-job-model":
             raise TypeError("a job model is made by the leader only")
+        known = [field.name for field in fields(TYPES[kind])]
+        if strange := [name for name in given if name not in known]:
+            raise TypeError(f"there is no field '{strange[0]}'")
+        needed = [field.name for field in fields(TYPES[kind]) if field.default is field.default_factory is MISSING]
+        if absent := [name for name in needed if name not in given]:
+            raise TypeError(f"without {', '.join(absent)}")
         message = TYPES[kind](**{name: _frozen(value) for name, value in given.items()})
         found = read(0, *encode(message))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -167,7 +174,6 @@ def _frozen(value: Any) -> Any:
 
 
 async def _write(to: Target, message: Any, delete: bool) -> int:
-    await must_exist(to.client, to.topics)
     stamp = c.Stamp(socket.gethostname(), user_name(), "headgate coordinator write", int(time.time() * 1000))
     key, value = encode(message, stamp)
     record = Plain(to.topics.coordinator, key, None if delete else value, 0)

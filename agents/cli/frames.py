@@ -51,16 +51,21 @@ def cat(
 
     async def read() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
+        good = bad = 0
         async for record in scan_topic(
             client, topic, partition=partition, first=first, last=last, committed=not uncommitted
         ):
             one = frame_document(record.partition, record.offset, record.key, record.value)
+            good, bad = good + (one["type"] != "bad"), bad + (one["type"] == "bad")
             if control and one["type"] not in ("watermark", "end", "drain"):
                 continue
             if output == "json":
                 found.append(one)
             else:
                 click.echo(line(one))
+        if bad and not good:
+            told = f"Note: no record of '{topic}' is a frame; intermediate streams are those that `headgate model JOB` lists"
+            click.echo(told, err=True)
         return found
 
     found = run_async(read())

@@ -64,6 +64,10 @@ def plan(
     show_table(
         ["TASK", "WORKER", "PARTITIONS"], ([t["task"], t["worker"], ", ".join(t["partitions"])] for t in found["tasks"])
     )
+    if (idle := workers - len(found["tasks"])) > 0:
+        click.echo(
+            f"Note: {len(found['tasks'])} tasks keep {workers - idle} workers busy; {idle} would be idle", err=True
+        )
     for one in found["problems"]:
         click.echo(f"Problem: {one}", err=True)
 

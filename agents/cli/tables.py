@@ -20,7 +20,7 @@ from ...core.settings import offer
 from ..offsets import Offsets
 from ..reading import following
 from ..store import MemoryStore
-from ..tablescan import CHECKPOINT, TableReader, scan
+from ..tablescan import CHECKPOINT, TableReader, kind_of, scan
 from ..tasklog import restore
 from ..web.documents import job as job_document
 from .group import NotFound
@@ -138,12 +138,7 @@ async def _from_log(to: Target, state: JobState, task: str, table: str, key: str
     reader = TableReader(store)
     if not table:
         names = [*reader.stored(), CHECKPOINT]
-        return {
-            "tables": [
-                {"table": name, "kind": "control" if name.startswith("__") else "user", "tasks": [task]}
-                for name in names
-            ]
-        }
+        return {"tables": [{"table": name, "kind": kind_of(name), "tasks": [task]} for name in names]}
     rows = [{"task": task, "key": found, "value": value} for found, value in scan(reader, table, key, limit)]
     return {"rows": rows, "more": len(rows) >= limit and not key, "names": [*reader.stored(), CHECKPOINT]}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import HeadgateError
-from ...core.settings import shown
+from ...core.settings import offer, shown
 from ..tablescan import NoSuchTable, TableReader, scan
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
             ],
         }
     TableReader.known(worker.declared, table)
+    _known_task(worker, task)
     rows: list[dict[str, Any]] = []
     for name, reader in readers(worker, task):
         for found in scan(reader, table, key or query.get("key", ""), most - len(rows)):
@@ -55,9 +56,19 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
     }
 
 
+def _known_task(worker: Worker, task: str) -> None:
+    """Refuse a task that the job does not have; one that runs elsewhere has no rows here."""
+    member = getattr(worker.coordination, "member", None)
+    model = member.job.model if member is not None else None
+    if task and model is not None and task not in model.tasks and task not in worker.actors:
+        raise NoSuchTable(f"there is no task '{task}'", remedy=offer(task, model.tasks))
+
+
 def _number(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= MOST:
-        raise HeadgateError(f"limit={text!r} is no number between 1 and {MOST}")
+        raise HeadgateError(
+            f"limit={text!r} is no number between 1 and {MOST}", remedy=f"without it, {PAGE} rows are shown"
+        )
     return int(text)
 
 
