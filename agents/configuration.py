@@ -197,11 +197,17 @@ def _broker(
         return variables["bootstrap"], variable("bootstrap")
     if file.get("bootstrap"):
         return str(file["bootstrap"]), str(path)
-    from .broker.registry import running_broker
+    from .broker.registry import running_broker, running_brokers
 
     running = running_broker()
     if running is not None:
         return running, "the embedded broker of `headgate kafka up`"
+    if need and (secure := running_brokers()):
+        one = secure[0]
+        raise SettingError(
+            f"no broker is named, and the embedded one at {one.bootstrap} is secure: its address alone lets nobody in",
+            remedy=f"-b {one.bootstrap}, and what stands in {one.secrets}/app.properties, with -X or in [client] of headgate.toml",
+        )
     if need:
         raise SettingError(
             "no broker is named, and no embedded one runs",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
@@ -24,6 +25,17 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
 
+CHECK = "check the address given with -b, and that the broker runs"
+_USER = "check the user, the password and sasl.mechanism: -X, or [client] in headgate.toml"
+HELPS = {
+    "SaslAuthentication": _USER,
+    "SaslMechanism": _USER,
+    "IllegalSaslState": _USER,
+    "CERTIFICATE_VERIFY_FAILED": "name the authority that signed the broker's certificate: -X ssl.truststore.location=FILE.pem",
+    "WRONG_VERSION_NUMBER": "the broker speaks no TLS there: security.protocol, or another port",
+    " closed": "does the broker ask for TLS or for a user? -X security.protocol=…",
+}
+"""What helps against what aiokafka says."""
 _ADDRESS = re.compile(r"\('([^']+)', (\d+), [^)]*\)")
 
 
@@ -47,17 +59,19 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
     give_up = loop.time() + deadline_s
     pause = FIRST_PAUSE_S
     while True:
-        client = make()
+        client, heard = make(), Overheard()
         try:
-            with quiet_metadata():  # or asking for a topic would have the broker make it
+            with quiet_metadata(), heard:  # quiet, or asking for a topic would have the broker make it
                 await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
             return client
         except AWAY as error:
             await closed(getattr(client, close))
             if loop.time() + pause > give_up:
+                why = heard.last or plain(error)
+                helps = next((helps for sign, helps in HELPS.items() if sign in why), "")
                 raise BrokerAway(
-                    f"{what}: no broker answered for {deadline_s:g} s ({plain(error)})",
-                    remedy="check the address given with -b, and that the broker runs",
+                    f"{what}: no broker {'let us in' if helps else 'answered'} for {deadline_s:g} s ({why})",
+                    remedy=helps or CHECK,
                 ) from error
         except BaseException:
             await closed(getattr(client, close))
@@ -74,6 +88,24 @@ def plain(error: BaseException) -> str:
     """
     text = _ADDRESS.sub(r"\1:\2", str(error))
     return text.removeprefix(f"{type(error).__name__}: ") or type(error).__name__
+
+
+class Overheard(logging.Handler):
+    """While it is entered: what aiokafka said last. Its errors name no reason (a wrong password is `unable to bootstrap`), its log does."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One more line."""
+        self.last = record.getMessage().removeprefix("Unable connect to ")
+
+    def __enter__(self) -> None:
+        logging.getLogger("aiokafka").addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("aiokafka").removeHandler(self)
 
 
 async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -> None:

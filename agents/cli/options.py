@@ -120,7 +120,9 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run a verb's work; aiokafka's remarks about brokers that are away are said by us, once."""
     import logging
 
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    quiet = logging.getLogger("aiokafka")
+    quiet.propagate = False
+    quiet.addHandler(logging.NullHandler())
     return asyncio.run(work)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from headgate.agents.broker import registry
 from headgate.agents.configuration import Said, configure, find_file, read_file, variable
 from headgate.core.errors import SettingError
 
@@ -141,6 +143,7 @@ def test_the_broker_comes_from_flag_variable_file_or_a_running_embedded_one(tmp_
     found = made(elsewhere, Said())
     assert found.client.bootstrap == "127.0.0.1:5"
     assert "using the embedded broker" in found.remarks[0]
+    monkeypatch.setattr(registry, "running_brokers", list)
     monkeypatch.setattr(registry, "running_broker", lambda: None)
     with pytest.raises(SettingError, match="no broker is named"):
         made(elsewhere, Said())
@@ -152,3 +155,12 @@ def test_what_belongs_to_one_worker_wins_over_overrides_and_is_told_apart(tmp_pa
     found = made(tmp_path, environ={"HEADGATE_COMMIT_INTERVAL": "2s"})
     assert found.own == {"commit.interval": "2s"}
     assert found.given == {"commit.interval": "2s", "stall.timeout": "1m"}
+
+
+def test_a_secure_embedded_broker_is_named_and_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its address alone lets nobody in; that one runs is no secret, either."""
+    one = SimpleNamespace(bootstrap="127.0.0.1:7", secrets=tmp_path, identity=SimpleNamespace(secure=True))
+    monkeypatch.setattr(registry, "running_brokers", lambda: [one])
+    with pytest.raises(SettingError, match="127.0.0.1:7 is secure") as wrong:
+        configure(Said(), environ={}, directory=tmp_path)
+    assert f"{tmp_path}/app.properties" in wrong.value.remedy
