@@ -74,6 +74,8 @@ class TaskActor:
         self._asked: set[str] = set()
         """What operators want to do, asked for and not begun."""
         self._unsealed = False
+        self._sealing = False
+        """A commit divides: what was held back has just been given on."""
         self._learnt: set[str] = set()
         """Topics that no step has declared, and user code has named."""
         self.durable: Mapping[StreamPartition, int] = {}
@@ -435,7 +437,11 @@ class TaskActor:
         self._sealed: list[LogWrite] = []
         if not self._give_held():
             return []
-        self.feed(t.CommitBegins(txn))
+        self._sealing = True
+        try:
+            self.feed(t.CommitBegins(txn))
+        finally:
+            self._sealing = False
         return self._sealed
 
     def _give_held(self) -> bool:
@@ -463,7 +469,8 @@ class TaskActor:
 
     def _send_control(self, order: t.SendControl) -> None:
         """A marker stands behind all data that it speaks for, also behind what was held back until the commit."""
-        self._give_held()
+        if not self._sealing:
+            self._give_held()
         value = encode_frame(order.frame)
         header = [(HEADER, header_value(order.frame))]
         for partition in order.partitions:

@@ -208,9 +208,10 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         if self.chunk is None and self.letters.current is None and self._final_at is None:
             step = self.letters.next(self.hooks)
             self._restless = step is not None
-        out = self.speak(with_time=self._speak_time and step is None)
-        if step is None and self.letters.current is None and self.chunk is None:
-            self._speak_time = False
+        out = self.speak(with_time=False)
+        if self._speak_time and step is None:
+            out += self.ask_for_time()
+            self._speak_time = self.letters.current is not None or self.chunk is not None
         finished = self.letters.finished()
         if finished and self.drain_id is None and self.state != ENDING:
             self._regate = True
@@ -231,6 +232,13 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
             return []
         self.ledger.touch()
         return [*said, *self.ask_commit("control messages")]
+
+    def ask_for_time(self) -> list[TaskInstruction]:
+        """A newer time is said when the next commit begins: nobody reads it before, and what operators hold back goes on but once."""
+        if not self.mouth.owes_time(self.run, self.drain_id or "", heard=self.letters.heard):
+            return []
+        self.ledger.touch()
+        return self.ask_commit("control messages")
 
     def _restate(self) -> None:
         if self.drain_id is not None:

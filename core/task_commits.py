@@ -1,6 +1,6 @@
 """How a task takes part in commits: what it contributes, and what follows when that is durable, or is not.
 
-    CommitBegins → Contribute(everything that is complete) → CommitDone: reports, the next step, the end
+    CommitBegins → SendControl(newer times), Contribute(everything that is complete) → CommitDone: reports, the next step, the end
                                                            → CommitLost: everything that was not durable is void
                                                            → ApplyFailed: durable, but the store is void
 
@@ -22,8 +22,8 @@ from .orders import ENDED as SAYS_ENDED
 from .orders import TaskReported
 from .task_body import TaskBody
 from .task_events import ApplyFailed, CommitBegins, CommitDone, CommitLost
-from .task_instructions import Contribute, Discard, RowChanges, TaskInstruction, Tell
-from .task_states import ABANDONED, DRAINED, ENDED, FAILED, GONE, RELEASING, RESTORING
+from .task_instructions import Contribute, Discard, RowChanges, SendControl, TaskInstruction, Tell
+from .task_states import ABANDONED, DRAINED, ENDED, FAILED, GONE, RELEASING, RESTORING, WORKING
 
 Out = list[TaskInstruction]
 
@@ -55,17 +55,23 @@ class TaskCommits(TaskBody):
         """What changed in the bookkeeping of control messages: it goes with the positions behind them, or a restart forgets."""
         return self.inputs.progress.take_changes()
 
+    def time_to_say(self) -> list[SendControl]:
+        """Markers of a newer time, which stand behind everything that this commit holds."""
+        if self.state not in WORKING:
+            return []
+        return self.mouth.say(self.run, self.drain_id or "", heard=self.letters.heard, with_time=True)
+
     def on_CommitBegins(self, event: CommitBegins, now: Now) -> Out:
         if self.state in GONE or self._closing:
             return []
+        said: Out = [*self.time_to_say()]
         own = self.ledger.contribute(event.txn)
         if own is None:
             return []
-        self.inputs.observe(
-            now
-        )  # the time of the records whose positions are committed here is known after a restart, too
+        # the time of the records whose positions are committed here is known after a restart, too
+        self.inputs.observe(now)
         rows: Mapping[tuple[object, ...], tuple[object, ...] | None] = {**own, **self.control_rows()}
-        return [Contribute(event.txn, self.checkpoint(), MappingProxyType(rows))]
+        return [*said, Contribute(event.txn, self.checkpoint(), MappingProxyType(rows))]
 
     def on_CommitDone(self, event: CommitDone, now: Now) -> Out:
         if self.state in GONE or not self.ledger.done(event.txn):

@@ -76,6 +76,15 @@ class Mouth:
                 out += self._relay(one, run, with_time=with_time)
         return out
 
+    def owes_time(self, run: RunView, drain_id: str, *, heard: Mapping[str, Heard]) -> bool:
+        """Whether there is a newer time to say, or anything else."""
+        for output in self.plan.outputs:
+            said = self.said(":said", output.stream)
+            if self.voice(output, said, self.producers(run, output.stream).epoch, drain_id, heard) != said:
+                return True
+        intermediate = (one for one in self.inputs.by_stream.values() if one.kind == INTERMEDIATE)
+        return any(self._relayed(one, run) is not None for one in intermediate)
+
     def _sent(self, kind: str, stream: str, said: Voice, voice: Voice, spoken: list[Utterance]) -> list[SendControl]:
         self.ledger.put((kind, stream), tuple(merged(said, voice)))
         return [SendControl(utterance.frame, stream, utterance.partitions) for utterance in spoken]

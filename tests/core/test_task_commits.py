@@ -16,7 +16,7 @@ from headgate.core.task_events import (
     StepDone,
     WorkFailed,
 )
-from headgate.core.task_instructions import CloseStore, Discard, DropChunk, RunStep
+from headgate.core.task_instructions import CloseStore, Contribute, Discard, DropChunk, RunStep, SendControl
 
 from .task_rig import (
     ORDERS,
@@ -177,3 +177,18 @@ def test_drained_is_said_after_its_commit_and_the_bookkeeping_is_in_it():
     assert (ORDERS, 0, "own") in rig.pending.rows
     rig.end_commit()
     assert (rig.told(), rig.task.state) == (["running", "drained"], "drained")
+
+
+def test_a_newer_time_is_said_when_the_commit_begins_before_what_it_contributes():
+    """What the time speaks for may be held back until then; said earlier, it would make operators give it on twice a commit."""
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    before = rig.said()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1)
+    assert rig.said() == before
+    assert rig.wants_commit
+    rig.begin_commit()
+    assert [type(one) for one in rig.all[-2:]] == [SendControl, Contribute]
+    rig.end_commit()
+    assert rig.said() == [*before, ("wm", 100, (0, 1))]
