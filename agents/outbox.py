@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced, TopicAuthorizationFailedError
 
 from ..core.errors import EnvironmentFault
@@ -46,6 +46,8 @@ __all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
 
 RETRY_S = 0.25
 GONE_AFTER_S = 10.0
+LEADERLESS_AFTER_S = 20.0
+"""A partition that has no leader for so long is not waited for: a broker that restarts is back sooner, mostly."""
 LOOK_AFTER_S = 2.0
 """A send that takes longer has the metadata asked for, about once a second."""
 
@@ -87,7 +89,12 @@ class Outbox(Joining):
         self._timeouts = {"request_timeout_ms": request_timeout_ms}
         if transactional_id is not None:
             self._timeouts["transaction_timeout_ms"] = transaction_timeout_ms
-        self._send_deadline_s = request_timeout_ms / 1000
+        patience_ms = (
+            request_timeout_ms if transactional_id is None else min(request_timeout_ms, transaction_timeout_ms * 3 / 4)
+        )
+        self._send_deadline_s = (
+            patience_ms / 1000
+        )  # sooner than the broker aborts it, or nobody would know whose fault it was
         self._commit_deadline_s = commit_deadline_s
         self._producer: AIOKafkaProducer | None = None
         self._requests: list[_Request] = []
@@ -307,6 +314,8 @@ class Outbox(Joining):
                 if not knows_topic(producer, target.stream):
                     everybody = self._all_writers({target.stream}, transaction)
                     raise TargetFailed(target, everybody, "the topic does not exist") from None
+                if time.monotonic() - began > LEADERLESS_AFTER_S and _is_leaderless(producer, target):
+                    raise self._leaderless(target, transaction) from None
                 if time.monotonic() - began > self._send_deadline_s:
                     writers = self._writers(target, transaction)
                     raise TargetFailed(target, writers, f"nothing was taken for {self._send_deadline_s:g} s") from None
@@ -322,7 +331,7 @@ class Outbox(Joining):
     async def _confirm(self, transaction: Transaction) -> dict[StreamPartition, int]:
         """Every future has succeeded, or this raises what failed and where."""
         started = time.monotonic()
-        missing: dict[str, float] = {}
+        missing: dict[str | StreamPartition, float] = {}
         pending = {future for _, _, future in transaction.sent if not future.done()}
         while pending:
             done, pending = await asyncio.wait(pending, timeout=1.0, return_when=asyncio.FIRST_EXCEPTION)
@@ -339,7 +348,9 @@ class Outbox(Joining):
                 positions[target] = written.offset + count
         return positions
 
-    def _look_for_gone(self, transaction: Transaction, missing: dict[str, float], waited_s: float) -> None:
+    def _look_for_gone(
+        self, transaction: Transaction, missing: dict[str | StreamPartition, float], waited_s: float
+    ) -> None:
         producer = self._producer
         if producer is None:
             raise ProducerBroken("the outbox was stopped")
@@ -347,11 +358,16 @@ class Outbox(Joining):
         if waiting and waited_s > LOOK_AFTER_S:
             look_again(producer)
         for target in waiting:
-            if knows_topic(producer, target.stream):
-                missing.pop(target.stream, None)
-            elif waited_s - missing.setdefault(target.stream, waited_s) > GONE_AFTER_S:
-                everybody = self._all_writers({target.stream}, transaction)
-                raise TargetFailed(target, everybody, "the topic does not exist any more")
+            if not knows_topic(producer, target.stream):
+                if waited_s - missing.setdefault(target.stream, waited_s) > GONE_AFTER_S:
+                    everybody = self._all_writers({target.stream}, transaction)
+                    raise TargetFailed(target, everybody, "the topic does not exist any more")
+                continue
+            missing.pop(target.stream, None)
+            if not _is_leaderless(producer, target):
+                missing.pop(target, None)
+            elif waited_s - missing.setdefault(target, waited_s) > LEADERLESS_AFTER_S:
+                raise self._leaderless(target, transaction)
         if waiting and waited_s > self._send_deadline_s:
             if len(waiting) < len(transaction.sent):
                 raise TargetFailed(
@@ -378,6 +394,9 @@ class Outbox(Joining):
         """Whoever wrote to this partition, also since the division, or before: the next time each would end a producer of its own."""
         found = [one.get(target, ()) for one in (transaction.writers, self._open.writers, self._wrote)]
         return frozenset(task for tasks in found for task in tasks)
+
+    def _leaderless(self, target: StreamPartition, transaction: Transaction) -> TargetFailed:
+        return TargetFailed(target, self._writers(target, transaction), "it has no leader")
 
     def _all_writers(self, topics: set[str], transaction: Transaction) -> frozenset[str]:
         """The same for all partitions of these topics."""
@@ -408,3 +427,8 @@ class Outbox(Joining):
         if isinstance(death or error, ProducerFenced):
             return Fenced(str(death or error))
         return ProducerBroken(f"no transaction can be begun: {error!r}")
+
+
+def _is_leaderless(producer: AIOKafkaProducer, target: StreamPartition) -> bool:
+    """Whether the last metadata names nobody who takes this partition; of brokers that all are away it says what it said before."""
+    return producer.client.cluster.leader_for_partition(TopicPartition(*target)) in (None, -1)
