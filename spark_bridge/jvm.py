@@ -144,7 +144,12 @@ def let_go() -> None:
 
     context: Any = SparkContext
     gateway: Any = context._gateway
-    for close in (lambda: gateway.shutdown(), lambda: gateway.proc.kill(), lambda: gateway.proc.wait(5)):
+    for close in (
+        lambda: gateway.shutdown(),
+        lambda: gateway.proc.kill(),
+        lambda: gateway.proc.wait(5),
+        lambda: context._active_spark_context._accumulatorServer.shutdown(),  # a thread, and a socket in /tmp
+    ):
         with contextlib.suppress(Exception):
             close()
     context._active_spark_context = context._gateway = context._jvm = None

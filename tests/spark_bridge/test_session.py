@@ -168,6 +168,7 @@ async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions
     """kill -9 of the JVM in the middle of a batch: a new session in the same process, the same rows, the same result."""
     before = warm.started
     process = warm.get().sparkContext._gateway.proc
+    updates = warm.get().sparkContext._accumulatorServer
 
     def killed(df: Any, batch: BatchInfo) -> Any:
         if warm.started == before:
@@ -178,6 +179,7 @@ async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions
     assert [row for block in outcome.blocks for row in spark.decode(block)] == ROWS
     assert warm.started == before + 1
     assert process.poll() is not None
+    assert updates.server_shutdown  # it has a thread of its own, which would be left behind for every JVM that dies
 
 
 async def test_no_plan_is_blamed_for_a_session_that_is_over(
