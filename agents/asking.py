@@ -138,14 +138,21 @@ async def _follow(
                 + "\n  ".join(missing(stream.job, request)),
                 remedy=f"it goes on by itself; watch it with `headgate status {shown(job)}`"
                 if answer is not None
-                else f"is a worker alive? `headgate status {shown(job)}`; "
-                + ("the wish waits for its run" if request.not_after is None else "the wish is void from now on"),
+                else unheard(stream.job, request, job),
             )
         try:
             async with asyncio.timeout(left):
                 await stream.more()
         except TimeoutError:
             continue
+
+
+def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
+    """What helps when nobody has taken a wish up."""
+    void = "the wish waits for its run" if request.not_after is None else "the wish is void from now on"
+    if not any(state.members()):
+        return f"no worker is there: start one with `headgate run MODULE:app`; {void}"
+    return f"is a worker alive? `headgate status {shown(job)}`; {void}"
 
 
 def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobName) -> Outcome:
@@ -190,12 +197,14 @@ def meant(request: c.SetRequest, state: JobState, why: str, job: JobName) -> str
 def absent(state: JobState, wish: Wish, job: JobName) -> None:
     """Raise `NotFound` for what needs a live run, when there is none: nobody might be there to say so."""
     run = state.run
-    needs = wish.verb in (r.DRAIN, r.PAUSE, r.RESUME) or (wish.verb == r.STOP and "worker" not in wish.arguments)
+    needs = wish.verb in (r.DRAIN, r.PAUSE, r.RESUME, r.MOVE) or (
+        wish.verb == r.STOP and "worker" not in wish.arguments
+    )
     if not needs or state.live or wish.run_id:
         return
     raise NotFound(
         f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
-        remedy=f"`headgate start {shown(job)}` or `headgate run` begins one",
+        remedy="" if wish.verb == r.STOP else f"`headgate start {shown(job)}` or `headgate run` begins one",
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from ...core.coordinator import LIVE
 from ...core.jobstate import JobState
 from ...core.requests import EXPIRED, expired
 from ..load import task_load
@@ -82,7 +81,8 @@ def document(to: Target, state: JobState, beats: dict[str, Heard]) -> dict[str, 
     found["drain"] = None
     if found["run"] is not None and found["run"]["state"] == "draining":
         found["drain"] = {"request": found["run"]["draining"], "done": done, "of": len(tasks)}
-    return {"job": str(to.job), "lag": sum(task["lag"] or 0 for task in tasks), **found}
+    known = [task["lag"] for task in tasks if task["lag"] is not None]
+    return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
 
 
 def show(found: dict[str, Any]) -> None:
@@ -98,14 +98,11 @@ def show(found: dict[str, Any]) -> None:
     leader = found["leader"]
     quiet = {w["processor"] for w in found["workers"] if not w["alive"]}
     gone = f", {SILENT}" if leader is not None and leader["processor"] in quiet else ""
-    live = run is not None and run["state"] in LIVE
-    unknown = sum(1 for t in found["tasks"] if live and t["lag"] is None and t["state"] not in ("drained", "ended"))
-    unheard = f", and what {unknown} of {len(found['tasks'])} tasks have not read: they do not say" if unknown else ""
     fields: list[tuple[str, object]] = [
         ("job", found["job"]),
         ("run", "none yet" if run is None else f"{run['id']}, {run['state']}{', ' + paused if paused else ''}"),
         ("leader", "nobody" if leader is None else f"{leader['processor']}, term {leader['term']}{gone}"),
-        ("lag", f"{found['lag']:,} records{unheard}"),
+        ("lag", lag(found)),
     ]
     if found["drain"]:
         fields.append(("drain", f"{found['drain']['done']} of {found['drain']['of']} tasks"))
@@ -131,6 +128,18 @@ def show(found: dict[str, Any]) -> None:
                 for t in found["tasks"]
             ),
         )  # fmt: skip
+
+
+def lag(found: dict[str, Any]) -> str:
+    """How many records wait, as far as anybody says.
+
+    >>> lag({"lag": 7, "tasks": [{"lag": 7}, {"lag": None}]}), lag({"lag": None, "tasks": [{"lag": None}]})
+    ('7 records, unknown for 1 of 2 tasks', 'unknown: no task says')
+    """
+    if found["lag"] is None:
+        return "unknown: no task says"
+    silent = sum(1 for task in found["tasks"] if task["lag"] is None)
+    return f"{found['lag']:,} records" + (f", unknown for {silent} of {len(found['tasks'])} tasks" if silent else "")
 
 
 def why(task: dict[str, Any]) -> str:

@@ -78,7 +78,7 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
         "since": time_of(actor.since_ms),
         "for_s": round(max(0.0, (now_ms - actor.since_ms) / 1000), 1),
         "why": why_of(actor),
-        "lag": sum(one["lag"] or 0 for one in inputs),
+        "lag": sum(one["lag"] or 0 for one in inputs) if inputs else None,
         "watermarks": {stream: time_of(ms) for stream, ms in watermarks(actor).items()},
         "inputs": inputs,
         "restore": None if progress is None else restore_of(progress),

@@ -41,7 +41,7 @@ def test_a_final_answer_is_a_value_or_the_error_that_it_means() -> None:
     assert [exit_code(one.value) for one in (failed, absent)] == [1, 4]
 
 
-@pytest.mark.parametrize("verb", ["drain", "stop", "pause", "resume"])
+@pytest.mark.parametrize("verb", ["drain", "stop", "pause", "resume", "move"])
 def test_what_needs_a_live_run_is_not_written_when_there_is_none(verb: str) -> None:
     """Nobody may be there to refuse it, so it is refused here."""
     for found in (state(), state(run("stopped")), state(run("ended"))):
@@ -137,3 +137,12 @@ def test_a_wish_for_another_run_is_told_the_live_one() -> None:
         with pytest.raises(a.Refused) as refused:
             a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "other run: x"), state(found), JOB)
         assert refused.value.remedy == remedy
+
+
+def test_whoever_helps_is_named_when_nobody_has_taken_a_wish_up() -> None:
+    """A worker that is there may be stuck; where none is, one must be started. A wish for a run to come stays."""
+    there, nobody = state(run("running"), *JOINED), state(run("stopped"))
+    later = wish("start", not_after=1)
+    assert a.unheard(there, later, JOB) == "is a worker alive? `headgate status sales`; the wish is void from now on"
+    assert a.unheard(nobody, later, JOB).startswith("no worker is there: start one with `headgate run MODULE:app`")
+    assert a.unheard(nobody, wish("drain"), JOB).endswith("the wish waits for its run")

@@ -159,6 +159,6 @@ def test_a_secure_embedded_broker_is_named_and_not_taken(monkeypatch: pytest.Mon
     """Its address alone lets nobody in; that one runs is no secret, either."""
     one = SimpleNamespace(bootstrap="127.0.0.1:7", secrets=tmp_path, identity=SimpleNamespace(secure=True))
     monkeypatch.setattr(registry, "running_brokers", lambda: [one])
-    with pytest.raises(SettingError, match="and the embedded one at .* is secure") as wrong:
+    with pytest.raises(SettingError, match="and the embedded one at") as wrong:
         configure(Said(), environ={}, directory=tmp_path)
     assert f"{tmp_path}/app.properties" in wrong.value.remedy
