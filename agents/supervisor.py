@@ -217,6 +217,7 @@ async def _supervise(supervisor: Supervisor) -> int:
     def on(number: int) -> None:
         heard.append(number)
         if heard.count(signal.SIGINT) > 1:
+            say("all are ended at once")
             supervisor.signal(signal.SIGKILL)
             return
         supervisor.signal(signal.SIGTERM)
