@@ -112,7 +112,7 @@ class Process(Host):
 
     def freeze(self, seconds: float) -> None:
         super().freeze(seconds)
-        self.frozen_last = self.schedule.moment + seconds
+        self.frozen_last = max(self.frozen_last, self.schedule.moment + seconds)
         self.holds_writes = self.schedule.rng.random() < 0.6
 
     # ---------------------------------------------------------------------------------------- calls to the broker
