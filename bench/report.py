@@ -80,7 +80,7 @@ def keep(name: str, document: dict[str, Any]) -> None:
 def canvas() -> Any:
     """matplotlib without a screen, or None."""
     if find_spec("matplotlib") is None:
-        print("# no plot: matplotlib is not installed (pip install -e '.[bench]')")
+        print("# no plot: matplotlib is not installed (`make bench` installs it)")
         return None
     import matplotlib
 

@@ -1,6 +1,6 @@
 """How long a restart on the same location takes, by the number of keys: it must not grow with the state.
 
-    python -m bench restart [--quick] [--keys 10000,100000,1000000]
+    python -m bench restart [--quick] [--keys 10000,100000,1000000,10000000]
 
 A job counts records by key; the worker is ended by SIGTERM and started again, and then on an empty disk. What is measured is the time that
 its tasks spend restoring (from `restoring` to `running` in its log), and the time from the process's start until it says that it is ready.
@@ -158,7 +158,8 @@ def main() -> int:
     words.add_argument("--keys", default="")
     given = words.parse_args()
     sizes = [
-        int(word) for word in (given.keys or ("10000,100000" if given.quick else "10000,100000,1000000")).split(",")
+        int(word)
+        for word in (given.keys or ("10000,100000" if given.quick else "10000,100000,1000000,10000000")).split(",")
     ]
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         run = Run(broker, directory, quick=True, rounds=1, settings=())

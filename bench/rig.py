@@ -260,11 +260,6 @@ def loads(raw: bytes) -> Any:
     return orjson.loads(raw)
 
 
-def has_module(python: str, name: str) -> bool:
-    """Whether this Python has a module."""
-    return subprocess.run([python, "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
-
-
-def peers_python() -> str:
-    """The Python of the peers that are not headgate's dependencies: `BENCH_PYTHON`, else this one."""
-    return os.environ.get("BENCH_PYTHON", sys.executable)
+def has_module(name: str) -> bool:
+    """Whether a module can be imported."""
+    return subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, check=False).returncode == 0

@@ -36,7 +36,6 @@ from .rig import (
     has_module,
     loads,
     make_topic,
-    peers_python,
     read_all,
     rounds_of,
     scratch,
@@ -132,13 +131,9 @@ class Run:
         if peer.startswith("streams"):
             return absent()
         module = {"quix": "quixstreams", "faust": "faust"}.get(peer)
-        if module and not has_module(self.python(peer), module):
-            return f"{module} is not installed: pip install -e '.[bench]'"
+        if module and not has_module(module):
+            return f"{module} is not installed: `make bench` installs it"
         return ""
-
-    def python(self, peer: str) -> str:
-        """The Python of a peer."""
-        return peers_python() if peer == "quix" else sys.executable
 
     def program(self, peer: str, work: str, name: str, source: str, target: str) -> Program:
         """What is started for a peer."""
@@ -165,9 +160,9 @@ class Run:
                 words = command(work, self.bootstrap, source, target, name, state)
                 words += ["processing.guarantee=exactly_once_v2", *(TUNED if peer == "streams-tuned" else ())]
             case "faust":
-                words = [self.python(peer), str(peers / "faust_work.py"), "worker", "-l", "warn", "--without-web"]
+                words = [sys.executable, str(peers / "faust_work.py"), "worker", "-l", "warn", "--without-web"]
             case _:
-                words = [self.python(peer), str(peers / f"{peer}_work.py")]
+                words = [sys.executable, str(peers / f"{peer}_work.py")]
         return Program(words, env, self.directory / f"{name}.log")
 
     def wait(self, program: Program, work: str, target: str, records: int) -> None:

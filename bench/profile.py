@@ -1,0 +1,128 @@
+"""Where the time of a worker goes: works A, B and C under py-spy, each sample counted for the innermost thing that it is part of.
+
+    python -m bench profile [--works ABC] [--seconds 8]
+
+The worker is sampled 200 times a second for some seconds after a warm-up; only its main thread counts (RocksDB and the heartbeat have
+threads of their own), and waiting does not. Prints a table; writes `bench/out/profile.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from headgate.agents.broker.broker import Broker
+
+from . import report
+from .rig import make_topic, scratch
+from .throughput import Ends, Run
+
+RECORDS = {"A": 6_000_000, "B": 4_000_000, "C": 9_000_000}
+WARM = 1_500_000
+"""Sampling begins when so many records are through."""
+MAIN = "agents/cli/run.py"
+
+STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("JSON to values", ("_json_values ", "Serde.loads_many ")),
+    ("values to JSON", ("Serde.dumps_many ",)),
+    ("user code", ("headgate_work.py",)),
+    ("let go of the last chunk's values", ("Pipeline.runs ", "Pipeline.step ")),
+    ("record batches to columns", ("columns_of ", "read_batch ", "_RawTaker", "_describe ", "_sound ", "agents/chunks.py", "columns.c")),
+    ("columns to record batches", ("agents/rawbatch.py", "outbox_buffer.py")),
+    ("aggregates by key", ("agents/aggregates.py", "agents/keyed_operators.py", "(<string>")),
+    ("tables and their log", ("agents/table.py", "agents/tables.py", "agents/tasklog.py", "agents/task_state.py")),
+    ("RocksDB", ("store_rocks.py",)),
+    ("shuffle: partitions and frames", ("partitioner.py", "framing.py", "core/frames", "Pipeline.shuffle ", "Pipeline._frames ")),
+    ("operators", ("operators.py", "agents/source.py", "agents/pipeline.py", "selecting.py", "record.py", "columns.py")),
+    ("commits and the producer", ("agents/outbox.py", "committing.py", "producing.py", "core/commit", "aiokafka/producer")),
+    ("Kafka client", ("aiokafka/", "agents/rawkafka.py", "agents/intake.py", "async_timeout")),
+    ("actors, choosers, machines", ("core/", "agents/", "faust/", "mode/")),
+    ("event loop and sockets", ("asyncio/", "selectors.py")),
+)  # fmt: skip
+
+
+def stage_of(stack: list[str]) -> str:
+    """What a sample is counted for.
+
+    >>> stage_of(["run (asyncio/runners.py:1)", "Intake.take (agents/intake.py:3)", "Buffer.take (agents/chunks.py:9)"])
+    'record batches to columns'
+    """
+    for frame in reversed(stack):
+        for stage, marks in STAGES:
+            if any(mark in frame for mark in marks):
+                return stage
+    return "other"
+
+
+def sampled(raw: str) -> Counter[str]:
+    """Samples by stage, of py-spy's collapsed stacks."""
+    found: Counter[str] = Counter()
+    for line in raw.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = stack.split(";")
+        if any(MAIN in frame for frame in frames):
+            found[stage_of(frames)] += int(count)
+    return found
+
+
+def measure(run: Run, work: str, seconds: float, directory: Path) -> dict[str, Any]:
+    """One work."""
+    source, name = run.source(RECORDS[work]), f"bench-profile-{work.lower()}-{uuid.uuid4().hex[:6]}"
+    target = f"{name}-out"
+    make_topic(run.bootstrap, target)
+    program = run.program("headgate", work, name, source, target).start()
+    watch = Ends(run.bootstrap, target)
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not is_warm(program, watch, work):
+            time.sleep(0.1)
+        raw = directory / f"{name}.raw"
+        words = ["py-spy", "record", "--pid", str(program.popen.pid), "--duration", f"{seconds:g}", "--rate", "200"]
+        subprocess.run([str(Path(sys.executable).parent / words[0]), *words[1:], "--format", "raw", "--output", str(raw)],
+                       check=True, capture_output=True)  # fmt: skip
+    finally:
+        program.stop()
+    counted = sampled(raw.read_text(encoding="utf-8"))
+    total = sum(counted.values())
+    shares = {stage: 100 * counted[stage] / total for stage in [*(stage for stage, _ in STAGES), "other"]}
+    return {"work": work, "samples": total, "busy": total / (200 * seconds), "percent": shares}
+
+
+def is_warm(program: Any, watch: Ends, work: str) -> bool:
+    """Whether enough is through for the figures of a worker that has found its pace."""
+    watch.silent_s()
+    if work == "C":
+        return bool(program.marks) and program.marks[-1][1] >= WARM
+    return watch.last >= WARM // (4 if work == "B" else 1)
+
+
+def main() -> int:
+    """Measure, print, keep."""
+    words = argparse.ArgumentParser(prog="python -m bench profile", description=(__doc__ or "").partition("\n")[0])
+    words.add_argument("--works", default="ABC")
+    words.add_argument("--seconds", type=float, default=8.0)
+    words.add_argument("--quick", action="store_true", help="3 seconds each")
+    given = words.parse_args()
+    if not (Path(sys.executable).parent / "py-spy").exists():
+        print("left out: py-spy is not installed: make bench")
+        return 0
+    with scratch() as directory, Broker.start(directory / "kafka") as broker:
+        run = Run(broker, directory, quick=True, rounds=1, settings=())
+        rows = [measure(run, work, 3.0 if given.quick else given.seconds, directory) for work in given.works]
+    print(f"{'percent of the main thread':40}" + "".join(f"{row['work']:>8}" for row in rows))
+    for stage in rows[0]["percent"]:
+        if any(row["percent"][stage] >= 0.5 for row in rows):
+            print(f"{stage:40}" + "".join(f"{row['percent'][stage]:8.1f}" for row in rows))
+    print(f"{'busy':40}" + "".join(f"{100 * row['busy']:7.0f}%" for row in rows))
+    report.keep("profile", {"rows": rows})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
