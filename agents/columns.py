@@ -71,9 +71,13 @@ class Columns:
         """The offset of one record."""
         return self.base + index if self.offsets is None else self.offsets[index]
 
+    def offset_column(self) -> Sequence[int]:
+        """All offsets, without making a number for each."""
+        return range(self.base, self.base + len(self.values)) if self.offsets is None else self.offsets
+
     def every_offset(self) -> list[int]:
-        """All offsets."""
-        return list(range(self.base, self.base + len(self.values))) if self.offsets is None else self.offsets
+        """All offsets, as a list."""
+        return list(self.offset_column())
 
     def index_from(self, offset: int) -> int:
         """The index of the first record at or behind this offset."""

@@ -44,6 +44,9 @@ class Mailbox:
         self._on_again = on_again
         self._told = False
         self._stopped = asyncio.Event()
+        self._size = size
+        self._waiting = 0
+        """Letters that were put in and not taken out."""
         self.channel = app.channel(maxsize=size)
         self.agent = app.agent(self.channel, name=name)(self._body)
         self._watch_stop()
@@ -73,6 +76,10 @@ class Mailbox:
 
     async def put(self, letter: Any) -> None:
         """Put a letter in; waits while the mailbox is full. Raises `MailboxClosed` when the actor has gone."""
+        if self.open and self._waiting < self._size:  # there is room: it does not wait, so nothing can come between
+            self._waiting += 1
+            await self.channel.put(letter)
+            return
         if self.open:
             putting = asyncio.ensure_future(self.channel.put(letter))  # noqa: TID251 - awaited on the next line, with its end
             gone = asyncio.ensure_future(self._stopped.wait())  # noqa: TID251
@@ -80,12 +87,14 @@ class Mailbox:
             gone.cancel()
             if putting in done:
                 await putting
+                self._waiting += 1
                 return
             putting.cancel()
         raise MailboxClosed(f"the actor '{self.name}' is gone") from self.failure
 
     async def _body(self, letters: Any) -> None:
         async for letter in letters:
+            self._waiting -= 1
             if self._told:
                 continue
             place, offset = place_of(letter)

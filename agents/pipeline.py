@@ -177,7 +177,7 @@ class Pipeline:
         if self._running is None:
             return Batch("", 0, Rows([], []))
         chunk, rows = self._running
-        offsets = chunk.offsets if self._offsets is None else self._offsets
+        offsets = chunk.columns.offset_column() if self._offsets is None else self._offsets
         return Batch(
             chunk.at.stream, chunk.at.partition, rows, offsets, {"id": chunk_id(chunk, offsets, self._skipped)}
         )
