@@ -64,12 +64,12 @@ class TaskCommits(TaskBody):
     def on_CommitBegins(self, event: CommitBegins, now: Now) -> Out:
         if self.state in GONE or self._closing:
             return []
+        # the time of the records whose positions are committed here is known after a restart, too, and what is said is true now
+        self.inputs.observe(now)
         said: Out = [*self.time_to_say()]
         own = self.ledger.contribute(event.txn)
         if own is None:
             return []
-        # the time of the records whose positions are committed here is known after a restart, too
-        self.inputs.observe(now)
         rows: Mapping[tuple[object, ...], tuple[object, ...] | None] = {**own, **self.control_rows()}
         return [*said, Contribute(event.txn, self.checkpoint(), MappingProxyType(rows))]
 

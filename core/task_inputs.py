@@ -205,6 +205,8 @@ class Inputs:
         clock = self.clocks.get(at)
         if clock is not None:
             clock.end_since_s = None
+            if clock.idle:
+                self.unobserved.add(at)
 
     def _look(self, at: StreamPartition, clock: SourceClock, now: Now) -> bool:
         if self.is_idle(clock, now) == clock.idle:

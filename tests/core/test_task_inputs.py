@@ -137,6 +137,18 @@ def test_idleness_is_said_after_answered_fetches_over_the_whole_timeout():
     assert rig.said()[-1] == ("wm", 100, (0, 1))
 
 
+def test_who_goes_back_is_not_idle_any_more():
+    """A seek comes when idleness is known and about to be said, by the commit that now holds the seek: what is read again is no silence."""
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.auto_commit = False
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.feed(o.Seek("q", ORDERS0.stream, ORDERS0.partition, 0))
+    rig.commit()
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
 def test_silence_is_not_idleness():
     """The broker is gone: no fetch is answered. However long that takes, the partition is not idle."""
     rig = idle_rig()
