@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
+from ..core.errors import EnvironmentFault
 from .clients import ClientSettings
 from .connect import closed, started
 
@@ -42,7 +44,14 @@ async def put(client: ClientSettings, records: Iterable[Plain]) -> list[int]:
                 timestamp_ms=one.timestamp_ms,
                 headers=list(one.headers),
             )
-            offsets.append((await asyncio.wait_for(sent, SEND_S)).offset)
+            try:
+                offsets.append((await asyncio.wait_for(sent, SEND_S)).offset)
+            except (KafkaError, TimeoutError) as error:
+                raise EnvironmentFault(
+                    f"'{one.topic}' takes no record: {error or f'nothing was answered for {SEND_S:g} s'}; "
+                    f"{len(offsets)} written before it stay written",
+                    remedy="is the topic there, and may this user write to it? Then write what is left again",
+                ) from error
         return offsets
     finally:
         await closed(producer.stop)

@@ -19,8 +19,6 @@ from .connect import closed, retried, started
 from .reading import CONNECT_S
 from .topics import Topics as TopicsAdmin
 
-KAFKAS_OWN = ("__consumer_offsets", "__transaction_state")
-
 
 async def width_of(client: ClientSettings, topic: str) -> int:
     """How many partitions a topic has; `NotFound` if it does not exist."""
@@ -29,7 +27,8 @@ async def width_of(client: ClientSettings, topic: str) -> int:
     try:
         if (found := (await admin.find([topic])).get(topic)) is not None:
             return found.partitions
-        there = [name for name in await admin.names() if name not in KAFKAS_OWN]
+        internal = topic.startswith("__")
+        there = [name for name in await admin.names() if internal or not name.startswith("__")]
     finally:
         await admin.stop()
     raise NotFound(

@@ -18,7 +18,7 @@ from ..plainwrite import Plain, put
 from ..reading import must_exist
 from ..tablescan import guess
 from ..topics import Topics as TopicsAdmin
-from ..topicscan import scan_topic
+from ..topicscan import scan_topic, width_of
 from ..web.documents import time_of
 from .group import Group, NotFound
 from .options import Target, broker_options, confirmed, run_async, target
@@ -142,8 +142,10 @@ def replay(
     letters = chosen(run_async(_letters(to)), offsets, everything)
     records = [again(to, record, topic) for record in letters]
     places = sorted({record.topic for record in records})
+    for place in places:
+        run_async(width_of(to.client, place))
     if records:
-        confirmed(f"This writes {len(records)} records to {', '.join(places)}.", yes)
+        confirmed(f"This writes {len(records)} record{'s' * (len(records) != 1)} to {', '.join(places)}.", yes)
     run_async(put(to.client, records))
     if output == "json":
         show_json({"job": str(to.job), "replayed": [record.offset for record in letters], "topics": places})
@@ -190,7 +192,7 @@ def purge(
     to = target(job, bootstrap, pairs, config)
     letters = [record for record in run_async(_letters(to)) if before is None or record.offset < before]
     if letters:
-        confirmed(f"This deletes {len(letters)} dead letters of {to.job}.", yes)
+        confirmed(f"This deletes {len(letters)} dead letter{'s' * (len(letters) != 1)} of {to.job}.", yes)
         run_async(_purge(to, letters[-1].offset + 1))
     if output == "json":
         show_json({"job": str(to.job), "purged": len(letters)})

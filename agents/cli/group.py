@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ...core.errors import DeclarationError, HeadgateError, SettingError
+from ...core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ...core.settings import nearest
 
 VERBS: dict[str, tuple[str, str]] = {
@@ -106,6 +106,10 @@ class LazyGroup(Group):
             if os.environ.get("HEADGATE_DEBUG"):
                 raise
             fail(error)
+        except Exception as error:
+            if os.environ.get("HEADGATE_DEBUG") or not type(error).__module__.startswith("aiokafka."):
+                raise
+            fail(EnvironmentFault(f"Kafka refused: {error}", remedy="HEADGATE_DEBUG=1 shows where"))
 
 
 def fail(error: HeadgateError) -> NoReturn:

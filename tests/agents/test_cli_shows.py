@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from aiokafka.errors import TopicAuthorizationFailedError
+from click.testing import CliRunner
 
 from headgate.agents.cli import model
+from headgate.agents.cli.group import LazyGroup
 from headgate.agents.cli.run import last_words
 from headgate.agents.web.documents import model_document
 from headgate.core.coordinator import SetRun
@@ -44,3 +47,22 @@ def test_a_worker_whose_name_is_taken_is_told_to_take_another() -> None:
     for why in ("another process is 'w1': http://x", "another process has become 'w1': http://x"):
         assert "--processor-id" in last_words(why, "sales")
     assert "see the log" in last_words("something else", "sales")
+
+
+def test_what_kafka_refuses_is_an_error_and_no_traceback() -> None:
+    """A permission that is not there, met by a verb that did not expect it; a mistake of our own keeps its traceback."""
+    group = LazyGroup()
+
+    @group.command()
+    def forbidden() -> None:
+        raise TopicAuthorizationFailedError("orders")
+
+    @group.command()
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    done = CliRunner().invoke(group, ["forbidden"])
+    assert done.exit_code == 1
+    assert "Error: Kafka refused: " in done.output
+    assert "orders" in done.output
+    assert isinstance(CliRunner().invoke(group, ["broken"]).exception, ZeroDivisionError)

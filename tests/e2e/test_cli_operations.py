@@ -307,6 +307,8 @@ def test_dead_letters_are_listed_shown_and_replayed(hg: Headgate) -> None:
     assert "DataError" in whole["traceback"]
     hg.run("dead-letters", "show", hg.job, "99999", code=4)
     hg.run("dead-letters", "replay", hg.job, str(first["offset"]), code=1)
+    hg.run("dead-letters", "replay", hg.job, "--all", "--to", f"{hg.job}-outt", "--yes", code=4)
+    assert f"did you mean '{hg.job}-out'?" in hg.said
     hg.json("dead-letters-replay", "dead-letters", "replay", hg.job, str(first["offset"]), "--yes")
     letters = hg.until(
         lambda: [x for x in [hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]] if len(x) > 1],
