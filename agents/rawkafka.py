@@ -249,9 +249,14 @@ class _KeptRecords:
     def __init__(self, raw: bytes) -> None:
         records = _MemoryRecords(raw)
         self.raw = raw
-        self.has_next = records.has_next
-        self.next_batch = records.next_batch
-        self.size_in_bytes = records.size_in_bytes
+        self.has_next: Any = records.has_next
+        self.next_batch: Any = records.next_batch
+        self.size_in_bytes: Any = records.size_in_bytes
+
+    def let_go(self) -> None:
+        """Forget the bytes. Who holds this is a ring of objects around a generator that nobody runs: only the collector ends it, much later."""
+        self.raw = b""
+        self.has_next = self.next_batch = self.size_in_bytes = None
 
 
 _MemoryRecords: Any = getattr(fetcher_module, "MemoryRecords", None)
@@ -319,6 +324,7 @@ class _RawTaker:
                 taken = self._filter(tp, wanted)
                 state.consumed_to(taken.next_position)
                 result._partition_records = None
+                wanted._records.let_go()
             else:
                 taken = Taken(tp, -1, error=result._error)
             del fetcher._records[tp]
@@ -444,11 +450,8 @@ async def discard(producer: AIOKafkaProducer, *, patience_s: float = 3.0) -> Non
     any_producer: Any = producer
     accumulator, sender = any_producer._message_accumulator, any_producer._sender
     accumulator.fail_all(KafkaError("the producer is thrown away"))
-    for futures in [
-        [b.future for q in accumulator._batches.values() for b in q],
-        [b.future for b in accumulator._pending_batches],
-    ]:
-        for future in futures:
+    for batch in [*(b for queue in accumulator._batches.values() for b in queue), *accumulator._pending_batches]:
+        for future in (batch.future, batch._drain_waiter):
             if future.done() and not future.cancelled():
                 future.exception()  # nobody will ask for it
     accumulator._batches.clear()
