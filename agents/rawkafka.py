@@ -254,7 +254,7 @@ class _KeptRecords:
         self.size_in_bytes: Any = records.size_in_bytes
 
     def let_go(self) -> None:
-        """Forget the bytes. Who holds this is a ring of objects around a generator that nobody runs: only the collector ends it, much later."""
+        """Forget the bytes: who holds this is part of a ring around a generator that nobody runs, and only the collector ends rings."""
         self.raw = b""
         self.has_next = self.next_batch = self.size_in_bytes = None
 
