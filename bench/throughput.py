@@ -264,11 +264,17 @@ class Ends:
 
     def silent_s(self) -> float:
         """For how long nothing has come; 0 before the first."""
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        now = sum(
-            self.reader.get_watermark_offsets(TopicPartition(self.topic, p), timeout=20)[1] for p in range(PARTITIONS)
-        )
+        try:
+            now = sum(
+                self.reader.get_watermark_offsets(TopicPartition(self.topic, p), timeout=20)[1]
+                for p in range(PARTITIONS)
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            return 0.0  # a topic that was made just now has no leader yet
         if now != self.last:
             self.last, self.since = now, time.monotonic()
         return time.monotonic() - self.since if self.last else 0.0
