@@ -131,6 +131,10 @@ class JobTopics:
             if producer is not None:
                 producer.know(topic, found[topic].partitions, found[topic].limit)
 
+    def limit(self, topic: str) -> int | None:
+        """Its max.message.bytes, as far as it is known."""
+        return self._known[topic].limit if topic in self._known else None
+
     def width(self, topic: str) -> int:
         """How many partitions a topic has."""
         return self._known[topic].partitions

@@ -58,6 +58,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         ttl_ms: int | None = None,
         clock: Callable[[], int] = lambda: 0,
         cached_rows: int = CACHED_ROWS,
+        most_bytes: int | None = None,
     ) -> None:
         self.name = name
         self.prefix = table_prefix(name)
@@ -67,6 +68,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._ttl_ms = ttl_ms
         self._clock = clock
         self._cached_rows = cached_rows
+        self._most_bytes = most_bytes
         self._live: dict[
             K, V | None
         ] = {}  # decoded: what this chunk changed, and what was read; None: known to be absent
@@ -235,7 +237,21 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         for bad in (keys.bad, values.bad):
             if bad:
                 raise bad[0][1]
+        if self._most_bytes is not None:
+            self._must_fit(keys.values, values.values, self._most_bytes)
         self._ready = keys.values, values.values
+
+    def _must_fit(self, keys: list[bytes | None], values: list[bytes | None], most: int) -> None:
+        """What the task log would refuse is an error of whoever made the row, and not one of the commit, which is everybody's."""
+        if max(map(len, filter(None, values)), default=0) + max(map(len, filter(None, keys)), default=0) <= most:
+            return
+        for key, value in zip(keys, values, strict=True):
+            size = len(key or b"") + len(value or b"")
+            if size > most:
+                raise DataError(
+                    f"table {self.name}: the row of the key {(key or b'')[:40]!r} takes {size} bytes, and the task log takes {most}",
+                    remedy="keep smaller rows, or raise max.message.bytes of the task log and start again",
+                )
 
     def complete(self) -> None:
         """The chunk is done: what `prepare` encoded waits for the commit."""

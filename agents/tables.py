@@ -27,8 +27,10 @@ V = TypeVar("V")
 class TaskTables:
     """All tables of one task, for the actor that works on it and the commit that makes them durable."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, store: Store, *, clock: Callable[[], int] = lambda: 0, most_bytes: int | None = None) -> None:
+        """`most_bytes`: what key and value of a row may take together; the task log has a limit."""
         self.store = store
+        self._most_bytes = most_bytes
         self._clock = clock
         self._tables: dict[str, Table[Any, Any]] = {}
         self._raw: dict[str, Rows] = {}
@@ -37,7 +39,7 @@ class TaskTables:
 
     def declare(self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None) -> Table[K, V]:
         """Bind a table."""
-        made = Table(name, self.store, key, value, ttl_ms=ttl_ms, clock=self._clock)
+        made = Table(name, self.store, key, value, ttl_ms=ttl_ms, clock=self._clock, most_bytes=self._most_bytes)
         self._tables[name] = made
         return made
 

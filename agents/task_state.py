@@ -32,6 +32,8 @@ from .task_directory import open_best
 from .tasklog import Progress, log_write, restore
 
 LogEnds = Callable[[StreamPartition], Any]
+ROW_OVERHEAD = 512
+"""What a record of the task log takes beside the key and the value of its row, a batch's head and the table's name included."""
 
 
 class TaskState:
@@ -49,6 +51,7 @@ class TaskState:
         memory: StoreMemory | None,
         clock: Callable[[], int],
         ends: LogEnds,
+        log_limit: int | None = None,
     ) -> None:
         self.client = client
         self.declared = declared
@@ -59,6 +62,8 @@ class TaskState:
         self.memory = memory
         self.clock = clock
         self.ends = ends
+        self.log_limit = log_limit
+        """max.message.bytes of the task log."""
         self.store: Store | None = None
         self.tables: TaskTables | None = None
         self.progress: Progress | None = None
@@ -117,7 +122,8 @@ class TaskState:
         return dict(unpack_rows(self.tables.raw_rows(CONTROL_TABLE)))
 
     def _declare(self, store: Store) -> None:
-        tables = self.tables = TaskTables(store, clock=self.clock)
+        most = None if self.log_limit is None else self.log_limit - ROW_OVERHEAD
+        tables = self.tables = TaskTables(store, clock=self.clock, most_bytes=most)
         plain = msgpack()
         tables.declare(CLOSED, plain, plain)
         for spec in self.declared.tables():

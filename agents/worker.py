@@ -455,6 +455,7 @@ class Worker(Producing):
             memory=self.memory,
             clock=lambda: self.now().wall,
             ends=lambda at: outlasted(partial(self.offsets.log_ends, at)),
+            log_limit=self.job_topics.limit(self.topics.log),
         )
 
     async def ask_offsets(self, order: t.Resolve) -> t.Resolved:

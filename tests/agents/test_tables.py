@@ -72,6 +72,22 @@ def test_what_cannot_be_encoded_stops_all_tables():
     assert not tables.changed
 
 
+def test_a_row_that_the_log_does_not_take_is_found_before_anything_is_merged():
+    """With its table, its key and both sizes; what else the chunk changed is forgotten with it."""
+    tables = TaskTables(MemoryStore("u"), most_bytes=100)
+    table = tables.declare("counts", serde.text(), serde.text())
+    table["fits"] = "x" * 90
+    table["large"] = "x" * 96
+    with pytest.raises(DataError, match=r"table counts: the row of the key b'large' takes 101 bytes.*takes 100"):
+        tables.complete()
+    tables.drop()
+    assert not tables.changed
+    table["large"] = "x" * 95
+    del table["large"]
+    tables.complete()
+    assert tables.changed
+
+
 def test_changes_are_merged_per_key_between_commits_and_read_at_every_stage():
     """Three chunks change one key; the log sees it once, and the task reads the newest value all the time."""
     tables, table = make()
