@@ -1,0 +1,106 @@
+"""`/livez` and `/readyz` of a worker that restores, drains or leaves: whoever routes to it is told the truth at every moment."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+
+import aiohttp
+import pytest
+from aiokafka import AIOKafkaProducer
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+PATIENCE_S = 40.0
+
+
+async def asked(one, path):
+    """Status and text of a page of this worker; None while it has none."""
+    found = re.search(r"http://127\.0\.0\.1:\d+", one.text())
+    if found is None:
+        return None
+    try:
+        async with aiohttp.ClientSession() as web, web.get(found[0] + path) as answer:
+            return answer.status, await answer.text()
+    except aiohttp.ClientError:
+        return None
+
+
+async def until(one, path, status, text):
+    """Ask until it is answered like this; a worker that has ended will never do so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (said := await asked(one, path)) is None or said[0] != status or text not in said[1]:
+            assert one.process.returncode is None, one.text()[-3000:]
+            await asyncio.sleep(0.02)
+
+
+COUNTS = """
+import headgate as hg
+
+app = hg.App("JOB")
+app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
+"""
+
+
+async def test_a_worker_is_not_ready_before_its_state_is_restored(job, topic):
+    """Somebody's open transaction holds the restore up: alive, and 503; when it is through, 200."""
+    inp, out = topic("in"), topic("out")
+    source = COUNTS.replace("IN", inp).replace("OUT", out)
+    await job.write(inp, [{"k": f"k{n}"} for n in range(50)])
+    first = await job.process(source)
+    await job.records(out, 50)
+    first.kill()
+    await first.ended()
+    blocker = AIOKafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.name}-blocker")
+    await blocker.start()
+    await blocker.begin_transaction()
+    await blocker.send_and_wait(job.topics.log, b"never", key=b"never", partition=0)
+    second = await job.process(source)
+    await until(second, "/api/status", 200, '"state": "restoring"')
+    assert await asked(second, "/readyz") == (503, "not ready: waiting for its tasks\n")
+    assert await asked(second, "/livez") == (200, "ok\n")
+    await blocker.abort_transaction()
+    await blocker.stop()
+    await until(second, "/readyz", 200, "ready")
+
+
+WAITS = """
+import asyncio, pathlib
+import headgate as hg
+
+class Waits(hg.Actor):
+    def on_batch(self, ctx, batch):
+        ctx.emit("OUT", len(batch))
+
+    async def on_drain(self, ctx):
+        await self.allowed()
+
+    async def on_stop(self, ctx):
+        await self.allowed()
+
+    async def allowed(self):
+        while not pathlib.Path("FLAG").exists():
+            await asyncio.sleep(0.01)
+
+app = hg.App("JOB")
+app.actor(app.input("IN"))(Waits)
+"""
+
+
+@pytest.mark.parametrize("way", ["drain", "stop", "SIGTERM"])
+async def test_a_worker_is_not_ready_from_the_first_moment_of_its_end(job, topic, tmp_path, way):
+    """User code holds the end up: the worker lives, and says that nobody should count on it."""
+    inp, out, flag = topic("in"), topic("out"), tmp_path / "flag"
+    source = WAITS.replace("IN", inp).replace("OUT", out).replace("FLAG", str(flag))
+    one = await job.process(source)
+    await job.write(inp, [{"n": 1}])
+    await job.records(out, 1)
+    await until(one, "/readyz", 200, "ready")
+    if way == "SIGTERM":
+        one.process.send_signal(signal.SIGTERM)
+    else:
+        await job.ask(way, wait=False)
+    await until(one, "/readyz", 503, "leaving" if way == "SIGTERM" else "is ")
+    assert await asked(one, "/livez") == (200, "ok\n")
+    flag.touch()
+    assert await one.ended() == 0
