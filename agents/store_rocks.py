@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack as _msgpack
+import structlog
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -36,6 +37,7 @@ from rocksdict import (
 from ..core.errors import EnvironmentFault
 from .store import FORMAT, Changes, StoreBroken, StoreHeld, StoreMeta, stamped
 
+log = structlog.get_logger("headgate.store")
 LOCK = "lock"
 DATABASE = "db"
 _META = b"meta"
@@ -199,18 +201,32 @@ class RocksStore:
         return sum(int(file.get("size", 0)) for file in self._db.live_files())
 
     def close(self) -> None:
-        """Drop every handle, then the database, then the lock: RocksDB keeps its own lock while a handle lives."""
-        if self._db is not None:
-            families, self._families = self._families, {}
-            database, self._db = self._db, None
-            for view, _ in families.values():
-                view.close()
-            families.clear()
-            database.close()
-            del database
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Drop every handle, then the database, then the lock: RocksDB keeps its own lock while a handle lives.
+
+        A store that could not take its last write can often not flush either. It is closed all the same: the task log has what it lacks.
+        """
+        try:
+            if self._db is not None:
+                families, self._families = self._families, {}
+                database, self._db = self._db, None
+                views = [view for view, _ in families.values()]
+                families.clear()
+                while views:
+                    _closed(views.pop())
+                _closed(database)
+                del database
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+
+def _closed(handle: Any) -> None:
+    """Close a handle of RocksDB, whatever its last flush says."""
+    try:
+        handle.close()
+    except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
+        log.warning("a store could not be flushed", why=str(error))
 
 
 def _packed(meta: StoreMeta) -> bytes:

@@ -224,7 +224,10 @@ class TaskActor:
 
     def _close_store(self, _: t.CloseStore) -> None:
         async def work() -> None:
-            await self._put_down()
+            try:
+                await self._put_down()
+            except Exception as error:  # noqa: BLE001 - a hook of user code may raise; whoever waits for this task must not wait for ever
+                self.log.error("the task did not end cleanly", error=f"{type(error).__name__}: {error}")
             self.feed(t.StoreClosed())
 
         self._beside_run(work(), "close store")
@@ -233,9 +236,11 @@ class TaskActor:
         if self.intake is not None:
             await self.intake.stop()
             self.intake = None
-        if self.pipeline is not None:
-            await self.pipeline.close()
-        self.state.close()
+        try:
+            if self.pipeline is not None:
+                await self.pipeline.close()
+        finally:
+            self.state.close()
 
     # --------------------------------------------------------------------------------------------------------------- intake
 

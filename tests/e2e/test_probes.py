@@ -104,3 +104,30 @@ async def test_a_worker_is_not_ready_from_the_first_moment_of_its_end(job, topic
     assert await asked(one, "/livez") == (200, "ok\n")
     flag.touch()
     assert await one.ended() == 0
+
+
+RAISES = """
+import headgate as hg
+
+class Raises(hg.Actor):
+    def on_batch(self, ctx, batch):
+        ctx.emit("OUT", len(batch))
+
+    def on_stop(self, ctx):
+        raise RuntimeError("not like this")
+
+app = hg.App("JOB")
+app.actor(app.input("IN"))(Raises)
+"""
+
+
+@pytest.mark.parametrize("way", ["drain", "stop"])
+async def test_a_hook_that_raises_at_the_end_holds_nobody_up(job, topic, way):
+    """The log says so; what was done is committed, and the run goes on to its end."""
+    inp, out = topic("in"), topic("out")
+    one = await job.process(RAISES.replace("IN", inp).replace("OUT", out))
+    await job.write(inp, [{"n": 1}])
+    await job.records(out, 1)
+    assert (await job.ask(way)).state == "done"
+    assert await one.ended() == 0
+    assert "not like this" in one.text()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import resource
 import uuid
 
+import aiohttp
 import orjson
 import pytest
 
@@ -139,4 +141,14 @@ async def test_a_full_disk_fails_the_task_with_reason_and_remedy(job, topic):
     text = one.text()
     assert "takes no write" in text, text[-3000:]
     assert "free disk space" in text
+    assert one.process.returncode is None
+    page = re.search(r"http://127\.0\.0\.1:\d+", text)
+    assert page is not None
+    async with asyncio.timeout(30), aiohttp.ClientSession() as web:
+        while True:
+            async with web.get(page[0] + "/api/status") as answer:
+                [task] = (await answer.json())["tasks"]
+            if task["said"] == "failed" and "takes no write" in task["why"]:
+                break
+            await asyncio.sleep(0.05)
     assert one.process.returncode is None
