@@ -1,0 +1,37 @@
+"""A topic of the job's own that somebody deletes under it: the tasks that need it say which one it is and what to do. Nothing hangs."""
+
+from __future__ import annotations
+
+import pytest
+
+import headgate as hg
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+def why(one, task="Partition 0"):
+    """What the job's stream and the task itself say of its trouble."""
+    said = one.worker.coordination.member.job.task_states(task)
+    last = said[max(said)] if said else None
+    actor = one.worker.actors.get(task)
+    notes = " ".join(actor.notes.values()) if actor is not None else ""
+    return f"{last.why if last is not None else ''} {notes}"
+
+
+@pytest.mark.parametrize("which", ["between", "log"])
+async def test_a_deleted_topic_of_the_jobs_own_is_said(job, topic, monkeypatch, which):
+    """The stream between two stages, and the task log."""
+    monkeypatch.setattr("headgate.agents.outbox.GONE_AFTER_S", 1.0)
+    inp, out = topic("in", 1), topic("out", 1)
+    app = hg.App(job.name, settings={"fetch.watchdog": "2s"})
+    app.input(inp).repartition("k").agg(n=hg.count()).to(out)
+    one = await job.start(app)
+    await one.until_running(1)
+    await job.write(inp, [{"k": "a"}])
+    await job.records(out, 1)
+    gone = next(iter(one.worker.declared.graph.intermediates)) if which == "between" else job.topics.log
+    async with job.admin() as admin:
+        await admin.delete_topics([gone])
+    await job.write(inp, [{"k": "a"}])
+    told = ("create the topic", gone)
+    await one.until(lambda: all(word in why(one) for word in told), f"the task says that {gone} is gone", within_s=60)
