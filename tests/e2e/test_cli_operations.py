@@ -41,6 +41,8 @@ QUICK = {
     "intermediate.trim": "false",
 }
 WAIT_S = 40.0
+GIVEN = ("accepted", "done")
+"""Answers to a wish that nobody waited for."""
 
 
 class Headgate:
@@ -286,6 +288,15 @@ def test_pause_and_resume_are_in_the_status(hg: Headgate) -> None:
     hg.run("pause", hg.job, "--stream", "nothing", code=1)
 
 
+def test_seek_and_move_answer_like_every_wish(hg: Headgate) -> None:
+    """To where everything stands already: taken up, and nothing is read again."""
+    hg.running()
+    assert hg.json("answer", "seek", hg.job, f"{hg.job}-orders", "--to", "newest", "--yes")["state"] in GIVEN
+    assert hg.json("answer", "move", hg.job, "Partition 0", "--to", "w1")["state"] in GIVEN
+    hg.run("move", hg.job, "Partition 9", "--to", "w1", code=1)
+    assert "Partition 1" in hg.said
+
+
 def test_the_verbs_are_functions_too(hg: Headgate) -> None:
     """For programs that steer jobs: the same wishes, answers and errors."""
     import headgate
@@ -321,6 +332,38 @@ def test_dead_letters_are_listed_shown_and_replayed(hg: Headgate) -> None:
     assert first["offset"] not in [one["offset"] for one in left]
 
 
+def test_verbs_speak_to_people_too(hg: Headgate) -> None:
+    """What is a document for programs is lines for people: names at the top, what they know of a thing beside it."""
+    hg.running()
+    between = next(s for s in hg.json("model", "model", hg.job)["streams"] if s.startswith(f"{hg.job}-1-"))
+    hg.until(lambda: "watermark" in hg.run("frames", "cat", between), "a marker")
+    (letter, *_) = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]
+    hg.run("config", "set", hg.job, "stall.timeout", "4m")
+    told: list[tuple[list[str], list[str]]] = [
+        (["watch", hg.job, "--times", "1"], ["Ctrl-C ends", "WATERMARK", "Partition 1"]),
+        (["tables", hg.job], ["TABLE", "totals", "__control"]),
+        (["tables", hg.job, "totals"], ["KEY", "u3"]),
+        (["model", hg.job], ["PRODUCERS", between, "Partition 1"]),
+        (["coordinator", "cat", hg.job], ["set-run", "set-grant", "set-leader"]),
+        (["frames", "cat", between, "--control"], ["watermark", "task=Partition 0"]),
+        (["plan", "cli_job:app", "--workers", "2"], ["worker-1", f"{hg.job}-orders", "Partition 1"]),
+        (["topics", "plan", "other_job:app"], ["kafka-topics", f"__headgate_coordinator_other-{hg.job}_1"]),
+        (["dead-letters", "list", hg.job], [f"{hg.job}-orders", "DataError"]),
+        (["dead-letters", "show", hg.job, str(letter["offset"])], ["{no json", "headgate.core.errors.DataError"]),
+        (["config", "get", hg.job, "--origin"], ["stall.timeout", "4m", "override"]),
+        (["config", "diff", hg.job], ["stall.timeout"]),
+        (["config", "history", hg.job], ["stall.timeout", "4m"]),
+        (["pause", hg.job], ["done"]),
+        (["resume", hg.job], ["done"]),
+        (["config", "unset", hg.job, "stall.timeout"], []),
+    ]
+    (hg.directory / "other_job.py").write_text(SOURCE.replace('"JOB"', '"other-JOB"').replace("JOB", hg.job))
+    for words, wanted in told:
+        text = hg.run(*words)
+        assert [word for word in wanted if word not in text] == [], f"{words}: {text}"
+        assert not text.lstrip().startswith(("{", "[{"))
+
+
 def test_pages_answer_and_change_nothing(hg: Headgate) -> None:
     """A page for people, documents for programs, probes, metrics; anything but reading is refused."""
     assert hg.get("/")[1].lstrip().startswith("<!doctype html>")
@@ -329,6 +372,12 @@ def test_pages_answer_and_change_nothing(hg: Headgate) -> None:
     status = json.loads(hg.get("/api/status")[1])
     assert (status["worker"]["processor"], status["worker"]["leads"]) == ("w1", True)
     assert json.loads(hg.get("/api/model")[1])["streams"][f"{hg.job}-orders"] == 2
+    assert "totals" in {one["table"] for one in json.loads(hg.get("/api/tables")[1])["tables"]}
+    every = {"u0", "u1", "u2", "u3"}
+    hg.until(lambda: {row["key"] for row in json.loads(hg.get("/api/tables/totals")[1])["rows"]} == every, "rows")
+    assert [row["key"] for row in json.loads(hg.get("/api/tables/totals/u3")[1])["rows"]] == ["u3"]
+    settings = {one["name"]: one for one in json.loads(hg.get("/api/config")[1])["settings"]}
+    assert settings["commit.interval"]["value"] == "50ms"
     assert hg.get("/api/tables/nothing")[0] == 404
     assert hg.get("/api/tables/totals?limit=x")[0] == 400
     text = hg.get("/metrics")[1]

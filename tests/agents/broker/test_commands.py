@@ -80,6 +80,7 @@ def test_up_status_down_reset(home: Path) -> None:
     up = headgate("kafka", "up")
     assert up.returncode == 0, up.stderr
     status = json.loads(headgate("kafka", "status", "-o", "json").stdout)
+    assert wrong(status, schema("kafka-status")) == []
     assert status["running"] is True
     assert status["data"] == str(home / "kafka")
     assert status["disk_used_bytes"] > 0
