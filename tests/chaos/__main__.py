@@ -1,7 +1,7 @@
 """The long form: `python -m tests.chaos [FAULTS] [SECONDS] [SEED]`; 36 faults by default, at most so many seconds.
 
 Prints one line a fault, and at the end how many of each kind really happened, how long counts stood still, and that every record
-counts once. Exit code 0 only then.
+counts once. Exit code 0 only then, and only if all the faults happened, in three kinds or more.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from headgate.agents.broker.broker import Broker
 from .scene import MOST_S, Scene
 
 FAULTS = tuple(os.environ.get("CHAOS_FAULTS", "kill kill kill zombie same broker pause").split())
+KINDS = 3
+"""So many kinds of faults must really have happened."""
 
 
 def main(faults: int = 36, seconds: float = 1200.0, seed: int = 1, per_second: int = 3000) -> int:
@@ -70,7 +72,11 @@ def main(faults: int = 36, seconds: float = 1200.0, seed: int = 1, per_second: i
     print(
         f"{made} records written, {counted} counted once, 0 lost, 0 doubled; longest silence {longest:.1f} s (bound {MOST_S:g} s)"
     )
-    if longest < MOST_S and counted == made:
+    kinds = min(KINDS, len(set(FAULTS)), faults)
+    enough = scene.happened.total() >= faults and len(+scene.happened) >= kinds
+    if not enough:
+        print(f"too few: {faults} faults in {kinds} kinds were asked for")
+    if enough and longest < MOST_S and counted == made:
         shutil.rmtree(directory, ignore_errors=True)
         return 0
     return 1
