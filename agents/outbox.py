@@ -69,7 +69,7 @@ class Outbox(Joining):
         *,
         name: str = "headgate-outbox",
         compression: str | None = None,
-        batch_bytes: int = 512 << 10,
+        batch_bytes: int = 1 << 20,
         max_pending_bytes: int = 64 << 20,
         transaction_timeout_ms: int = 60_000,
         request_timeout_ms: int = 120_000,
@@ -290,12 +290,20 @@ class Outbox(Joining):
                 raise self._broken(error) from error
             transaction.begun = self._in_transaction = True
         while transaction.ready:
-            target, builder = transaction.ready.pop(0)
-            size = builder.size
-            builder.batch.close()
-            future = await self._hand_over(producer, target, builder, transaction)
-            transaction.sent.append((target, builder.count, future))
-            self.pending_bytes -= size
+            if self._requests and not everything:
+                return  # tasks may fill it as fast as it is emptied: a commit must not wait for a lull
+            wave = transaction.wave()
+            sizes = [builder.size for _, builder in wave]  # before they are compressed
+            handing = [self._hand_over(producer, target, builder, transaction) for target, builder in wave]
+            if len(handing) == 1:
+                taken: list[Any] = [await handing[0]]
+            else:  # one request takes a batch of each partition, so none may wait behind another's
+                taken = await asyncio.gather(*handing, return_exceptions=True)
+            for (target, builder), future in zip(wave, taken, strict=True):
+                if isinstance(future, BaseException):
+                    raise future
+                transaction.sent.append((target, builder.count, future))
+            self.pending_bytes -= sum(sizes)
             if self.pending_bytes <= self._max_pending:
                 self._roomy.set()
         if self._id is None and len(transaction.sent) > 64:
@@ -306,6 +314,7 @@ class Outbox(Joining):
     ) -> asyncio.Future[Any]:
         """`send_batch`, which waits without a word for a topic that is gone, and for room behind a partition without a leader."""
         began = time.monotonic()
+        builder.batch.close()
         while True:
             try:
                 async with asyncio.timeout(GONE_AFTER_S):

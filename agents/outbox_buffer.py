@@ -61,6 +61,18 @@ class Transaction:
     size: int = 0
     begun: bool = False
 
+    def wave(self) -> list[tuple[StreamPartition, Builder]]:
+        """Takes the next batch of each partition out of what is ready."""
+        first: dict[StreamPartition, Builder] = {}
+        rest: list[tuple[StreamPartition, Builder]] = []
+        for target, builder in self.ready:
+            if target in first:
+                rest.append((target, builder))
+            else:
+                first[target] = builder
+        self.ready[:] = rest
+        return list(first.items())
+
 
 class TaskBuffer:
     """What one task has emitted in the chunk that it works on."""

@@ -165,7 +165,7 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
     name = topic()
     async with outbox_on(kafka, name, name) as outbox:
         buffer = outbox.buffer("t")
-        buffer.emit(name, 0, None, [b"x" * 1000] * 1000, 1)
+        buffer.emit(name, 0, None, [b"x" * 1000] * 3000, 1)
         buffer.complete()
         offsets = OffsetReader(ClientSettings(kafka.bootstrap))
         await offsets.start()
@@ -176,3 +176,33 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
     with pytest.raises(ProducerBroken, match="stopped"):
         await outbox.commit()
     assert await read(kafka, name) == []
+
+
+async def test_a_commit_does_not_wait_for_tasks_to_fall_silent(kafka, topic):
+    """Tasks that fill batches as fast as they are handed over: commits come through all the same, and hold each record once."""
+    name = topic(partitions=2)
+    made, filled = 0, asyncio.Event()
+    async with outbox_on(kafka, name, name, partitions=2, batch_bytes=2000, max_pending_bytes=100_000) as outbox:
+        busy = True
+
+        async def fill():
+            nonlocal made
+            buffer = outbox.buffer("t")
+            while busy:
+                for partition in range(2):
+                    buffer.emit(name, partition, None, [b"%d" % n for n in range(made, made + 200)], made)
+                    made += 200
+                buffer.complete()
+                filled.set()
+                await asyncio.sleep(0)
+                await outbox.room()  # there is always some more than can be handed over now
+
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(fill())
+            await filled.wait()
+            for _ in range(3):
+                assert (await outbox.commit()).records > 0
+            busy = False
+        await outbox.commit()
+    records = await read(kafka, name, 2)
+    assert sorted(int(record.value) for record in records) == list(range(made))

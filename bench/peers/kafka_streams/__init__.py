@@ -29,7 +29,7 @@ SHIPPED = (
     "zstd-jni",
 )
 TUNED = (
-    "commit.interval.ms=200", "max.poll.records=2000", "producer.batch.size=524288", "producer.linger.ms=5",
+    "commit.interval.ms=200", "max.poll.records=2000", "producer.batch.size=1000000", "producer.linger.ms=5",
     "producer.buffer.memory=134217728", "consumer.max.partition.fetch.bytes=4194304", "consumer.fetch.max.bytes=52428800",
     "statestore.cache.max.bytes=67108864",
 )  # fmt: skip
