@@ -55,7 +55,7 @@ else:
             total += value["amount"]
             seen += 1
             if seen % 1000 == 0:
-                print(f"MARK {time.time()} {seen} {total}", flush=True)
+                os.write(1, b"MARK %f %d %d\n" % (time.time(), seen, total))  # Faust turns prints into log lines
 
 
 if __name__ == "__main__":
