@@ -6,6 +6,7 @@ import asyncio
 import traceback
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import steps as s
@@ -15,6 +16,8 @@ from .source import BadRecord, Source
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
+
+_HERE = Path(__file__).parent
 
 
 def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> str:
@@ -83,8 +86,8 @@ REMEMBERING = (s.AggregateStep, s.TableStep, s.AgentStep, s.ActorStep)
 def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:
     """Key, value and headers of a dead letter: the record as it came, with where it was from and what went wrong."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
-    text = "".join(traceback.format_exception(cause))[-8000:]
     step = error.step if isinstance(error, UserCodeError) else None
+    where = step.name or f"{type(step).__name__.removesuffix('Step').lower()} ({step.where})" if step else "decode"
     headers = [
         *(chunk.headers[index] if chunk.has_headers else ()),
         ("hg-topic", chunk.at.stream.encode()),
@@ -92,11 +95,19 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
         ("hg-offset", str(chunk.offsets[index]).encode()),
         ("hg-timestamp", str(chunk.timestamps[index]).encode()),
         ("hg-task", task.encode()),
-        ("hg-step", (step.name or type(step).__name__ if step else "decode").encode()),
+        ("hg-step", where.encode()),
         ("hg-exception", f"{type(cause).__name__}: {cause}".encode()[:2000]),
-        ("hg-traceback", text.encode()),
+        ("hg-traceback", own_traceback(cause).encode()),
     ]
     return chunk.keys[index], chunk.values[index], headers
+
+
+def own_traceback(cause: BaseException) -> str:
+    """Where the user's code raised: without the frames of headgate that lead there, and without the first try of the whole chunk."""
+    tb = cause.__traceback__
+    while tb is not None and tb.tb_next is not None and Path(tb.tb_frame.f_code.co_filename).parent == _HERE:
+        tb = tb.tb_next
+    return "".join(traceback.format_exception(type(cause), cause, tb, chain=cause.__cause__ is not None))[-8000:]
 
 
 def policy_of(error: BaseException, source: Source, app: Any) -> s.Policy:

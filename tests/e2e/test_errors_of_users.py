@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import headgate as hg
@@ -37,7 +39,10 @@ async def test_a_poison_record_becomes_a_dead_letter_and_the_others_go_through(j
         b"1",
     )
     assert headers["hg-exception"].startswith(b"ZeroDivisionError")
-    assert b"in divide" in headers["hg-traceback"]
+    told = headers["hg-traceback"].decode()
+    assert told.splitlines()[1].endswith("in divide"), "the user's code, and nothing of headgate before it"
+    assert told.count("Traceback") == 1
+    assert re.fullmatch(r"map \(.*test_errors_of_users.py:\d+\)", headers["hg-step"].decode())
     assert headers["hg-task"] == b"Partition 0"
 
 
