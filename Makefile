@@ -43,8 +43,9 @@ lint: $(VENV)/.made-lint ## ruff: findings and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.made-lint tree ## pyright, strict for core
+types: $(VENV)/.made-lint tree ## pyright, strict for core; and what it infers in a user's program
 	$(BIN)/pyright
+	$(PYTEST) -q tests/agents/test_typed_api.py
 
 docs: venv ## write the generated parts of docs again
 	$(PY) -m tests.docs.regenerate
