@@ -14,9 +14,10 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from headgate.agents import rawkafka
 from headgate.agents.clients import ClientSettings
 from headgate.agents.intake import Intake, LostPosition, Source
+from headgate.agents.offsets import Offsets
 from headgate.agents.outbox import LogWrite, Outbox
 from headgate.agents.outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, TooLarge
-from headgate.agents.positions import OffsetReader, PositionPublisher
+from headgate.agents.positions import PositionPublisher
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
@@ -106,10 +107,10 @@ async def until(condition, seconds=20.0, step=None):
 async def until_written(kafka, topic, *, behind=False):
     """Records of an open transaction stand in the log (`behind`: behind what is committed), where nobody may read them yet."""
     at = StreamPartition(topic, 0)
-    reader = OffsetReader(ClientSettings(kafka.bootstrap))
+    reader = Offsets(ClientSettings(kafka.bootstrap))
     await reader.start()
     give_up = time.monotonic() + 20
-    while (await reader.ends([at]))[at] <= ((await reader.committed_ends([at]))[at] if behind else 0):
+    while (await reader.log_ends(at))[1] <= (await reader.bound(at, "newest") if behind else 0):
         assert time.monotonic() < give_up, "nothing was sent"
     await reader.stop()
 
@@ -442,7 +443,7 @@ async def test_ends_are_asked_of_the_broker(kafka, topic):
     """With an open transaction the end that is written and the end that can be read differ."""
     name = topic()
     at = StreamPartition(name, 0)
-    reader = OffsetReader(ClientSettings(kafka.bootstrap))
+    reader = Offsets(ClientSettings(kafka.bootstrap))
     await reader.start()
     async with outbox_on(kafka, name, name) as outbox:
         emit(outbox, name, [b"1", b"2"])
@@ -450,11 +451,11 @@ async def test_ends_are_asked_of_the_broker(kafka, topic):
         emit(outbox, name, [b"3"])
         await outbox._send(outbox._open, everything=True)
         await outbox._confirm(outbox._open)
-        assert await reader.ends([at]) == {at: 4}
-        assert await reader.committed_ends([at]) == {at: 3}
-        assert await reader.starts([at]) == {at: 0}
-        assert await reader.at_times({at: 0}) == {at: 0}
-        assert await reader.at_times({at: 5_000_000_000_000}) == {at: 4}
+        assert (await reader.log_ends(at))[:2] == (0, 4)
+        assert await reader.bound(at, "newest") == 3
+        assert await reader.bound(at, "oldest") == 0
+        assert await reader.bound(at, ("time", 0)) == 0
+        assert await reader.bound(at, ("time", 5_000_000_000_000)) == 3
     await reader.stop()
 
 

@@ -9,10 +9,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from headgate.agents.clients import ClientSettings
+from headgate.agents.offsets import Offsets
 from headgate.agents.outbox import LogWrite, Outbox
 from headgate.agents.outbox_errors import OutboxError, ProducerBroken
 from headgate.agents.partitioner import partition_of
-from headgate.agents.positions import OffsetReader
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
@@ -48,14 +48,14 @@ async def read(kafka, topic, partitions=1):
     parts = [TopicPartition(topic, n) for n in range(partitions)]
     consumer.assign(parts)
     await consumer.seek_to_beginning()
-    offsets = OffsetReader(
+    offsets = Offsets(
         ClientSettings(kafka.bootstrap)
     )  # read uncommitted: a commit is answered before its markers stand
     await offsets.start()
-    ends = await offsets.ends([StreamPartition(*tp) for tp in parts])
+    ends = {tp: (await offsets.log_ends(StreamPartition(*tp)))[1] for tp in parts}
     await offsets.stop()
     records = []
-    while any([await consumer.position(tp) < ends[StreamPartition(*tp)] for tp in parts]):
+    while any([await consumer.position(tp) < ends[tp] for tp in parts]):
         for got in (await consumer.getmany(timeout_ms=200)).values():
             records += got
     await consumer.stop()
@@ -167,10 +167,10 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
         buffer = outbox.buffer("t")
         buffer.emit(name, 0, None, [b"x" * 1000] * 3000, 1)
         buffer.complete()
-        offsets = OffsetReader(ClientSettings(kafka.bootstrap))
+        offsets = Offsets(ClientSettings(kafka.bootstrap))
         await offsets.start()
         async with asyncio.timeout(20):
-            while (await offsets.ends([StreamPartition(name, 0)]))[StreamPartition(name, 0)] == 0:
+            while (await offsets.log_ends(StreamPartition(name, 0)))[1] == 0:
                 pass  # until something of it is in the log
         await offsets.stop()
     with pytest.raises(ProducerBroken, match="stopped"):

@@ -9,9 +9,9 @@ import pytest
 
 from headgate.agents import serde
 from headgate.agents.clients import ClientSettings
+from headgate.agents.offsets import Offsets
 from headgate.agents.outbox import Outbox
 from headgate.agents.outbox_errors import OutboxError
-from headgate.agents.positions import OffsetReader
 from headgate.agents.store import MemoryStore
 from headgate.agents.store_rocks import StoreMemory, open_rocks
 from headgate.agents.tables import TaskTables
@@ -43,10 +43,10 @@ async def outbox_on(kafka, name, topic):
 
 async def ends_of(kafka, at):
     """The end of the log, asked of the broker."""
-    reader = OffsetReader(ClientSettings(kafka.bootstrap))
+    reader = Offsets(ClientSettings(kafka.bootstrap))
     await reader.start()
     try:
-        return (await reader.ends([at]))[at]
+        return (await reader.log_ends(at))[1]
     finally:
         await reader.stop()
 
