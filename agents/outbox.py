@@ -290,7 +290,7 @@ class Outbox(Joining):
                 raise self._broken(error) from error
             transaction.begun = self._in_transaction = True
         while transaction.ready:
-            if self._requests and not everything:
+            if self._requests and transaction is self._open:
                 return  # tasks may fill it as fast as it is emptied: a commit must not wait for a lull
             wave = transaction.wave()
             sizes = [builder.size for _, builder in wave]  # before they are compressed

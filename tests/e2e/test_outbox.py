@@ -178,11 +178,13 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
     assert await read(kafka, name) == []
 
 
-async def test_a_commit_does_not_wait_for_tasks_to_fall_silent(kafka, topic):
+@pytest.mark.parametrize("exactly", [True, False])
+async def test_a_commit_does_not_wait_for_tasks_to_fall_silent(kafka, topic, exactly):
     """Tasks that fill batches as fast as they are handed over: commits come through all the same, and hold each record once."""
     name = topic(partitions=2)
     made, filled = 0, asyncio.Event()
-    async with outbox_on(kafka, name, name, partitions=2, batch_bytes=2000, max_pending_bytes=100_000) as outbox:
+    bounds = {"batch_bytes": 2000, "max_pending_bytes": 100_000}
+    async with outbox_on(kafka, name if exactly else None, name, partitions=2, **bounds) as outbox:
         busy = True
 
         async def fill():
