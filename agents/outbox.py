@@ -23,7 +23,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    IllegalOperation,
+    KafkaConnectionError,
+    KafkaError,
+    ProducerFenced,
+    TopicAuthorizationFailedError,
+)
 
 from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
@@ -328,7 +334,11 @@ class Outbox(Joining):
                 if time.monotonic() - began > self._send_deadline_s:
                     writers = self._writers(target, transaction)
                     raise TargetFailed(target, writers, f"nothing was taken for {self._send_deadline_s:g} s") from None
-            except (KafkaError, AssertionError) as error:
+            except (
+                KafkaError,
+                AssertionError,
+                IllegalOperation,
+            ) as error:  # the last: the transaction has failed meanwhile
                 raise self._classified(error, target, transaction) from error
 
     def _settled(self, sent: tuple[StreamPartition, int, asyncio.Future[Any]], transaction: Transaction) -> bool:
