@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -138,7 +139,8 @@ def test_a_dead_letter_says_where_it_came_from() -> None:
         d.send("in", "fine", partition=1)
         d.send("in", "bad", key="k", headers={"h": b"1"}, partition=1)
         (letter,) = d.dead_letters()
-        assert (letter.topic, letter.partition, letter.offset, letter.step) == ("in", 1, 1, "MapStep")
+        assert (letter.topic, letter.partition, letter.offset) == ("in", 1, 1)
+        assert re.fullmatch(r"map \(.*test_policies\.py:\d+\)", letter.step)
         assert (letter.key, letter.value, letter.headers) == (b"k", b'"bad"', (("h", b"1"),))
         assert letter.exception == "ValueError: it is bad"
         assert "in picky" in letter.traceback
