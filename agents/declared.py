@@ -230,7 +230,7 @@ def _has_effect(app: App) -> None:
 def _verb(step: s.Step) -> str:
     if isinstance(step, s.ShuffleStep):
         return "broadcast" if step.everyone else "repartition"
-    return VERBS.get(type(step), type(step).__name__.removesuffix("Step").lower())
+    return VERBS.get(type(step), step.kind)
 
 
 def _text(value: Any) -> str:

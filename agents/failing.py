@@ -87,7 +87,7 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
     """Key, value and headers of a dead letter: the record as it came, with where it was from and what went wrong."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     step = error.step if isinstance(error, UserCodeError) else None
-    where = step.name or f"{type(step).__name__.removesuffix('Step').lower()} ({step.where})" if step else "decode"
+    where = step.name or f"{step.kind} ({step.where})" if step else "decode"
     headers = [
         *(chunk.headers[index] if chunk.has_headers else ()),
         ("hg-topic", chunk.at.stream.encode()),

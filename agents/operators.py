@@ -28,9 +28,8 @@ class UserCodeError(HeadgateError):
     def __init__(self, step: s.Step, cause: BaseException, index: int | None = None) -> None:
         self.step = step
         self.index = index
-        kind = type(step).__name__.removesuffix("Step").lower()
         name = f" '{step.name}'" if step.name else ""
-        super().__init__(f"{kind}{name} ({step.where}) raised {type(cause).__name__}: {cause}")
+        super().__init__(f"{step.kind}{name} ({step.where}) raised {type(cause).__name__}: {cause}")
         self.__cause__ = cause
 
 

@@ -27,6 +27,11 @@ class Step:
     where: str = ""
     """File and line of the declaration, for messages."""
 
+    @property
+    def kind(self) -> str:
+        """What it is, in a word for messages."""
+        return type(self).__name__.removesuffix("Step").lower()
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class InputStep(Step):
