@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     IllegalOperation,
     KafkaConnectionError,
@@ -43,6 +43,7 @@ from .rawkafka import (
     discard,
     is_dead,
     knows_topic,
+    leaderless,
     look_again,
     quiet_metadata,
     transaction_error,
@@ -329,7 +330,7 @@ class Outbox(Joining):
                 if not knows_topic(producer, target.stream):
                     everybody = self._all_writers({target.stream}, transaction)
                     raise TargetFailed(target, everybody, "the topic does not exist") from None
-                if time.monotonic() - began > LEADERLESS_AFTER_S and _is_leaderless(producer, target):
+                if time.monotonic() - began > LEADERLESS_AFTER_S and leaderless(producer.client, target):
                     raise self._leaderless(target, transaction) from None
                 if time.monotonic() - began > self._send_deadline_s:
                     writers = self._writers(target, transaction)
@@ -383,7 +384,7 @@ class Outbox(Joining):
                     raise TargetFailed(target, everybody, "the topic does not exist any more")
                 continue
             missing.pop(target.stream, None)
-            if not _is_leaderless(producer, target):
+            if not leaderless(producer.client, target):
                 missing.pop(target, None)
             elif waited_s - missing.setdefault(target, waited_s) > LEADERLESS_AFTER_S:
                 raise self._leaderless(target, transaction)
@@ -446,8 +447,3 @@ class Outbox(Joining):
         if isinstance(death or error, ProducerFenced):
             return Fenced(str(death or error))
         return ProducerBroken(f"no transaction can be begun: {error!r}")
-
-
-def _is_leaderless(producer: AIOKafkaProducer, target: StreamPartition) -> bool:
-    """Whether the last metadata names nobody who takes this partition; of brokers that all are away it says what it said before."""
-    return producer.client.cluster.leader_for_partition(TopicPartition(*target)) in (None, -1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
 from aiokafka.errors import (
     ConcurrentTransactions,
@@ -29,7 +29,7 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 from ..core.names import StreamPartition
 from .clients import ClientSettings
 from .connect import BrokerAway, closed, started
-from .rawkafka import quiet_metadata
+from .rawkafka import leaderless, quiet_metadata
 
 PATIENCE_S = 20.0
 PAUSE_S = 0.1
@@ -80,9 +80,10 @@ async def _asked(client: AIOKafkaClient, transactional_id: str, target: StreamPa
         if not narrower:
             return f"{target.stream} has {len(known)} partitions, and no {partition}"
         partition = 0
-    if client.cluster.leader_for_partition(TopicPartition(target.stream, partition)) in (None, -1):
-        return f"{target.stream}:{partition} has no leader"
-    return await _taken(client, transactional_id, StreamPartition(target.stream, partition))
+    at = StreamPartition(target.stream, partition)
+    if leaderless(client, at):
+        return f"{at} has no leader"
+    return await _taken(client, transactional_id, at)
 
 
 async def _taken(client: AIOKafkaClient, transactional_id: str, target: StreamPartition) -> str:

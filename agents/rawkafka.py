@@ -33,6 +33,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import CorruptRecordException, KafkaError
 from aiokafka.structs import ConsumerRecord
 
+from ..core.names import StreamPartition
 from . import columns, rawcontract
 from .columns import CHECKED_FROM, HEAD, Columns, columns_of
 
@@ -418,6 +419,11 @@ class _PlainTaker:
 def knows_topic(producer: AIOKafkaProducer, topic: str) -> bool:
     """Whether the producer's last metadata names the topic; a topic that was deleted is in it no more."""
     return producer.client.cluster.partitions_for_topic(topic) is not None
+
+
+def leaderless(client: client_module.AIOKafkaClient, at: StreamPartition) -> bool:
+    """Whether the last metadata names nobody who takes this partition; of brokers that all are away it says what it said before."""
+    return client.cluster.leader_for_partition(TopicPartition(*at)) in (None, -1)
 
 
 def look_again(producer: AIOKafkaProducer) -> None:
