@@ -11,6 +11,7 @@ import structlog
 from ..core import commit_events as e
 from ..core.commit import FINISHED, OVER, Committer
 from ..core.machine import Now, Tick
+from .alarm import Alarm
 from .outbox import LogWrite, Outbox, Receipt
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, Spoiled, TargetFailed
 
@@ -51,8 +52,7 @@ class Committing:
         self.finished = asyncio.Event()
         self.last: Receipt | None = None
         self.commits = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed = 0.0
+        self._alarm = Alarm(self.machine.deadline, lambda: host.now().mono, lambda: self.feed(Tick()))
         self._transaction: asyncio.Task[None] | None = None
         self._spoilt: dict[str, str] = {}
 
@@ -60,26 +60,7 @@ class Committing:
         """One event for the committer; what it wants is done or started before this returns."""
         for instruction in self.machine.handle(event, self.host.now()):
             self._carry_out(instruction)
-        self._arm()
-
-    def _arm(self) -> None:
-        """See to the next tick; a timer that comes too early stays."""
-        deadline = self.machine.deadline()
-        if deadline is None or (self._timer is not None and self._armed <= deadline):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed = deadline
-        wait = max(0.0, deadline - self.host.now().mono)
-        self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        deadline = self.machine.deadline()
-        if deadline is not None and deadline <= self.host.now().mono:
-            self.feed(Tick())
-        else:
-            self._arm()
+        self._alarm.see()
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
@@ -178,7 +159,6 @@ class Committing:
 
     def stop(self) -> None:
         """Feed nothing any more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         if self._transaction is not None:
             self._transaction.cancel()

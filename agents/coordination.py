@@ -20,6 +20,7 @@ from ..core.machine import Machine, Now, Tick
 from ..core.member import Member
 from ..core.names import JobName, StreamPartition
 from ..core.orders import Order, Report
+from .alarm import Alarm
 from .clients import ClientSettings
 from .connect import outlasted
 from .steering import CoordinatorReader, LeaderLost, LeaderWriter, OwnWriter, WriteUnknown, fence
@@ -63,13 +64,17 @@ class Coordination:
         self._writer: LeaderWriter | None = None
         self.member: Member
         self.leader: Leader
+        self._alarms: dict[str, Alarm] = {}
         self.resigned = asyncio.Event()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self.stopped = False
 
     def begin(self, member: Member, leader: Leader) -> None:
         """Take the machines, and wake them."""
         self.member, self.leader = member, leader
+        self._alarms = {
+            "member": Alarm(member.deadline, self._mono, lambda: self.feed_member(Tick())),
+            "leader": Alarm(leader.deadline, self._mono, lambda: self.feed_leader(Tick())),
+        }
         self.feed_member(Tick())
         self.feed_leader(Tick())
 
@@ -103,19 +108,16 @@ class Coordination:
         handlers = self._MEMBER if name == "member" else self._LEADER
         for instruction in machine.handle(event, self.world.now()):
             handlers[type(instruction)](self, instruction)
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-        deadline = machine.deadline()
-        if deadline is not None:
-            wait = max(0.0, deadline - self.world.now().mono)
-            self._timers[name] = asyncio.get_running_loop().call_later(wait, self._feed, machine, name, Tick())
+        self._alarms[name].see()
+
+    def _mono(self) -> float:
+        return self.world.now().mono
 
     def stop(self) -> None:
         """Feed nothing any more."""
         self.stopped = True
-        for timer in self._timers.values():
-            timer.cancel()
+        for alarm in self._alarms.values():
+            alarm.stop()
 
     async def close(self) -> None:
         """Close the clients."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -26,6 +26,7 @@ from ..core.orders import Order, Seek, Start
 from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
+from .alarm import Alarm
 from .mailbox import Mailbox, MailboxClosed
 from .outbox_errors import unknown_target
 from .pipeline import Pipeline
@@ -67,8 +68,7 @@ class TaskActor:
         self.idle.set()
         self._letter_now: Letter | None = None
         self._working: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed = 0.0
+        self._alarm = Alarm(self._deadline, lambda: host.now().mono, lambda: self.feed(t.Tick()))
         self._due: asyncio.TimerHandle | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self._asked: set[str] = set()
@@ -123,28 +123,12 @@ class TaskActor:
         if self.machine.state != before:
             self.since_ms = self.host.now().wall
             self.log.info("task state", state=self.machine.state, before=before)
-        self._arm()
+        self._alarm.see()
         if self.intake is not None:
             self.intake.wake()
 
-    def _arm(self) -> None:
-        """See to the next tick. A timer that comes too early stays: most events only move the deadline on."""
-        deadline = None if self._gone else self.machine.deadline()
-        if deadline is None or (self._timer is not None and self._armed <= deadline):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed = deadline
-        wait = max(0.0, deadline - self.host.now().mono)
-        self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        deadline = self.machine.deadline()
-        if deadline is not None and deadline <= self.host.now().mono:
-            self.feed(t.Tick())
-        else:
-            self._arm()
+    def _deadline(self) -> float | None:
+        return None if self._gone else self.machine.deadline()
 
     def _beside_run(self, work: Awaitable[None], name: str) -> None:
         task = self.host.spawn(self._guard(work), f"{self.name}: {name}")
@@ -224,13 +208,19 @@ class TaskActor:
 
     def _close_store(self, _: t.CloseStore) -> None:
         async def work() -> None:
-            try:
+            with self._ending():
                 await self._put_down()
-            except Exception as error:  # noqa: BLE001 - a hook of user code may raise; whoever waits for this task must not wait for ever
-                self.log.error("the task did not end cleanly", error=f"{type(error).__name__}: {error}")
             self.feed(t.StoreClosed())
 
         self._beside_run(work(), "close store")
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """A hook of user code may raise at the end: that is said, and whoever waits for this task does not wait for ever."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the task is gone all the same
+            self.log.error("the task did not end cleanly", error=f"{type(error).__name__}: {error}")
 
     async def _put_down(self) -> None:
         if self.intake is not None:
@@ -527,9 +517,9 @@ class TaskActor:
         self._gone = True
         self._letter_now = None
         self.idle.set()
-        for timer in (self._timer, self._due):
-            if timer is not None:
-                timer.cancel()
+        self._alarm.stop()
+        if self._due is not None:
+            self._due.cancel()
         self.host.spawn(self._end(), f"{self.name}: end")
 
     async def _end(self) -> None:
@@ -537,10 +527,9 @@ class TaskActor:
             if task is not asyncio.current_task():
                 task.cancel()
         try:
-            await self.mailbox.stop()
-            await self._put_down()
-        except Exception as error:  # noqa: BLE001 - a hook of user code may raise; the task is gone all the same
-            self.log.error("the task did not end cleanly", error=f"{type(error).__name__}: {error}")
+            with self._ending():
+                await self.mailbox.stop()
+                await self._put_down()
         finally:
             self.host.gone(self.name)
             self.ended.set()
