@@ -9,7 +9,7 @@ What was said stands in the ledger (`:said`, `:relayed`), so a restart in the mi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from .control import (
@@ -61,11 +61,8 @@ class Mouth:
     def say(self, run: RunView, drain_id: str, *, heard: Mapping[str, Heard], with_time: bool) -> list[SendControl]:
         """Everything that is due. Without `with_time`, what is only a newer time waits."""
         out: list[SendControl] = []
-        for output in self.plan.outputs:
-            said = self.said(":said", output.stream)
-            producers = self.producers(run, output.stream)
-            voice = self.voice(output, said, producers.epoch, drain_id, heard)
-            if voice == said or (not with_time and only_time(said, voice)):
+        for output, producers, said, voice in self._news(run, drain_id, heard):
+            if not with_time and only_time(said, voice):
                 continue
             # nobody in the other job would pass on what is said to one partition only
             way = DIRECT if output.crosses else self.route(producers, output.width)
@@ -78,12 +75,20 @@ class Mouth:
 
     def owes_time(self, run: RunView, drain_id: str, *, heard: Mapping[str, Heard]) -> bool:
         """Whether there is a newer time to say, or anything else."""
-        for output in self.plan.outputs:
-            said = self.said(":said", output.stream)
-            if self.voice(output, said, self.producers(run, output.stream).epoch, drain_id, heard) != said:
-                return True
+        if next(self._news(run, drain_id, heard), None) is not None:
+            return True
         intermediate = (one for one in self.inputs.by_stream.values() if one.kind == INTERMEDIATE)
         return any(self._relayed(one, run) is not None for one in intermediate)
+
+    def _news(
+        self, run: RunView, drain_id: str, heard: Mapping[str, Heard]
+    ) -> Iterator[tuple[OutputPlan, ProducerSet, Voice, Voice]]:
+        """The outputs to which something newer is to be said, with what was said last, and what is to be said."""
+        for output in self.plan.outputs:
+            said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
+            voice = self.voice(output, said, producers.epoch, drain_id, heard)
+            if voice != said:
+                yield output, producers, said, voice
 
     def _sent(self, kind: str, stream: str, said: Voice, voice: Voice, spoken: list[Utterance]) -> list[SendControl]:
         self.ledger.put((kind, stream), tuple(merged(said, voice)))
