@@ -19,6 +19,8 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
 from headgate.agents.broker.broker import Broker
 
 from . import report
@@ -255,8 +257,6 @@ class Ends:
     """How much a topic holds, asked again and again."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        from confluent_kafka import Consumer
-
         self.topic = topic
         self.reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-ends", "log_level": 0})
         self.last = 0
@@ -264,8 +264,6 @@ class Ends:
 
     def silent_s(self) -> float:
         """For how long nothing has come; 0 before the first."""
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
         try:
             now = sum(
                 self.reader.get_watermark_offsets(TopicPartition(self.topic, p), timeout=20)[1]
