@@ -16,8 +16,10 @@ from headgate.agents.broker.acls import Acl
 from headgate.agents.broker.broker import Broker
 from headgate.agents.clients import ClientSettings
 from headgate.agents.probing import probe
-from headgate.agents.topics import Topics, TopicSpec
+from headgate.agents.topics import Topics
 from headgate.core.names import StreamPartition, incarnation_order
+
+from .scenes import made, named, why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -27,24 +29,6 @@ def _swept():
     """What a thrown-away producer never told anybody is logged now, and not while pytest parses something: that would end the run."""
     yield
     gc.collect()
-
-
-async def made(client, *specs):
-    topics = Topics(client)
-    await topics.start()
-    await topics.ensure([TopicSpec(name, partitions) for name, partitions in specs])
-    await topics.stop()
-
-
-def named(*fronts):
-    return [f"{front}-{uuid.uuid4().hex[:8]}" for front in fronts]
-
-
-def why(one, task="Partition 0"):
-    """Why the job's stream says that a task has failed."""
-    said = one.worker.coordination.member.job.task_states(task)
-    last = said[max(said)] if said else None
-    return last.why if last is not None and last.state == "failed" else ""
 
 
 def life(one):

@@ -9,7 +9,7 @@ import headgate as hg
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 
-def why(one, task="Partition 0"):
+def trouble(one, task="Partition 0"):
     """What the job's stream and the task itself say of its trouble."""
     said = one.worker.coordination.member.job.task_states(task)
     last = said[max(said)] if said else None
@@ -34,4 +34,6 @@ async def test_a_deleted_topic_of_the_jobs_own_is_said(job, topic, monkeypatch, 
         await admin.delete_topics([gone])
     await job.write(inp, [{"k": "a"}])
     told = ("create the topic", gone)
-    await one.until(lambda: all(word in why(one) for word in told), f"the task says that {gone} is gone", within_s=60)
+    await one.until(
+        lambda: all(word in trouble(one) for word in told), f"the task says that {gone} is gone", within_s=60
+    )

@@ -8,7 +8,8 @@ import signal
 
 import aiohttp
 import pytest
-from aiokafka import AIOKafkaProducer
+
+from .scenes import restore_held_up
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PATIENCE_S = 40.0
@@ -34,33 +35,12 @@ async def until(one, path, status, text):
             await asyncio.sleep(0.02)
 
 
-COUNTS = """
-import headgate as hg
-
-app = hg.App("JOB")
-app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
-"""
-
-
 async def test_a_worker_is_not_ready_before_its_state_is_restored(job, topic):
     """Somebody's open transaction holds the restore up: alive, and 503; when it is through, 200."""
-    inp, out = topic("in"), topic("out")
-    source = COUNTS.replace("IN", inp).replace("OUT", out)
-    await job.write(inp, [{"k": f"k{n}"} for n in range(50)])
-    first = await job.process(source)
-    await job.records(out, 50)
-    first.kill()
-    await first.ended()
-    blocker = AIOKafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.name}-blocker")
-    await blocker.start()
-    await blocker.begin_transaction()
-    await blocker.send_and_wait(job.topics.log, b"never", key=b"never", partition=0)
-    second = await job.process(source)
-    await until(second, "/api/status", 200, '"state": "restoring"')
-    assert await asked(second, "/readyz") == (503, "not ready: waiting for its tasks\n")
-    assert await asked(second, "/livez") == (200, "ok\n")
-    await blocker.abort_transaction()
-    await blocker.stop()
+    async with restore_held_up(job, topic) as second:
+        await until(second, "/api/status", 200, '"state": "restoring"')
+        assert await asked(second, "/readyz") == (503, "not ready: waiting for its tasks\n")
+        assert await asked(second, "/livez") == (200, "ok\n")
     await until(second, "/readyz", 200, "ready")
 
 

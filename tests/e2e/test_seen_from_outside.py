@@ -8,9 +8,11 @@ import re
 import struct
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 import headgate as hg
+
+from .scenes import restore_held_up
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -106,39 +108,18 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     )
 
 
-SOURCE = """
-import headgate as hg
-
-app = hg.App("JOB")
-app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
-"""
-
-
 async def test_a_long_restore_says_how_far_it_is_and_every_line_says_who_speaks(job, topic):
     """Somebody's open transaction holds the restore up: a line every few seconds says so, in fields that a machine can read."""
-    inp, out = topic("in"), topic("out")
-    source = SOURCE.replace("IN", inp).replace("OUT", out)
-    await job.write(inp, [{"k": f"k{n}"} for n in range(50)])
-    first = await job.process(source)
-    await job.records(out, 50)
-    first.kill()
-    await first.ended()
-    blocker = AIOKafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.name}-blocker")
-    await blocker.start()
-    await blocker.begin_transaction()
-    await blocker.send_and_wait(job.topics.log, b"never", key=b"never", partition=0)
-    second = await job.process(source)
+    async with restore_held_up(job, topic) as second:
 
-    async def told(text):
-        async with asyncio.timeout(40):
-            while text not in second.text():
-                assert second.process.returncode is None, second.text()[-3000:]
-                await asyncio.sleep(0.05)
+        async def told(text):
+            async with asyncio.timeout(40):
+                while text not in second.text():
+                    assert second.process.returncode is None, second.text()[-3000:]
+                    await asyncio.sleep(0.05)
 
-    await told("restoring Partition 0: ")
-    assert re.search(r"restoring Partition 0: \d+ %, [\d,]+ of [\d,]+ records", second.text())
-    await blocker.abort_transaction()
-    await blocker.stop()
+        await told("restoring Partition 0: ")
+        assert re.search(r"restoring Partition 0: \d+ %, [\d,]+ of [\d,]+ records", second.text())
     await told('"state": "running"')
     lines = [json.loads(line) for line in second.text().splitlines() if line.startswith("{")]
     assert all({"job", "worker", "event", "level", "timestamp"} <= set(line) for line in lines), lines

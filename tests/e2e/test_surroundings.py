@@ -15,27 +15,10 @@ import pytest
 import headgate as hg
 from headgate.agents.broker.acls import Acl
 from headgate.agents.clients import ClientSettings
-from headgate.agents.topics import Topics, TopicSpec
+
+from .scenes import made, named, why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-
-
-async def made(client, *specs):
-    topics = Topics(client)
-    await topics.start()
-    await topics.ensure([TopicSpec(name, partitions) for name, partitions in specs])
-    await topics.stop()
-
-
-def named(*fronts):
-    return [f"{front}-{uuid.uuid4().hex[:8]}" for front in fronts]
-
-
-def why(one, task="Partition 0"):
-    """Why the job's stream says that a task has failed."""
-    said = one.worker.coordination.member.job.task_states(task)
-    last = said[max(said)] if said else None
-    return last.why if last is not None and last.state == "failed" else ""
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.slow)])

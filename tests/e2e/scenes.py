@@ -1,0 +1,60 @@
+"""What several scenes begin with or ask: topics on a broker of their own, why a task failed, a worker held up at its restore."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+
+from aiokafka import AIOKafkaProducer
+
+from headgate.agents.topics import Topics, TopicSpec
+
+COUNTS = """
+import headgate as hg
+
+app = hg.App("JOB")
+app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
+"""
+
+
+async def made(client, *specs):
+    """Topics of these names and widths, on a broker that no other test uses."""
+    topics = Topics(client)
+    await topics.start()
+    await topics.ensure([TopicSpec(name, partitions) for name, partitions in specs])
+    await topics.stop()
+
+
+def named(*fronts):
+    return [f"{front}-{uuid.uuid4().hex[:8]}" for front in fronts]
+
+
+def why(one, task="Partition 0"):
+    """Why the job's stream says that a task has failed."""
+    said = one.worker.coordination.member.job.task_states(task)
+    last = said[max(said)] if said else None
+    return last.why if last is not None and last.state == "failed" else ""
+
+
+@contextlib.asynccontextmanager
+async def restore_held_up(job, topic):
+    """A worker that starts after a kill -9 of its forerunner, while somebody's open transaction stands at the task log's end.
+
+    It is through once the block ends.
+    """
+    inp, out = topic("in"), topic("out")
+    source = COUNTS.replace("IN", inp).replace("OUT", out)
+    await job.write(inp, [{"k": f"k{n}"} for n in range(50)])
+    first = await job.process(source)
+    await job.records(out, 50)
+    first.kill()
+    await first.ended()
+    blocker = AIOKafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.name}-blocker")
+    await blocker.start()
+    try:
+        await blocker.begin_transaction()
+        await blocker.send_and_wait(job.topics.log, b"never", key=b"never", partition=0)
+        yield await job.process(source)
+        await blocker.abort_transaction()
+    finally:
+        await blocker.stop()
