@@ -37,7 +37,7 @@ def test_uses_the_broker(kafka, topic):
 
 def test_leaves_a_child():
     import subprocess, sys
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(f"child: {child.pid}")
 """
 
