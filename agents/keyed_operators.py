@@ -59,10 +59,15 @@ class CombineOp(ShuffleOp):
         self.fresh_ts: dict[Any, int] = {}
         self.numbers: list[tuple[list[Any], Any]] = []
         """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
+        self.careful = False
+        """A commit has failed on what was held back: partial states travel with each chunk, so that a failure is that of a record."""
 
     def push(self, rows: Rows) -> None:
         keys = self.keys_of(rows)
         times = dict(zip(keys, rows.timestamps, strict=True))
+        if self.careful:
+            self._send(self._added(keys, rows, {key: self.plan.start() for key in times}), times)
+            return
         # what cannot be written must fail here, with its record, and not when the transaction of all tasks is sealed
         new = [key for key in times if key not in self.settled and key not in self.fresh_ts]
         if new:
@@ -82,11 +87,15 @@ class CombineOp(ShuffleOp):
         for key in times:
             if key not in fresh:
                 fresh[key] = start()
+        self._added(keys, rows, fresh)
+        self.fresh_ts.update(times)
+
+    def _added(self, keys: list[Any], rows: Rows, states: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
         try:
-            self.plan.add(keys, rows.values, fresh, items=all_mappings(rows.values))
+            self.plan.add(keys, rows.values, states, items=all_mappings(rows.values))
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
-        self.fresh_ts.update(times)
+        return states
 
     def complete(self) -> None:
         settled = self.settled
@@ -115,12 +124,15 @@ class CombineOp(ShuffleOp):
 
     def seal(self) -> None:
         if self.settled:
-            step = self.shuffle_step
             states, self.settled = self.settled, {}
             times, self.settled_ts = self.settled_ts, {}
-            keys = encode_keys(step, step.key_serde, list(states))
-            values = encode(step, PARTIAL, list(states.values()))
-            self.env.shuffle(step.name, step.everyone, keys, [times[key] for key in states], values)
+            self._send(states, times)
+
+    def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
+        step = self.shuffle_step
+        keys = encode_keys(step, step.key_serde, list(states))
+        values = encode(step, PARTIAL, list(states.values()))
+        self.env.shuffle(step.name, step.everyone, keys, [times[key] for key in states], values)
 
 
 class AggregateOp(Operator):
@@ -143,7 +155,10 @@ class AggregateOp(Operator):
         self.numbers: list[tuple[list[Any], Any]] = []
         """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
         self.at_once = False
-        """Something below it awaits, which a seal cannot: updates go on with each chunk instead of each commit."""
+        """Updates go on with each chunk instead of each commit: something below awaits, which a seal cannot, or a failure below is to
+        cost a record."""
+        self.careful = False
+        """A commit has failed on what was held back: the table is written with each chunk, too."""
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
@@ -170,6 +185,8 @@ class AggregateOp(Operator):
                 self.plan.add(keys, rows.values, fresh, items=all_mappings(rows.values))
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
+        if self.careful:
+            self._write(times, fresh)
         if self.at_once:
             self._give_on(times, fresh)
         self.fresh_ts.update(times)
@@ -211,12 +228,16 @@ class AggregateOp(Operator):
             return
         dirty, self.dirty = self.dirty, {}
         states = self.states
-        copy = self.plan.copy  # what the table keeps must not change with what comes next
-        self.table.update({key: copy(states[key]) for key in dirty})
+        if not self.careful:
+            self._write(dirty, states)
         if not self.at_once:
             self._give_on(dirty, states)
         if len(states) > KEPT_STATES:
             self.states = {key: states[key] for key in dirty}
+
+    def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+        copy = self.plan.copy  # what the table keeps must not change with what comes next
+        self.table.update({key: copy(states[key]) for key in dirty})
 
     def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         if not self.children:

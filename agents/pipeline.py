@@ -64,8 +64,13 @@ class Pipeline:
         count: Callable[[str, int], None],
         streams: Iterable[str],
         prepare: Callable[[], None] | None = None,
+        careful: bool = False,
     ) -> None:
-        """`prepare` encodes what the letter changed in tables, and raises what cannot be: then the letter has failed."""
+        """`prepare` encodes what the letter changed in tables, and raises what cannot be: then the letter has failed.
+
+        `careful`: nothing is held back for the commit. A failure there would cost the whole transaction, and so it is once; then the
+        same records run with everything at once, the one that fails is found among them, and its policy decides.
+        """
         self.declared = declared
         self.app = declared.app
         self.task = task
@@ -95,11 +100,11 @@ class Pipeline:
         """By operator, the streams of this task whose records reach it."""
         self._watermarks: dict[str, int] = {}
         self._partitioners: dict[str, Partitioner] = {}
-        self._assemble(set(streams))
+        self._assemble(set(streams), careful)
 
     # --------------------------------------------------------------------------------------------------- put together
 
-    def _assemble(self, streams: set[str]) -> None:
+    def _assemble(self, streams: set[str], careful: bool) -> None:
         made: dict[int, Operator] = {}
         for step in self.declared.steps:
             if isinstance(step, s.InputStep):
@@ -116,8 +121,10 @@ class Pipeline:
                 made[id(step)] = operator
         for operator in reversed(self.operators):
             below = operator.children
+            if isinstance(operator, CombineOp | AggregateOp):
+                operator.careful = careful
             if isinstance(operator, AggregateOp):
-                operator.at_once = any(_awaits(child) or self._may_leave_out(child) for child in below)
+                operator.at_once = careful or any(_awaits(child) or self._may_leave_out(child) for child in below)
         graph = self.declared.graph
         for operator in self.operators:
             name = self.declared.name(operator.step)

@@ -52,6 +52,8 @@ class Producing:
         self.outbox: Outbox | None = None
         self.direct: Outbox | None = None
         self.incarnation = ""
+        self.careful: set[str] = set()
+        """Tasks that hold nothing back for a commit any more, until this worker ends: one has failed on what they held."""
         self._probing = asyncio.Lock()
         """Probes share a transactional id, so they come one after the other."""
 

@@ -194,6 +194,7 @@ class TaskActor:
             count=lambda what, amount: self.host.count(self.name, what, amount),
             streams=[one.stream for one in self.plan.inputs],
             prepare=self.state.prepare,
+            careful=self.name in self.host.careful,
         )
         self.pipeline.spark = self.host.spark
         self.pipeline.spark_in_flight = self.host.spark_in_flight
@@ -440,7 +441,10 @@ class TaskActor:
         return self._sealed
 
     def _give_held(self) -> bool:
-        """Give on what operators hold back to give once a commit; False if user code failed on it, and with it the transaction."""
+        """Give on what operators hold back to give once a commit; False if user code failed on it, and with it the transaction.
+
+        That is not to happen again with the same records: from now on this task holds nothing back.
+        """
         if self.pipeline is None or not self._unsealed:
             return True
         aside = self.state.suspend()
@@ -448,7 +452,11 @@ class TaskActor:
             self.pipeline.seal()
             self.state.complete()
         except Exception as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
-            self.log.error("user code failed", why=str(error))
+            self.log.error(
+                "a commit failed on what this task held back; it holds nothing back from now on", why=str(error)
+            )
+            self.host.count(self.name, "failures", 1)
+            self.host.careful.add(self.name)
             self.host.poisoned(self.name, str(error))
             return False
         finally:

@@ -140,16 +140,30 @@ class Driver:
             aggregate_above=value("control.aggregate-above"),
             error_retries=value("error.retries"),
         )
-        for number, task in enumerate(self._model.tasks):
+        for task in self._model.tasks:
             plan = self.declared.task_plan(task, self._model, settings)
             inputs = tuple(self._bounded(one) for one in plan.inputs)
-            made = DriverTask(
-                self, replace(plan, inputs=inputs), self._stores[task], chunk_records=value("chunk.max-records")
-            )
-            made.log_end = self._log_ends[task]
-            self.tasks[task] = made
-            made.start(next(self._grants), self._run, number)
+            self._start(replace(plan, inputs=inputs))
         self._settle()
+
+    def _start(self, plan: Any, *, careful: bool = False) -> None:
+        task = plan.task
+        made = DriverTask(
+            self,
+            plan,
+            self._stores[task],
+            chunk_records=self._setting("chunk.max-records"),
+            careful=careful,
+        )
+        made.log_end = self._log_ends[task]
+        self.tasks[task] = made
+        made.start(next(self._grants), self._run, list(self._model.tasks).index(task))
+
+    async def _let_go(self, task: DriverTask) -> None:
+        if task.pipeline is not None:
+            await task.pipeline.close()
+        self._stores[task.name] = task.store
+        self._log_ends[task.name] = task.log_end
 
     def _bounded(self, one: Any) -> Any:
         """Each input ends when the test says so; offsets that were declared stand."""
@@ -166,10 +180,7 @@ class Driver:
     def restart(self) -> None:
         """All tasks die and come back from what was committed. After `drain` or `end` of all inputs a new run begins."""
         for task in self.tasks.values():
-            if task.pipeline is not None:
-                self._loop.run_until_complete(task.pipeline.close())
-            self._stores[task.name] = task.store
-            self._log_ends[task.name] = task.log_end
+            self._loop.run_until_complete(self._let_go(task))
         over = all({"drained", "ended"} & set(task.said) for task in self.tasks.values())
         self._committer = Committer(interval_s=0.0)
         self._instructions.clear()
@@ -366,13 +377,32 @@ class Driver:
             turned = False
             for task in self.tasks.values():
                 turned = await task.turn() or turned
-            if turned or self._commit_turn() or any(task.work() for task in self.tasks.values()):
+            if (
+                await self._mended()
+                or turned
+                or self._commit_turn()
+                or any(task.work() for task in self.tasks.values())
+            ):
                 continue
             running = [one for one in asyncio.all_tasks() if one.get_name().startswith("spark ")]
             if not running:
                 return
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         self._stuck()
+
+    async def _mended(self) -> bool:
+        """A commit failed on what a task held back: as on a worker, it begins anew where it was committed, and holds nothing back."""
+        spoilt = [task for task in self.tasks.values() if task.spoilt is not None]
+        for task in spoilt:
+            self._void(task)
+            await self._let_go(task)
+            self._start(task.plan, careful=True)
+            for topic in self._ended:
+                self.tasks[task.name].end(topic, OPEN_END)
+        return bool(spoilt)
+
+    def _void(self, task: DriverTask) -> None:
+        self.topics.open = [one for one in self.topics.open if one.task != task.name]
 
     def _stuck(self) -> NoReturn:
         raise DriverError(f"the job does not come to rest; its tasks are {self.states}")
@@ -410,13 +440,10 @@ class Driver:
         took: set[str] = set()
         for name in names:
             task = self.tasks[name]
-            try:
-                if task.seal(txn):
-                    took.add(name)
-            except Exception as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
-                task.failure = error
-                self.topics.open = [one for one in self.topics.open if one.task != name]
-                task.feed(t.CommitLost(str(error), blamed=True))
+            if task.seal(txn):
+                took.add(name)
+            elif task.spoilt is not None:
+                self._void(task)
         self._commit_event(ce.Sealed(txn, frozenset(took)))
 
     def _commit(self, txn: int) -> None:

@@ -50,8 +50,12 @@ class World(Protocol):
 class DriverTask:
     """A task, its store, and what the machine asked for."""
 
-    def __init__(self, world: World, plan: TaskPlan, store: MemoryStore, *, chunk_records: int) -> None:
+    def __init__(
+        self, world: World, plan: TaskPlan, store: MemoryStore, *, chunk_records: int, careful: bool = False
+    ) -> None:
+        """`careful`: a commit has failed on what its operators held back; now they hold nothing back."""
         self.world = world
+        self.careful = careful
         self.plan = plan
         self.name = plan.task
         self.store = store
@@ -62,6 +66,8 @@ class DriverTask:
         self.pipeline: Pipeline | None = None
         self.buffer = MemoryBuffer(world.topics, plan.task)
         self.failure: BaseException | None = None
+        self.spoilt: Exception | None = None
+        """What a commit failed on: whatever of this task stands in the open transaction must not count."""
         self.said: list[str] = []
         """What it has reported, after the commit."""
         self.buffers: dict[StreamPartition, Buffer] = {}
@@ -119,6 +125,7 @@ class DriverTask:
             count=lambda what, amount: self.world.count(self.name, what, amount),
             streams=[one.stream for one in self.plan.inputs],
             prepare=self._prepare,
+            careful=self.careful,
         )
         self.pipeline.spark = self.world.spark
         self.pipeline.spark_in_flight = 1
@@ -173,9 +180,13 @@ class DriverTask:
 
     def _give_on(self) -> None:
         """What operators hold back stands before whatever comes next."""
-        if self.pipeline is not None:
+        if self.pipeline is None:
+            return
+        try:
             self.pipeline.seal()
             self.tables.complete()
+        except Exception as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
+            self.spoilt = error
 
     def _request_commit(self, order: t.RequestCommit) -> Any:
         self.world.want_commit(self.name, order.urgent)
@@ -334,6 +345,8 @@ class DriverTask:
         """The transaction is divided; whether this task took part."""
         before = len(self._checkpoints)
         self._give_on()
+        if self.spoilt is not None:
+            return False
         self.feed(t.CommitBegins(txn))
         took = len(self._checkpoints) > before
         if took and self.pipeline is not None:

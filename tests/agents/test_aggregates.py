@@ -117,7 +117,7 @@ def test_a_failing_chunk_leaves_states_as_they_were() -> None:
 
 
 def test_a_result_that_raises_fails_the_task_and_commits_nothing() -> None:
-    """It runs while the transaction is closed, so the whole contribution is void."""
+    """It runs while the transaction is closed, so the whole contribution is void; then with its record, and that one is to fail."""
     app = hg.App("job")
     app.input("in", key="k").agg(bad=hg.aggregate(int, lambda s, _: s, result=lambda s: 1 // s)).to("out")
     with Driver(app) as d:
@@ -125,6 +125,30 @@ def test_a_result_that_raises_fails_the_task_and_commits_nothing() -> None:
             d.send("in", ROWS[0])
         assert d.states == {"Partition 0": "failed"}
         assert d.read("out") == []
+
+
+def _refused(state: int) -> int:
+    if state < 0:
+        raise ValueError("below zero")
+    return state
+
+
+@pytest.mark.parametrize("combines", [False, True])
+def test_a_record_that_a_commit_fails_on_is_left_out(combines: bool) -> None:
+    """What came with it in the same transaction counts, and so does what comes later."""
+    app = hg.App("job", on_error="dead_letter")
+    rows = app.input("in").repartition("k") if combines else app.input("in", key="k")
+    total = hg.aggregate(int, lambda s, row: s + row["x"], lambda a, b: a + b, result=_refused)
+    rows.agg(total=total, name="agg").to("out")
+    with Driver(app) as d:
+        d.send_all("in", [*ROWS, {"k": "c", "x": -1}, {"k": "b", "x": 1}])
+        assert {r.key: r.value["total"] for r in d.read("out")} == {"a": 6, "b": 6}
+        [letter] = d.dead_letters()
+        assert letter.exception == "ValueError: below zero"
+        d.send("in", {"k": "a", "x": 1})
+        assert [r.value for r in d.read("out")] == [{"total": 7}]
+        d.end()
+        assert d.states == {"Partition 0": "ended"}
 
 
 rows = st.lists(
@@ -153,6 +177,28 @@ def test_combining_before_the_shuffle_changes_nothing(sent: list[dict[str, Any]]
                 for start in range(0, len(mine), size):
                     d.send_all("in", mine[start : start + size], partition=partition)
             found.append(dict(d.table("agg")))
+    assert found[0] == found[1]
+
+
+def _whole(state: int, row: dict[str, Any]) -> Any:
+    return object() if "bad" in row else state
+
+
+@settings(deadline=None, max_examples=40)
+@given(rows, st.integers(1, 7), st.booleans())
+def test_holding_nothing_back_changes_nothing(sent: list[dict[str, Any]], size: int, combines: bool) -> None:
+    """A task that a commit has failed on gives on with each chunk: its table and each key's last update are the same."""
+    merging = {name: one for name, one in everything().items() if one.merge is not None}
+    found: list[Any] = []
+    for bad in ([], [{"k": "bad", "x": 1, "bad": True}]):
+        app = hg.App("job", on_error="skip")
+        rows = app.input("in").repartition("k") if combines else app.input("in", key="k")
+        rows.agg(name="agg", whole=hg.aggregate(int, _whole, lambda a, b: a), **merging).to("out")
+        with Driver(app, settings={"chunk.max-records": size}) as d:
+            d.send_all("in", bad)
+            d.send_all("in", sent)
+            assert d.counters["records_skipped"] == len(bad)
+            found.append((dict(d.table("agg")), {r.key: r.value for r in d.read("out")}))
     assert found[0] == found[1]
 
 
