@@ -93,9 +93,8 @@ class Ledger:
             self._under_way = None
 
     def forget(self) -> None:
-        """What is not durable is not wanted any more: it is decided again by whoever comes next."""
-        self.made = self.durable
-        self._under_way = None
+        """What is in no commit yet is not wanted any more: whoever comes next decides it again. A commit under way is waited for."""
+        self.made = self.taken
 
     def is_durable(self, count: int) -> bool:
         """Whether the change that was made at this count is durable."""

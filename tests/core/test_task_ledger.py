@@ -63,10 +63,21 @@ def test_durable_though_the_store_could_not_follow_and_forgotten():
     ledger.done_anyway()
     assert ledger.is_durable(made)
     ledger.touch()
-    ledger.contribute(2)
     ledger.forget()
     assert ledger.clean
-    assert not ledger.done(2)
+
+
+def test_what_is_forgotten_is_not_what_a_commit_holds():
+    """Somebody else must not begin while that may still become durable."""
+    ledger = Ledger()
+    ledger.touch()
+    ledger.contribute(1)
+    ledger.touch()
+    ledger.forget()
+    assert not ledger.clean
+    assert not ledger.wants(urgent=True)
+    assert ledger.done(1)
+    assert ledger.clean
 
 
 @settings(deadline=None, max_examples=200)

@@ -125,9 +125,18 @@ def test_the_run_may_change_while_restoring():
 
 def test_released_while_restoring_writes_nothing():
     rig = Rig(source_plan(), auto_commit=False).start()
-    rig.begin_commit()
     rig.feed(o.Release("stop"))
     assert rig.told() == ["released"]
+    rig.begin_commit()
+    assert rig.pending is None
+
+
+def test_released_while_its_first_commit_is_under_way_it_waits_for_that():
+    """The next owner would otherwise begin beside a transaction that is not over, and read an older end of the log."""
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.begin_commit()
+    rig.feed(o.Release("stop"))
+    assert rig.told() == []
     rig.end_commit()
     assert rig.told() == ["released"]
 
