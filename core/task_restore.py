@@ -45,6 +45,8 @@ def tombstones_gone(store: StoreOpened, log: LogEnds, wall_ms: int) -> str:
     if store.followed_until_ms is None:
         return "nobody knows when it last stood at the end of its log, so deleted keys may rise again"
     age = wall_ms - store.followed_until_ms
+    if age < 0:
+        return f"the clock has gone back: it last stood at the end of its log {-age} ms from now, so deleted keys may rise again"
     if age >= limit:
         return f"it last stood at the end of its log {age} ms ago, and deleted keys may rise again after {limit} ms"
     return ""

@@ -21,6 +21,8 @@ LOG = LogEnds(10, 50, 1000)
         (StoreOpened(20, "u", 9_501), ""),
         (StoreOpened(20, "u", 9_500), "500 ms ago"),
         (StoreOpened(20, "u", None), "nobody knows"),
+        (StoreOpened(20, "u", 10_001), "the clock has gone back"),
+        (StoreOpened(50, "u", 10_001), ""),
         (StoreOpened(9, "u", 10_000), "begins at 10"),
         (StoreOpened(51, "u", 10_000), "re-created"),
         (StoreOpened(50, "v", 10_000), "job uuid v"),
