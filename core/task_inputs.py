@@ -79,6 +79,8 @@ class Inputs:
             rows=rows,
             goes_on=run.goes_on,
         )
+        # that nothing came is only ever known of the moment: whoever was idle when it was stopped is not, until it has looked again
+        self.unobserved |= {at for at in self.clocks if self.progress.partition(*at).idle}
 
     def producers(self, run: RunView) -> dict[str, Producers]:
         """Who produces each of the inputs."""

@@ -137,6 +137,18 @@ def test_idleness_is_said_after_answered_fetches_over_the_whole_timeout():
     assert rig.said()[-1] == ("wm", 100, (0, 1))
 
 
+def test_who_was_idle_when_it_was_stopped_is_not_when_it_is_started():
+    """Whatever came meanwhile waits for it: it must have looked before it may say so again."""
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+    again = rig.again()
+    again.wait(1)
+    assert again.said()[-1] == ("wm", 100, (0, 1))
+
+
 def test_who_goes_back_is_not_idle_any_more():
     """A seek comes when idleness is known and about to be said, by the commit that now holds the seek: what is read again is no silence."""
     rig = idle_rig()
