@@ -136,13 +136,16 @@ class Invariants:
         self.initialised.add(name)
 
     def fencing(self, process: Process, order: Any) -> None:
-        """A process that beats, turns and obeys is not fenced because the broker was away."""
+        """A process that beats, turns, obeys and stays is not fenced because the broker was away."""
         world = self.world
         for other in process.job.coordinator_watchers:
             if other.slot.processor != order.processor or other.member.incarnation != order.incarnation:
                 continue
             if other is process or not world.innocent(other):
                 continue
+            said = self.truth(process.job).state.recorded(order.processor).get(order.incarnation)
+            if said is not None and said.state == words.LEFT:
+                continue  # it has left, and was granted something in the same moment
             self.fail(f"{process.name} fences {other.name} ({order.incarnation}), which lives and beats")
 
     def _fenced_at_broker(self, actor: Actor) -> bool:
@@ -314,6 +317,8 @@ class Invariants:
                 if (sent.run, what, task) in wire.closed:
                     self.fail(f"{sent} stands in {at} behind the {what} of {task or 'all producers'}")
             mark = wire.marks.get((sent.run, task))
+            if task is None and (at.stream, sent.run, sent.task) in self.world.idle_said:
+                continue  # the others did not wait for it
             if mark is not None and ts < mark and not self._may_be_late(sent):
                 self.fail(f"{sent} at {ts} stands in {at} behind a watermark {mark} of {task or 'all'}")
 
