@@ -132,9 +132,9 @@ class Coordination:
 
     # --------------------------------------------------------------------------------------------------- instructions of both
 
-    def _ask_end(self, feed: Callable[[Any], None]) -> None:
+    def _ask_end(self, order: c.AskEnd, feed: Callable[[Any], None]) -> None:
         async def work() -> None:
-            feed(await outlasted(self.reader.end))
+            feed(c.End(await outlasted(self.reader.end), order.ticket))
 
         self._beside(work(), "end of the coordinator stream")
 
@@ -245,7 +245,7 @@ class Coordination:
         self.world.exit(order.code, order.why)
 
     _LEADER: ClassVar[Mapping[type[Any], Any]] = {
-        c.AskEnd: lambda self, _: self._ask_end(self.feed_leader),
+        c.AskEnd: lambda self, order: self._ask_end(order, self.feed_leader),
         lw.Fence: lambda self, order: self._fence(order, self.feed_leader),
         lw.Note: _note,
         lw.InitLeaderId: _init_leader,
@@ -254,7 +254,7 @@ class Coordination:
         lw.Resigned: _resigned,
     }
     _MEMBER: ClassVar[Mapping[type[Any], Any]] = {
-        c.AskEnd: lambda self, _: self._ask_end(self.feed_member),
+        c.AskEnd: lambda self, order: self._ask_end(order, self.feed_member),
         lw.Fence: lambda self, order: self._fence(order, self.feed_member),
         lw.Note: _note,
         mw.Record: _record,

@@ -46,7 +46,7 @@ class Follower:
 
     async def to_end(self) -> JobState:
         """Read to the end that the stream has now."""
-        end = (await self.reader.end()).offset
+        end = await self.reader.end()
         while self.reader.position < end:
             await self.more()
         return self.job

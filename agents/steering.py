@@ -67,10 +67,10 @@ class CoordinatorReader:
         self.position = position
         return c.Read(tuple(cb.read(r.offset, r.key, r.value, r.timestamp) for r in records), position)
 
-    async def end(self) -> c.End:
+    async def end(self) -> int:
         """The read-committed end, asked of the broker now."""
         ends = await retried(lambda: self._reader.end_offsets([self.at]), "end of the coordinator stream")
-        return c.End(ends[self.at])
+        return ends[self.at]
 
     async def stop(self) -> None:
         """Close the connection."""

@@ -309,8 +309,12 @@ class End:
     """Event: the answer to `AskEnd`, the read-committed end of the stream, asked of the broker after the instruction was given."""
 
     offset: int
+    ticket: int = 0
+    """That of the question: two may be under way, and an answer to the older one says less."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskEnd:
-    """Instruction: ask the broker for the stream's end (retry while it is away), and say `End`."""
+    """Instruction: ask the broker for the stream's end (retry while it is away), and say `End` with this ticket."""
+
+    ticket: int = 0

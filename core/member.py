@@ -119,6 +119,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._recording = False
         self._read_to = 0
         """What was recorded can be judged once everything before this position is read."""
+        self._ticket = 0
+        self._sure_s: float | None = None
+        """When it asked how far to read before a task is started."""
+        self._sure_to: int | None = None
         self._in_run = ""
         self._going = ""
         self._code = 0
@@ -130,7 +134,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def on_Tick(self, event: Tick, now: Now) -> list[MemberInstruction]:
         if self.state == "new":
             self.state = "reading"
-            return [AskEnd()]
+            return [self._ask()]
         if self.state == "resting" and self._wake is not None and now.mono >= self._wake:
             self._wake = None
             return self._enter(now)
@@ -149,12 +153,21 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return self._read_up(now)
         return self._enter(now) if self.state == "waiting" else self._act(now)
 
+    def _ask(self) -> AskEnd:
+        """The answer to this question serves all who wait for one; what was asked before may be older than what they wait for."""
+        self._ticket += 1
+        return AskEnd(self._ticket)
+
     def on_End(self, event: End, now: Now) -> list[MemberInstruction]:
+        if event.ticket != self._ticket:
+            return []
         if self._recording and self._read_to < 0:
             self._recording, self._read_to = False, event.offset
         if self.state == "reading":
             self._end = event.offset
             return self._read_up(now)
+        if self._sure_s is not None:
+            self._sure_to = event.offset
         return self._act(now)
 
     def _read_up(self, now: Now) -> list[MemberInstruction]:
@@ -212,7 +225,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if not self._recording or self.state == "exited":
             return []
         self._read_to = -1
-        return [AskEnd()]
+        return [self._ask()]
 
     def on_TaskReported(self, event: TaskReported, now: Now) -> list[MemberInstruction]:
         self.tasks.reported(event)
@@ -277,8 +290,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if self.state == "leaving":
             return said + self._act(now)
         # somebody else may have become this processor, and fenced us: read who did before beginning again
-        self.state, self._end = "reading", None
-        return [*said, AskEnd()]
+        self.state, self._end, self._sure_s, self._sure_to = "reading", None, None, None
+        return [*said, self._ask()]
 
     # ------------------------------------------------------------------------------------------------------ leading a life
 
@@ -290,14 +303,29 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if over is not None:
             return over
         self._follow_run()
-        said: list[MemberInstruction] = [*self.tasks.orders(self.job, self._going, now.mono)]
+        said: list[MemberInstruction] = [*self.tasks.orders(self.job, self._going, now.mono, sure=self._sure(now))]
         said += self.tasks.probes(now.mono)
+        if self.tasks.eager and self._sure_s is None:
+            self._sure_s = now.mono
+            said.append(self._ask())
         said += self._record()
         if self.state == "leaving" and self._gone():
             return [*said, CloseProducer(self.incarnation), *self._exit(self._code, self._going)]
         said += self._config()
         ready, why = self._how()
         return said + self._stand(ready, why)
+
+    def _sure(self, now: Now) -> bool:
+        """Whether a grant of ours still stands: all is read that stood in the stream a moment ago, and it has not slept since.
+
+        A worker that slept wakes to an old grant, to the answer of a target, or to the end of a pause, and only then reads that its tasks
+        are somebody else's.
+        """
+        if self._sure_s is None or self._sure_to is None or self._position < self._sure_to:
+            return False
+        awake = now.mono - self._sure_s <= self.config.session_s / 2
+        self._sure_s = self._sure_to = None
+        return awake
 
     def _superseded(self, now: Now) -> list[MemberInstruction] | None:
         """What to do if this life does not count any more; None if it does."""

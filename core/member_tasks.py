@@ -3,7 +3,8 @@
 Pure bookkeeping under `core.member`: it compares what the job state wants with what was told and reported, and answers with the
 difference. Promises:
 
-- `Start` is told only under the current grant of this very incarnation, and at most once per grant;
+- `Start` is told only under the current grant of this very incarnation, and at most once per grant; and only by somebody who is sure that
+  the grant still stands, for a worker that slept reads an old one before the newer (`eager` says that somebody waits for that);
 - a grant that it never used is released all the same, and says so;
 - whatever was granted to somebody else, or is gone from the stream, is abandoned at once;
 - what a task reported is wanted in the stream until it can be read there.
@@ -51,6 +52,8 @@ class Tasks:
         self.mine: dict[str, Mine] = {}
         self.targets = Targets(backoff_s)
         """What could not be written; it outlives incarnations."""
+        self.eager = False
+        """A task would have been started, had it been sure that it is still ours."""
         self._view: RunView | None = None
 
     # ---------------------------------------------------------------------------------------------------------- reports
@@ -87,9 +90,10 @@ class Tasks:
 
     # --------------------------------------------------------------------------------------------------------- what next
 
-    def orders(self, job: JobState, going: str, mono: float) -> list[Tell]:
-        """What must be told now. `going`: why everything must be released, if so."""
+    def orders(self, job: JobState, going: str, mono: float, *, sure: bool) -> list[Tell]:
+        """What must be told now. `going`: why everything must be released, if so. `sure`: no newer grant can stand in the stream."""
         run, view = job.run, job.run_view()
+        self.eager = False
         orders = self._abandoned(job)
         changed = view is not None and view != self._view
         for task, mine in self.mine.items():
@@ -98,7 +102,7 @@ class Tasks:
         self._view = view
         for grant in job.grants():
             if grant.processor == self.processor and grant.incarnation == self.incarnation:
-                orders += self._order(job, run, view, grant, going, mono)
+                orders += self._order(job, run, view, grant, going, mono, sure)
         return orders
 
     def _abandoned(self, job: JobState) -> list[Tell]:
@@ -112,7 +116,14 @@ class Tasks:
         return orders
 
     def _order(
-        self, job: JobState, run: SetRun | None, view: RunView | None, grant: SetGrant, going: str, mono: float
+        self,
+        job: JobState,
+        run: SetRun | None,
+        view: RunView | None,
+        grant: SetGrant,
+        going: str,
+        mono: float,
+        sure: bool,
     ) -> list[Tell]:
         task, mine = grant.task, self.mine.get(grant.task)
         stay = going or _must_go(job, run, task, self.processor)
@@ -125,7 +136,7 @@ class Tasks:
             if stay:
                 mine.phase, mine.state, mine.why = OVER, RELEASED, NEVER_RAN
                 return []
-            return self._start(job, view, grant, mine, mono)
+            return self._start(job, view, grant, mine, mono, sure)
         if mine.phase != STARTED:
             return []
         if stay:
@@ -133,12 +144,17 @@ class Tasks:
             return [Tell(task, Release(stay))]
         return self._seeks(job, run, task, mine)
 
-    def _start(self, job: JobState, view: RunView | None, grant: SetGrant, mine: Mine, mono: float) -> list[Tell]:
+    def _start(
+        self, job: JobState, view: RunView | None, grant: SetGrant, mine: Mine, mono: float, sure: bool
+    ) -> list[Tell]:
         log_partition = job.changelogs.get(grant.task)
         if view is None or log_partition is None:
             return []
         if why := self.targets.holds(grant.task, mono):
             mine.state, mine.why = FAILED, why
+            return []
+        if not sure:
+            self.eager = True
             return []
         mine.phase = STARTED
         started = Tell(grant.task, Start(grant.task, grant.grant, view, log_partition))

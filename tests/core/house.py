@@ -253,8 +253,8 @@ class House:
             one.held.append(instruction)
             return
         match instruction:
-            case AskEnd():
-                one.feed(machine, End(len(self.log)))
+            case AskEnd(ticket):
+                one.feed(machine, End(len(self.log), ticket))
             case InitLeaderId():
                 self.leader_owner = one
                 one.feed(machine, LeaderIdReady())

@@ -23,7 +23,9 @@ from headgate.core.member_words import (
     Recorded,
     RecordUnknown,
     Standing,
+    Tell,
 )  # fmt: skip
+from headgate.core.model import JobModel
 from headgate.core.names import StreamPartition
 
 from .house import House, plan
@@ -43,8 +45,8 @@ def life(incarnation: str, process: str, state: str = "joined", location: str = 
 def entered(*messages: c.Message, **given: object) -> tuple[Member, list]:
     """A member that has read these messages to the end."""
     member = Member(MemberConfig("p1", "me", "me", **({"location": "here"} | given)))
-    assert member.handle(Tick(), NOW) == [AskEnd()]
-    assert member.handle(End(len(messages)), NOW) == [] or not messages
+    assert member.handle(Tick(), NOW) == [AskEnd(1)]
+    assert member.handle(End(len(messages), 1), NOW) == [] or not messages
     said = (
         member.handle(Read(tuple(entry(n, m) for n, m in enumerate(messages)), len(messages)), NOW) if messages else []
     )
@@ -57,8 +59,8 @@ def entered(*messages: c.Message, **given: object) -> tuple[Member, list]:
 def test_the_first_life_of_a_processor():
     member = Member(MemberConfig("p1", "me", "me"))
     assert member.deadline() == 0.0
-    assert member.handle(Tick(), NOW) == [AskEnd()]
-    assert member.handle(End(0), NOW) == [InitProducer("000001-me")]
+    assert member.handle(Tick(), NOW) == [AskEnd(1)]
+    assert member.handle(End(0, 1), NOW) == [InitProducer("000001-me")]
     assert member.handle(ProducerReady("000009-x"), NOW) == []
     said = member.handle(ProducerReady("000001-me"), NOW)
     assert isinstance(said[0], Record)
@@ -156,8 +158,8 @@ def test_what_was_recorded_is_read_back_and_written_again_if_it_is_not_there():
     """The outcome was unknown: the end is asked for, read to, and only then judged."""
     member, _ = entered()
     member.handle(ProducerReady("000001-me"), NOW)
-    assert member.handle(RecordUnknown("timeout"), NOW) == [AskEnd()]
-    assert member.handle(End(4), NOW) == []
+    assert member.handle(RecordUnknown("timeout"), NOW) == [AskEnd(2)]
+    assert member.handle(End(4, 2), NOW) == []
     again = member.handle(Read((), 4), NOW)
     assert isinstance(again[0], Record)
     assert member.handle(Recorded(4), NOW) == []
@@ -194,6 +196,58 @@ def test_a_broken_target_holds_back_only_its_own_tasks():
     house.run(20)
     assert len(one.tasks) == 4
     assert one.init == ["000001-p1x0", "000002-p1x0"]
+
+
+RUN = c.SetRun("r1", "d1", "running", "u")
+MODEL = JobModel(
+    run_id="r1", deployment="d1", tasks={"t": (StreamPartition("s", 0),)}, wanted={"t": "p1"}, processors=("p1",)
+)
+GRANTED = [RUN, c.SetJobModel(MODEL), c.SetChangelog("t", 0), c.SetGrant("t", 3, "p1", "000001-me")]
+"""And it stands at 5."""
+
+
+def granted() -> tuple[Member, list]:
+    """A member that has just read its first grant."""
+    member, _ = entered(deployment="d1")
+    member.handle(ProducerReady("000001-me"), NOW)
+    member.handle(Recorded(0), NOW)
+    stream = [c.SetProcessor("p1", "000001-me", "me", "here", "joined", "d1"), *GRANTED]
+    return member, member.handle(Read(tuple(entry(n, m) for n, m in enumerate(stream)), 5), NOW)
+
+
+def starts(said: list) -> list[int]:
+    return [one.order.grant for one in said if isinstance(one, Tell) and isinstance(one.order, o.Start)]
+
+
+def test_a_task_is_started_when_all_is_read_that_stood_behind_its_grant():
+    member, said = granted()
+    assert AskEnd(2) in said
+    assert starts(said) == []
+    assert starts(member.handle(Tick(), NOW)) == []
+    assert starts(member.handle(End(6, 2), NOW)) == []
+    assert starts(member.handle(Read((), 6), Now(0.1, 0))) == [3]
+
+
+def test_a_zombie_does_not_start_what_was_taken_from_it():
+    """It wakes, and reads its grant in one piece of the stream, and in the next who has the task now."""
+    member, said = granted()
+    assert starts(said) == []
+    said = member.handle(End(7, 2), NOW)
+    taken = [entry(5, c.SetFence("p1", "000001-me")), entry(6, c.SetGrant("t", 4, "p2", "000001-other"))]
+    said += member.handle(Read(tuple(taken), 7), NOW)
+    assert starts(said) == []
+    assert member.state == "reading"
+
+
+def test_an_answer_that_was_long_on_its_way_is_asked_for_again():
+    """It may have slept between the question and the answer, and somebody may have taken the task meanwhile."""
+    member, _ = granted()
+    late = Now(member.config.session_s, 0)
+    said = member.handle(End(5, 2), late)
+    assert starts(said) == []
+    assert AskEnd(3) in said
+    assert starts(member.handle(End(5, 2), late)) == []
+    assert starts(member.handle(End(5, 3), late)) == [3]
 
 
 def test_a_life_that_is_lost_while_leaving_is_not_begun_again():
@@ -304,8 +358,8 @@ def test_a_zombie_between_two_lives_does_not_fence_who_came_after_it():
     member, _ = entered()
     member.handle(ProducerReady("000001-me"), NOW)
     member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
-    assert member.handle(ProducerLost("000001-me", "broken"), NOW)[-1] == AskEnd()
-    member.handle(End(1), NOW)
+    assert member.handle(ProducerLost("000001-me", "broken"), NOW)[-1] == AskEnd(2)
+    member.handle(End(1, 2), NOW)
     assert member.state == "fencing"
     member.handle(FenceFailed("p1", "000001-me"), NOW)
     member.handle(Read((entry(1, life("000002-new", "new")),), 2), NOW)
@@ -318,21 +372,25 @@ def test_a_zombie_that_wakes_reads_who_came_after_it_before_it_begins_again():
     member, _ = entered()
     member.handle(ProducerReady("000001-me"), NOW)
     member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
-    assert member.handle(ProducerLost("000001-me", "fenced"), NOW)[-1] == AskEnd()
+    assert member.handle(ProducerLost("000001-me", "fenced"), NOW)[-1] == AskEnd(2)
     assert member.state == "reading"
-    assert member.handle(End(3), NOW) == []
+    assert member.handle(End(3, 2), NOW) == []
     said = member.handle(Read((entry(2, life("000002-new", "new")),), 3), NOW)
     assert said == [Exit(1, "another process has become 'p1': 000002-new")]
 
 
-def test_a_record_of_unknown_outcome_does_not_outlive_the_life_that_wrote_it():
-    """Both the record and the life over ask for the end; whichever answer comes first, the next life may speak."""
+@pytest.mark.parametrize("late", [False, True])
+def test_a_record_of_unknown_outcome_does_not_outlive_the_life_that_wrote_it(late: bool):
+    """Both the record and the life over ask for the end; the answer to the later question serves both, whenever it comes."""
     member, _ = entered()
     member.handle(ProducerReady("000001-me"), NOW)
-    assert member.handle(RecordUnknown("no answer"), NOW) == [AskEnd()]
-    member.handle(ProducerLost("000001-me", "broken"), NOW)
-    member.handle(End(1), NOW)
-    member.handle(End(1), NOW)
+    assert member.handle(RecordUnknown("no answer"), NOW) == [AskEnd(2)]
+    assert member.handle(ProducerLost("000001-me", "broken"), NOW)[-1] == AskEnd(3)
+    if late:
+        assert member.handle(End(0, 2), NOW) == []
+    member.handle(End(1, 3), NOW)
+    if not late:
+        assert member.handle(End(0, 2), NOW) == []
     said = member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
     assert said == [Fence("p1", "000001-me")]
     member.handle(FenceReturned("p1", "000001-me"), NOW)
@@ -344,7 +402,7 @@ def test_who_came_while_its_last_life_was_fenced_counts_too():
     member.handle(ProducerReady("000001-me"), NOW)
     member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
     member.handle(ProducerLost("000001-me", "broken"), NOW)
-    assert member.handle(End(1), NOW) == [Fence("p1", "000001-me")]
+    assert member.handle(End(1, 2), NOW) == [Fence("p1", "000001-me")]
     member.handle(Read((entry(1, life("000002-new", "new")),), 2), NOW)
     said = member.handle(FenceReturned("p1", "000001-me"), NOW)
     assert said == [Exit(1, "another process has become 'p1': 000002-new")]

@@ -35,8 +35,8 @@ class Scene:
         for message in messages:
             self.job.apply(Entry(self.job.position, key_of(message), message))
 
-    def told(self, going: str = "", mono: float = 0.0) -> list[o.Order]:
-        return [tell.order for tell in self.tasks.orders(self.job, going, mono)]
+    def told(self, going: str = "", mono: float = 0.0, *, sure: bool = True) -> list[o.Order]:
+        return [tell.order for tell in self.tasks.orders(self.job, going, mono, sure=sure)]
 
 
 def test_a_grant_starts_its_task_once():
@@ -50,6 +50,20 @@ def test_a_grant_starts_its_task_once():
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "running")]
     scene.say(c.SetTaskState("t", 3, "running"))
     assert scene.tasks.wanted(scene.job) == []
+
+
+def test_nothing_starts_before_it_is_sure():
+    """And everything else happens all the same: a release, and what must be abandoned."""
+    scene = Scene()
+    assert scene.told(sure=False) == []
+    assert scene.tasks.eager
+    assert len(scene.told()) == 1
+    assert not scene.tasks.eager
+    scene.say(c.SetGrant("t", 4, "p2", "000001-other"))
+    assert scene.told(sure=False) == [o.Abandon("the grant is somebody else's")]
+    scene = Scene()
+    assert scene.told("leaving", sure=False) == []
+    assert not scene.tasks.eager
 
 
 def test_it_waits_for_its_log_partition():

@@ -222,7 +222,7 @@ def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
             del self.mine[task]
         return []
 
-    def orders(self: Tasks, job: Any, going: str, mono: float) -> list[Any]:
+    def orders(self: Tasks, job: Any, going: str, mono: float, *, sure: bool) -> list[Any]:
         run, view = job.run, job.run_view()
         said: list[Any] = self._abandoned(job)
         if view is not None and view != self._view:
@@ -230,7 +230,7 @@ def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
         self._view = view
         for grant in job.grants():
             if grant.processor == self.processor:
-                said += self._order(job, run, view, grant, going, mono)
+                said += self._order(job, run, view, grant, going, mono, True)
         return said
 
     return [(Tasks, "_abandoned", abandoned), (Tasks, "orders", orders)]

@@ -274,9 +274,9 @@ class Process(Host):
 
     # -------------------------------------------------------------------------------- what both machines may ask for
 
-    def ask_end(self, give: Callable[[Any], None]) -> None:
+    def ask_end(self, order: words.AskEnd, give: Callable[[Any], None]) -> None:
         topic = self.job.coordinator_topic
-        self.call(lambda: self.kafka.end(topic, 0, committed=True), lambda end: give(words.End(end)))
+        self.call(lambda: self.kafka.end(topic, 0, committed=True), lambda end: give(words.End(end, order.ticket)))
 
     def fence(self, order: leader_words.Fence, give: Callable[[Any], None]) -> None:
         """Initialise that incarnation's id, as often as it takes; sometimes that is slow, sometimes it fails the first time."""
@@ -306,7 +306,7 @@ class Process(Host):
         self.call(lambda: self.kafka.init(self.job.leader_txid, LEADER_TIMEOUT_MS), done)
 
     def _l_ask_end(self, order: words.AskEnd) -> None:
-        self.ask_end(self.to_leader)
+        self.ask_end(order, self.to_leader)
 
     def _l_commit(self, order: leader_words.Commit) -> None:
         producer = self.leader_producer
@@ -358,7 +358,7 @@ class Process(Host):
     # --------------------------------------------------------------------------------------------------- the member
 
     def _m_ask_end(self, order: words.AskEnd) -> None:
-        self.ask_end(self.to_member)
+        self.ask_end(order, self.to_member)
 
     def _m_fence(self, order: leader_words.Fence) -> None:
         self.fence(order, self.to_member)
