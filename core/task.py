@@ -129,7 +129,7 @@ class Task(TaskCommits):
         return self.stop_work(event.why) + self.leave()
 
     def on_Abandon(self, event: Abandon, now: Now) -> Out:
-        if self.state in GONE:
+        if self.state in (RELEASED, ABANDONED):
             return []
         self.state, self.why = ABANDONED, event.why
         return [Discard(event.why)]

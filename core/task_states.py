@@ -126,7 +126,12 @@ def _table() -> tuple[Rule, ...]:
         ]
     for state in GONE:
         rows += [
-            (state, Abandon, "", "there is nothing left to drop"),
+            (
+                state,
+                Abandon,
+                ABANDONED if state == FAILED else "",
+                "what has failed goes; else nothing is left to drop",
+            ),
             (state, Release, RELEASED if state == FAILED else "", "a failed task is released at once"),
             *((state, fact, "", "too late") for fact in (*FACTS, RunChanged, Seek, Tick)),
         ]

@@ -90,6 +90,17 @@ def test_released_before_it_began():
     assert rig.told() == ["released"]
 
 
+def test_who_has_failed_goes_when_its_grant_goes():
+    """The next incarnation starts it anew, and waits until the one before is gone."""
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(WorkFailed("boom", final=True))
+    assert rig.told() == ["running", "failed"]
+    assert rig.feed(CommitLost("of a neighbour")) == []
+    assert rig.feed(o.Abandon("fenced")) == [Discard("fenced")]
+    assert rig.feed(o.Abandon("fenced")) == []
+
+
 def test_whoever_is_fenced_drops_everything_and_says_nothing():
     rig = Rig(source_plan()).start()
     rig.feed(ChunkTaken(ORDERS0, 5))

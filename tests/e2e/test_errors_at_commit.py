@@ -118,3 +118,25 @@ async def test_a_task_that_shall_fail_fails_alone(job, topic, way):
         assert [v["total"] for v in await job.values(out, n + 1)][n] == 5 * (n + 1)
     assert life(one) == before + 1
     assert why(one, "Partition 1") == ""
+
+
+async def test_a_task_that_has_failed_begins_again_with_the_next_incarnation(job, topic):
+    """Its neighbour ends the incarnation of both; what the failed one had in the way is gone by then, and it goes on."""
+    inp, out = topic("in", 2), topic("out", 1)
+    in_the_way = {"a"}
+
+    def picky(value):
+        if value["k"] in in_the_way:
+            raise ValueError("not yet")
+        return value
+
+    app = hg.App(job.name)
+    app.input(inp, key="k").map(picky).agg(total=hg.aggregate(int, total, result=refuse)).to(out)
+    one = await job.start(app, settings={"error.retries": 0})
+    await one.until_running(2)
+    await job.write(inp, [{"k": "a", "n": 1}], partition=0)
+    await one.until(lambda: "not yet" in why(one), "the task has failed")
+    in_the_way.clear()
+    await job.write(inp, [{"k": "bad", "n": -1}], partition=1)
+    assert [v["total"] for v in await job.values(out, 1)] == [1]
+    assert life(one) == 2
