@@ -109,6 +109,7 @@ class Invariants:
         self.world = world
         self.references: dict[tuple[str, str], Reference] = {}
         self.initialised: set[tuple[str, str, str]] = set()
+        self.condemned: set[str] = set()
         self.wires: dict[StreamPartition, Wire] = {}
         self.truths: dict[str, Truth] = {}
         self.intervals: dict[str, dict[StreamPartition, list[tuple[int, int]]]] = {}
@@ -141,11 +142,16 @@ class Invariants:
         for other in process.job.coordinator_watchers:
             if other.slot.processor != order.processor or other.member.incarnation != order.incarnation:
                 continue
-            if other is process or not world.innocent(other):
+            if other is process or other.name in self.condemned:
+                continue
+            if not world.innocent(other):
+                self.condemned.add(
+                    other.name
+                )  # what was decided is asked again until it is done, also when it has woken meanwhile
                 continue
             said = self.truth(process.job).state.recorded(order.processor).get(order.incarnation)
-            if said is not None and said.state == words.LEFT:
-                continue  # it has left, and was granted something in the same moment
+            if said is not None and said.state in (words.LEFT, words.LEAVING):
+                continue  # it had left, and was granted something in the same moment
             self.fail(f"{process.name} fences {other.name} ({order.incarnation}), which lives and beats")
 
     def _fenced_at_broker(self, actor: Actor) -> bool:
