@@ -8,6 +8,7 @@ import uuid
 from aiokafka import AIOKafkaProducer
 
 from headgate.agents.topics import Topics, TopicSpec
+from headgate.core.names import incarnation_order
 
 COUNTS = """
 import headgate as hg
@@ -34,6 +35,11 @@ def why(one, task="Partition 0"):
     said = one.worker.coordination.member.job.task_states(task)
     last = said[max(said)] if said else None
     return last.why if last is not None and last.state == "failed" else ""
+
+
+def life(one):
+    """Which incarnation of the worker this is."""
+    return incarnation_order(one.worker.incarnation)[0]
 
 
 @contextlib.asynccontextmanager

@@ -17,9 +17,9 @@ from headgate.agents.broker.broker import Broker
 from headgate.agents.clients import ClientSettings
 from headgate.agents.probing import probe
 from headgate.agents.topics import Topics
-from headgate.core.names import StreamPartition, incarnation_order
+from headgate.core.names import StreamPartition
 
-from .scenes import made, named, why
+from .scenes import life, made, named, why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -29,11 +29,6 @@ def _swept():
     """What a thrown-away producer never told anybody is logged now, and not while pytest parses something: that would end the run."""
     yield
     gc.collect()
-
-
-def life(one):
-    """Which incarnation of the worker this is."""
-    return incarnation_order(one.worker.incarnation)[0]
 
 
 def asked(one):

@@ -7,7 +7,7 @@ import pytest
 
 import headgate as hg
 
-from .scenes import why
+from .scenes import life, why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -71,14 +71,6 @@ def declared(job, inp, out, way, policy):
     keyed = app.input(inp).repartition("k") if way == "combined" else app.input(inp, key="k")
     WAYS[way][0](keyed).to(out)
     return app
-
-
-def life(one):
-    return int(one.worker.incarnation.partition("-")[0])
-
-
-def letters_of(found):
-    return [orjson.loads(letter.value) for letter in found]
 
 
 @pytest.mark.parametrize("way", WAYS)
