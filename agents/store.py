@@ -5,15 +5,19 @@ The task log is the truth; a store is its cache. So a store may be thrown away a
 Promises of every store:
 
 - `write` is one step: all changes, the position, the checkpoint and the time, or nothing.
+- A store that has refused a write is never written again in this life: the next commit must not land on top of one that is missing.
+  What it holds stays as it was at its position, so whoever opens it next replays what it lacks.
 - What is read is what was written last; keys of a range come in the order of their bytes.
 - After `close` nothing of it is held, and the directory can be opened again at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from traceback import clear_frames
 from typing import Protocol
 
 from ..core.errors import EnvironmentFault
@@ -35,6 +39,10 @@ class StoreBroken(EnvironmentFault):
 
 class StoreHeld(EnvironmentFault):
     """Another process holds the directory."""
+
+
+class StoreRefused(EnvironmentFault):
+    """A store has refused a write, now or before; it stands where it stood, and takes nothing more until it is opened anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +106,74 @@ class Store(Protocol):
         ...
 
 
-class MemoryStore:
-    """A store that forgets when the process ends; for drivers, tests, and jobs whose state is small."""
+class GuardedStore:
+    """What every store is made of: the only way to change one, and the memory of a change that it has refused."""
 
-    def __init__(self, job_uuid: str = "") -> None:
-        self._meta = StoreMeta(job_uuid)
-        self._tables: dict[str, dict[bytes, bytes]] = {}
-        self._order: dict[str, list[bytes]] = {}
+    def __init__(self, meta: StoreMeta) -> None:
+        self._meta = meta
+        self._refusal = ""
 
     @property
     def meta(self) -> StoreMeta:
         """As of the last write."""
         return self._meta
+
+    def write(
+        self,
+        changes: Changes,
+        *,
+        position: int | None = None,
+        followed_until_ms: int | None = None,
+        checkpoint: bytes | None = None,
+    ) -> None:
+        """All of it in one step; what is None stays as it was. Raises `StoreRefused`, and from then on always."""
+        meta = stamped(self._meta, position, followed_until_ms, checkpoint)
+        with self._guarded():
+            self._put(changes, meta)
+        self._meta = meta
+
+    def clear(self, table: str) -> None:
+        """Forget all keys of a table."""
+        with self._guarded():
+            self._forget(table)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        if self._refusal:
+            raise StoreRefused(
+                f"the store {self._where()} has refused a write before, and takes none until it is opened again: {self._refusal}",
+                remedy="start the task again: what is missing is replayed from the task log",
+            )
+        try:
+            yield
+        except Exception as error:
+            self._refusal = repr(error)
+            clear_frames(error.__traceback__)  # they hold handles, and who holds one holds the database's own lock
+            raise StoreRefused(
+                f"the store {self._where()} takes no write: {error}",
+                remedy="free disk space, or give state.dir another disk",
+            ) from error
+        except BaseException as error:  # nobody knows what of it was done
+            self._refusal = repr(error)
+            raise
+
+    def _where(self) -> str:
+        raise NotImplementedError
+
+    def _put(self, changes: Changes, meta: StoreMeta) -> None:
+        raise NotImplementedError
+
+    def _forget(self, table: str) -> None:
+        raise NotImplementedError
+
+
+class MemoryStore(GuardedStore):
+    """A store that forgets when the process ends; for drivers, tests, and jobs whose state is small."""
+
+    def __init__(self, job_uuid: str = "") -> None:
+        super().__init__(StoreMeta(job_uuid))
+        self._tables: dict[str, dict[bytes, bytes]] = {}
+        self._order: dict[str, list[bytes]] = {}
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """One value."""
@@ -136,15 +200,10 @@ class MemoryStore:
             order = self._order[table] = sorted(self._tables.get(table, {}))
         return order
 
-    def write(
-        self,
-        changes: Changes,
-        *,
-        position: int | None = None,
-        followed_until_ms: int | None = None,
-        checkpoint: bytes | None = None,
-    ) -> None:
-        """All of it."""
+    def _where(self) -> str:
+        return "in memory"
+
+    def _put(self, changes: Changes, meta: StoreMeta) -> None:
         for table, rows in changes.items():
             kept = self._tables.setdefault(table, {})
             order = self._order.get(table) if len(rows) < 16 else self._order.pop(table, None) and None
@@ -156,14 +215,12 @@ class MemoryStore:
                     if order is not None and key not in kept:
                         insort(order, key)
                     kept[key] = value
-        self._meta = stamped(self._meta, position, followed_until_ms, checkpoint)
 
     def tables(self) -> list[str]:
         """The tables that have ever been written to."""
         return sorted(self._tables)
 
-    def clear(self, table: str) -> None:
-        """Forget all keys of a table."""
+    def _forget(self, table: str) -> None:
         self._tables.pop(table, None)
         self._order.pop(table, None)
 

@@ -34,8 +34,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from ..core.errors import EnvironmentFault
-from .store import FORMAT, Changes, StoreBroken, StoreHeld, StoreMeta, stamped
+from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreHeld, StoreMeta
 
 log = structlog.get_logger("headgate.store")
 LOCK = "lock"
@@ -84,13 +83,13 @@ class StoreMemory:
         return options
 
 
-class RocksStore:
+class RocksStore(GuardedStore):
     """One task's RocksDB. Made by `open_rocks`."""
 
     def __init__(self, path: Path, memory: StoreMemory, meta: StoreMeta, lock: int) -> None:
+        super().__init__(meta)
         self._path = path
         self._memory = memory
-        self._meta = meta
         self._lock: int | None = lock
         self._families: dict[str, tuple[Any, Any]] = {}
         self._unsynced = WriteOptions()
@@ -116,11 +115,6 @@ class RocksStore:
             self._db.create_column_family(name, self._memory.options())
             found = self._families[table] = self._handles(name)
         return found
-
-    @property
-    def meta(self) -> StoreMeta:
-        """As of the last write."""
-        return self._meta
 
     @property
     def path(self) -> Path:
@@ -154,15 +148,10 @@ class RocksStore:
             return takewhile(lambda row: row[0] >= start, rows)
         return iter(rows)
 
-    def write(
-        self,
-        changes: Changes,
-        *,
-        position: int | None = None,
-        followed_until_ms: int | None = None,
-        checkpoint: bytes | None = None,
-    ) -> None:
-        """One batch, metadata included; a disk that is full says so."""
+    def _where(self) -> str:
+        return f"in {self._path}"
+
+    def _put(self, changes: Changes, meta: StoreMeta) -> None:
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for table, rows in changes.items():
@@ -172,16 +161,8 @@ class RocksStore:
                     delete(key, handle)
                 else:
                     put(key, value, handle)
-        meta = stamped(self._meta, position, followed_until_ms, checkpoint)
         put(_META, _packed(meta))
-        try:
-            self._db.write(batch, self._unsynced)
-        except Exception as error:  # rocksdict raises plain Exception
-            raise EnvironmentFault(
-                f"the store in {self._path} takes no write: {error}",
-                remedy="free disk space, or give state.dir another disk",
-            ) from error
-        self._meta = meta
+        self._db.write(batch, self._unsynced)
         if self._memory.overdrawn():
             for view, _ in self._families.values():
                 view.flush()
@@ -190,8 +171,7 @@ class RocksStore:
         """The tables that have ever been written to."""
         return sorted(self._families)
 
-    def clear(self, table: str) -> None:
-        """Forget all keys of a table."""
+    def _forget(self, table: str) -> None:
         if table in self._families:
             del self._families[table]
             self._db.drop_column_family(_TABLE + table)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
-from headgate.agents.store import MemoryStore, StoreBroken, StoreHeld
+from headgate.agents.store import MemoryStore, StoreBroken, StoreHeld, StoreRefused
 from headgate.agents.store_rocks import StoreMemory, open_rocks, wipe
 
 
@@ -164,3 +164,61 @@ def test_a_full_disk_is_said_with_its_remedy(tmp_path):
     )
     assert "takes no write" in told.stdout, told.stderr
     assert "free disk space" in told.stdout
+
+
+FULL_FOR_A_MOMENT = """
+import resource, sys
+from pathlib import Path
+from headgate.agents.store import StoreRefused
+from headgate.agents.store_rocks import StoreMemory, open_rocks
+
+def refused(position, value):
+    try:
+        store.write({"t": {b"k%d" % position: value}}, position=position)
+    except StoreRefused as error:
+        return str(error)
+
+memory = StoreMemory(8 << 20)
+store = open_rocks(Path(sys.argv[1]), memory, "u")
+store.write({"t": {b"k0": b"0"}}, position=0)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
+first = refused(1, b"x" * 600_000)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+second = refused(2, b"2")
+print("first:", repr(first))
+print("second:", repr(second))
+print("here:", store.meta.position, len(dict(store.range("t"))))
+store.close()
+store = open_rocks(Path(sys.argv[1]), memory, "u")
+print("opened:", store.meta.position, dict(store.range("t")), refused(1, b"1"), refused(2, b"2"), store.meta.position)
+"""
+
+
+def test_a_disk_that_is_full_for_a_moment_leaves_no_hole(tmp_path):
+    """Else the second commit counts on top of the first, which is missing, and the next start trusts the position of the second."""
+    told = subprocess.run(
+        [sys.executable, "-c", FULL_FOR_A_MOMENT, str(tmp_path / "t")], capture_output=True, text=True, timeout=60
+    )
+    lines = [line for line in told.stdout.splitlines() if line.split(":")[0] in ("first", "second", "here", "opened")]
+    assert len(lines) == 4, told.stderr
+    assert "takes no write" in lines[0]
+    assert "has refused a write before, and takes none until it is opened again" in lines[1]
+    assert lines[2] == "here: 0 1"
+    assert lines[3] == "opened: 0 {b'k0': b'0'} None None 2"
+
+
+def test_a_store_that_refused_a_write_is_never_written_again(store):
+    """Whoever asks, and whatever for: changes, a time, or an emptied table; what it held is still read."""
+    store.write({"t": {b"k": b"1"}}, position=1)
+    with pytest.raises(StoreRefused, match="takes no write"):
+        store.write({"t": None}, position=2)
+    for again in (
+        lambda: store.write({"t": {b"k": b"3"}}, position=3),
+        lambda: store.write({}, followed_until_ms=4),
+        lambda: store.clear("t"),
+    ):
+        with pytest.raises(StoreRefused, match="has refused a write before"):
+            again()
+    assert (store.meta.position, store.meta.followed_until_ms) == (1, None)
+    assert store.get("t", b"k") == b"1"
