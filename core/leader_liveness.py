@@ -19,8 +19,9 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 from .errors import DataError
 from .leader_words import Heartbeat
 
-GAP = 3.0
-"""A pause between two own heartbeats of more than so many intervals was an outage or a stop, not time in which others were silent."""
+GAP = 1.5
+"""After more than so many intervals without an own heartbeat one of ours is missing: there was an outage or a stop, and others could
+not have been heard either. Anything greater would count what nobody could say as somebody's silence."""
 MAX_BEAT = 16_384
 
 _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]

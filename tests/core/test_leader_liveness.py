@@ -35,6 +35,24 @@ def test_an_outage_counts_as_one_interval():
     assert live.silence("you") == 1.0
 
 
+def test_a_broker_that_comes_and_goes_kills_nobody():
+    """Three outages of two seconds, and by chance only our own heartbeats came through between them: nobody else could speak."""
+    live = Liveness("me", 1.0)
+    live.silence("you")
+    for sent in (0.0, 3.0, 6.0, 9.0):
+        live.heard(beat("me", sent))
+    assert live.silence("you") == 3.0
+
+
+def test_heartbeats_that_come_a_little_late_count_in_full():
+    """A heart that beats each 1.4 s still sees six seconds of silence in six seconds."""
+    live = Liveness("me", 1.0)
+    live.silence("you")
+    for n in range(6):
+        live.heard(beat("me", n * 1.4))
+    assert live.silence("you") == pytest.approx(7.0)
+
+
 def test_a_slow_reader_sees_the_same_silence_as_a_fast_one():
     """Only the order in the topic and the times of sending matter, never when something was read."""
     live = Liveness("me", 1.0)

@@ -499,7 +499,7 @@ class Actor:
     def drop_chunk(self, order: facts.DropChunk) -> None:
         busy, self.busy = self.busy, None
         if busy is not None:
-            at = busy[1] if busy[0] != "step" else next(iter(self.heads))
+            at = busy[1] if busy[0] != "step" else StreamPartition("", 0)
             self.later(0.0003, facts.ChunkDropped(at))
 
     def run_again(self, order: facts.RunAgain) -> None:

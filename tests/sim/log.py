@@ -26,6 +26,10 @@ class Fenced(Exception):
     """The producer's epoch is not the newest of its transactional id, or its transaction ran out of time."""
 
 
+class NotOngoing(Exception):
+    """There is nothing to commit: the transaction was aborted, or never began (INVALID_TXN_STATE)."""
+
+
 class Unavailable(Exception):
     """The broker is down."""
 
@@ -150,7 +154,7 @@ class Partition:
 class Producer:
     """One initialisation of a transactional id. It is what a process holds; the broker knows whether it still counts."""
 
-    __slots__ = ("began_ms", "epoch", "owner", "pid", "timeout_ms", "touched", "txid")
+    __slots__ = ("began_ms", "epoch", "last", "owner", "pid", "timeout_ms", "touched", "txid")
 
     def __init__(self, txid: str, pid: int, epoch: int, timeout_ms: int) -> None:
         self.txid = txid
@@ -159,6 +163,8 @@ class Producer:
         self.timeout_ms = timeout_ms
         self.began_ms: int | None = None
         self.touched: dict[tuple[str, int], list[Record]] = {}
+        self.last: int | None = None
+        """How its last transaction ended."""
         self.owner: Any = None
         """Whoever may write with it, for those who watch; None for one that was only made to fence."""
 
@@ -243,8 +249,10 @@ class Kafka:
         return log.append(record)
 
     def commit(self, producer: Producer) -> None:
-        """All of the open transaction becomes visible, at once in each partition."""
+        """All of the open transaction becomes visible, at once in each partition; said again it is the same commit."""
         self._current(producer)
+        if not producer.touched and producer.last != COMMITTED:
+            raise NotOngoing(producer.txid)
         self._finish(producer, COMMITTED)
 
     def abort(self, producer: Producer) -> None:
@@ -253,6 +261,8 @@ class Kafka:
         self._finish(producer, ABORTED)
 
     def _finish(self, producer: Producer, status: int) -> None:
+        if producer.touched:
+            producer.last = status
         for (topic, partition), records in producer.touched.items():
             for record in records:
                 record.status = status

@@ -18,7 +18,7 @@ from headgate.core import leader_words, member_words
 from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition, worker_id
 
-from .log import Fenced, Producer, Refused, Unavailable
+from .log import Fenced, NotOngoing, Producer, Refused, Unavailable
 from .schedule import Host
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Process(Host):
         except Unavailable:
             self.schedule.post(self, RETRY_S, self.write, effect, done, failed)
             return
-        except (Fenced, Refused) as error:
+        except (Fenced, NotOngoing, Refused) as error:
             self.schedule.post(self, self.schedule.latency(), failed, error)
             return
         if self.lose_answer > 0:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sim.log import Fenced, Kafka, OffsetOutOfRange, Unavailable
+from tests.sim.log import Fenced, Kafka, NotOngoing, OffsetOutOfRange, Unavailable
 
 
 def broker(compact: bool = False) -> Kafka:
@@ -70,6 +72,22 @@ def test_an_abort_leaves_a_gap_that_positions_step_over():
     kafka.abort(a)
     assert kafka.read("t", 0, 0, 10) == ([], 2)
     assert values(kafka, committed=False) == [1]
+
+
+def test_a_commit_that_comes_behind_the_abort_is_refused_and_a_repeated_one_is_the_same():
+    """A delayed commit never says that records are durable which the broker has thrown away."""
+    kafka = broker()
+    a = kafka.init("a")
+    with pytest.raises(NotOngoing):
+        kafka.commit(a)
+    kafka.send(a, "t", 0, "k", 1)
+    kafka.abort(a)
+    with pytest.raises(NotOngoing):
+        kafka.commit(a)
+    kafka.send(a, "t", 0, "k", 2)
+    kafka.commit(a)
+    kafka.commit(a)
+    assert values(kafka) == [2]
 
 
 def test_a_duplicate_delivery_of_an_idempotent_record_is_suppressed():
@@ -183,6 +201,9 @@ def test_readers_see_what_the_definitions_say(steps: list[tuple[str, int]], limi
         else:
             if what == "init":
                 before[who], alive[who] = alive[who], kafka.init(f"w{who}")
+            elif what == "commit" and current[who] is None:
+                with contextlib.suppress(NotOngoing):
+                    kafka.commit(alive[who])
             else:
                 getattr(kafka, what)(alive[who])
             transaction = current[who]
