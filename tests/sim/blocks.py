@@ -1,8 +1,7 @@
-"""Blocks of seeds, so that several processes can share them: the same thousand every time, and others with every commit."""
+"""Blocks of seeds, so that several processes can share them: the same ones every time. `tests.sim.fuzz` runs others."""
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -12,19 +11,7 @@ from tests.sim.outcome import outcome, story
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 25
-FIXED = 1000
-OF_COMMIT = 250
-
-
-def commit() -> int:
-    """A number from the commit that is tested; 0 where there is no git."""
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    return int(found[:8], 16)
+FIXED = 1250
 
 
 def run_block(seeds: list[int]) -> Counter[str]:
