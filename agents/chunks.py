@@ -6,6 +6,8 @@ What it decides: where a chunk ends. Promises:
 - In a framed stream a control message, an Arrow frame and an unreadable frame are chunks of their own.
 - `next_position` counts Kafka records and steps over what nobody may read (control, aborted, compacted-away).
 - A column that nobody looks at is never built.
+- Looking changes nothing: only `put`, `take` and `clear` move a buffer. A batch that cannot be decoded stays where it is, as `damaged`,
+  and nothing behind it is handed out.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from aiokafka.errors import KafkaError
 
 from ..core.frames import ArrowFrame, BatchFrame, ControlFrame, FrameError, UserFrame, decode, is_control
 from ..core.names import StreamPartition
@@ -141,6 +145,7 @@ class Buffer:
         "_index",
         "_wanted",
         "at",
+        "damaged",
         "framed",
         "position",
         "size",
@@ -157,6 +162,8 @@ class Buffer:
         """Forget what is buffered; go on from here."""
         self.position = position
         self.size = 0
+        self.damaged: tuple[KafkaError, int] | None = None
+        """Why the batch at the position cannot be decoded, and where the next one begins."""
         self._batches: deque[tuple[Batch | None, int, int]] = deque()
         self._head = _EMPTY
         self._head_size = 0
@@ -171,15 +178,13 @@ class Buffer:
             self._batches.append((batch, start, batch.next))
             self.size += batch.size
             came = True
-        if came and self._batches[-1][2] >= following:
-            return
-        self._batches.append((None, start, following))
+        if not came or self._batches[-1][2] < following:
+            self._batches.append((None, start, following))
         self._settle()
 
     @property
     def empty(self) -> bool:
         """Nothing is left to hand out."""
-        self._settle()
         return self._index >= self._count
 
     @property
@@ -193,7 +198,9 @@ class Buffer:
 
     @property
     def count(self) -> int:
-        """Records that are buffered; of batches that were compacted an upper bound."""
+        """Records that are buffered; of batches that were compacted an upper bound. None as long as the next one is damaged."""
+        if self.damaged is not None:
+            return 0
         return self._count - self._index + sum(b.count for b, _, _ in self._batches if b is not None)
 
     @property
@@ -211,21 +218,25 @@ class Buffer:
         return Next(head.offset(index), head.timestamps[index], head.values[index])
 
     def _settle(self) -> None:
-        """Make the next record the head; step over batches without readable records."""
+        """Make the next record the head; step over batches without readable records, and stop at one that is damaged."""
         if self._index >= self._count and self._head_size:
             self.size -= self._head_size
             self._head_size = 0
-        while self._index >= self._count and self._batches:
-            batch, start, following = self._batches.popleft()
-            if batch is None:
-                self._head, self._index, self._count = _EMPTY, 0, 0
-            else:
-                head = self._head = batch.columns()
-                self._index, self._count = head.index_from(start), len(head)
-                if self._index < self._count:
-                    self._head_size = batch.size
-                else:
-                    self.size -= batch.size
+        while self._index >= self._count and self._batches and self.damaged is None:
+            batch, start, following = self._batches[0]
+            head = _EMPTY
+            if batch is not None:
+                try:
+                    head = batch.columns()
+                except KafkaError as error:
+                    self.damaged = error, following
+                    return
+            self._batches.popleft()
+            self._head, self._index, self._count = head, head.index_from(start), len(head)
+            if batch is not None and self._index < self._count:
+                self._head_size = batch.size
+            elif batch is not None:
+                self.size -= batch.size
             self._wanted = following
             if self._index >= self._count:
                 self.position = max(self.position, following)
@@ -257,7 +268,9 @@ class Buffer:
         """The next chunk: at most so many records, none younger than `up_to_ms`; None when there is none."""
         if self.empty or self.ended or most <= 0:
             return None
-        return self._take_framed(most, up_to_ms) if self.framed else self._take_plain(most, up_to_ms)
+        chunk = self._take_framed(most, up_to_ms) if self.framed else self._take_plain(most, up_to_ms)
+        self._settle()
+        return chunk
 
     def _run(self, most: int, up_to_ms: int | None) -> int:
         """The index behind the records of the head batch that may be handed out now."""
@@ -284,6 +297,7 @@ class Buffer:
             self._index = stop
             if stop < self._count:
                 break
+            self._settle()
         if not parts:
             return None
         self.position = self._after()
@@ -311,6 +325,7 @@ class Buffer:
             else:
                 return self._alone(rows, control=frame)
             self._index += 1
+            self._settle()
             self.position = self._after()
         if not rows.values:
             return None

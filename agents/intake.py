@@ -8,8 +8,11 @@ Promises:
 - Each partition's buffer is bounded in bytes (one fetch may come on top); a full one is not polled, and hinders no other.
 - *At the end* is judged only by an answer of the broker that is fresh: position equals its high watermark. Position equal to
   the last stable offset below that is `blocked`: an open transaction of somebody.
-- What went wrong with one partition (records gone, topic gone, no permission, no answer) stands in its `Head`; the others flow.
-- `take` never waits. `fill` is called in a loop by one coroutine.
+- What went wrong with one partition (records gone, topic gone, no permission, no answer, a batch that cannot be decoded) stands in its
+  `Head`; the others flow. A damaged batch is fetched again and again, and never passed: only a seek goes on behind it.
+- What is put into a buffer goes on exactly where it ends. Whatever else comes out of the fetcher (the answer to a fetch of before a seek,
+  a position that the client moved by itself) is thrown away, and fetched again from where the buffer ends.
+- `take` never waits, and looking at heads changes nothing. `fill` is called in a loop by one coroutine.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
+    CorruptRecordException,
     KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -97,7 +101,7 @@ class Head:
 class _Partition:
     """The state of one partition of the task."""
 
-    __slots__ = ("answer", "buffer", "full", "held", "lost", "retry_at", "since", "tp", "trouble")
+    __slots__ = ("answer", "buffer", "damage", "full", "held", "lost", "retry_at", "since", "tp", "trouble")
 
     def __init__(self, source: Source) -> None:
         self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until)
@@ -105,6 +109,8 @@ class _Partition:
         self.answer: Answer | None = None
         self.since = time.monotonic()
         self.trouble: str | None = None
+        self.damage: str | None = None
+        """What cannot be read stands at the position, until something that can has been fetched from there."""
         self.lost: LostPosition | None = None
         self.full = False
         self.held = False
@@ -227,10 +233,39 @@ class Intake:
                 continue
             if one.error is not None:
                 await self._failed(part, one.error)
-                continue
-            part.buffer.put(one.batches, one.start, one.next_position)
-            self._hold_full(part)
+            elif one.start == part.buffer.buffered_to:
+                self._put(part, one)
+            elif self._consumer is not None:  # from before a seek
+                self._consumer.seek(part.tp, part.buffer.buffered_to)
         return bool(taken)
+
+    def _put(self, part: _Partition, one: Taken) -> None:
+        part.buffer.put(one.batches, one.start, one.next_position)
+        part.damage = None
+        self._look(part)
+        self._hold_full(part)
+
+    def _look(self, part: _Partition) -> None:
+        """Whether what has become the head could be decoded; if not, it is fetched again after a while."""
+        if part.buffer.damaged is not None:
+            error, behind = part.buffer.damaged
+            part.buffer.clear(part.buffer.position)
+            self._damaged(part, error, str(behind))
+
+    def _damaged(self, part: _Partition, error: KafkaError, behind: str) -> None:
+        at, why = part.buffer.at, str(error.args[0] if error.args else error)
+        if "cannot be read" not in why:
+            why = f"the batch at offset {part.buffer.buffered_to} cannot be read: {why}"
+        part.damage = f"{why}; it is fetched again; to go on behind it: headgate seek JOB {at} --to {behind}"
+        self._leave_alone(part)
+
+    def _leave_alone(self, part: _Partition) -> None:
+        """Fetch nothing of it for a while, and then from where its buffer ends, whatever the client has made of its position."""
+        if self._consumer is not None:
+            self._consumer.seek(part.tp, part.buffer.buffered_to)
+            self._consumer.pause(part.tp)
+        part.full = True  # fetched again after a seek; if it is not lost, after a while, too
+        part.retry_at = time.monotonic() + RETRY_S
 
     async def _failed(self, part: _Partition, error: KafkaError) -> None:
         at = part.buffer.at
@@ -241,16 +276,16 @@ class Intake:
             if here or part.buffer.position != position:
                 return  # the answer to a fetch from before a seek
             part.lost = LostPosition(at, position, start, end)
+        elif isinstance(error, CorruptRecordException):
+            self._damaged(part, error, "OFFSET")
+            return
         elif isinstance(error, TopicAuthorizationFailedError):
             part.trouble = f"no permission to read {at.stream}; grant READ on the topic"
         elif isinstance(error, RecordTooLargeError):
             part.trouble = f"a record of {at} is larger than max.partition.fetch.bytes; raise it"
         else:
             part.trouble = str(error) or type(error).__name__
-        if self._consumer is not None:
-            self._consumer.pause(part.tp)
-            part.full = True  # fetched again after a seek; if it is not lost, after a while, too
-            part.retry_at = time.monotonic() + RETRY_S
+        self._leave_alone(part)
 
     async def _bounds(self, tp: TopicPartition) -> tuple[int | None, int | None]:
         """Where the log starts and ends; the answer that refused the position does not say it."""
@@ -336,7 +371,7 @@ class Intake:
             paused=part.held,
             answered_age_s=age,
             high_watermark=high,
-            degraded=part.trouble,
+            degraded=part.damage or part.trouble,
             lost=part.lost,
             value=None if record is None else record.value,
         )
@@ -355,7 +390,10 @@ class Intake:
 
     def take(self, at: StreamPartition, most: int, up_to_ms: int | None = None) -> Chunk | None:
         """The next chunk of this partition, at once; None when nothing (that old) is there."""
-        return self._parts[at].buffer.take(most, up_to_ms)
+        part = self._parts[at]
+        chunk = part.buffer.take(most, up_to_ms)
+        self._look(part)
+        return chunk
 
     def pause(self, at: StreamPartition) -> None:
         """Fetch nothing more of it; what is buffered stays."""
@@ -380,7 +418,7 @@ class Intake:
         """Drop what is buffered of this partition, forget its trouble, and go on from here."""
         part = self._parts[at]
         part.buffer.clear(offset)
-        part.lost = part.trouble = part.answer = None
+        part.lost = part.trouble = part.damage = part.answer = None
         part.since = time.monotonic()
         part.full = False
         part.retry_at = 0.0

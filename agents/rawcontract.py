@@ -58,5 +58,21 @@ def shortcomings() -> list[str]:
     return missing
 
 
-SHORTCOMINGS = shortcomings()
+def reading_shortcomings() -> list[str]:
+    """The same for the two corrections that consumers need also without the fast paths."""
+    wanted = (
+        ("FetchResult", "getall", "for msg in self._partition_records:"),
+        ("PartitionRecords", "_contains_abort_marker", "next(next_batch)"),
+    )
+    found: list[str] = []
+    for owner, name, word in wanted:
+        method = getattr(getattr(fetcher_module, owner, None), name, None)
+        if method is None or word not in inspect.getsource(method):
+            found.append(f"{owner}.{name} is not as it was: `{word}` is missing")
+    return found
+
+
+READING_SHORTCOMINGS = reading_shortcomings()
+"""As this process found it, before anything was corrected."""
+SHORTCOMINGS = [*shortcomings(), *READING_SHORTCOMINGS]
 """As this process found it."""

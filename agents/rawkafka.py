@@ -8,7 +8,9 @@ Promises:
 
 - Where aiokafka is not as `rawcontract` expects, `taker()` uses `getmany`: slower, and with the same result.
 - A taken batch has passed its checksum, is no control batch, and belongs to no aborted transaction.
-- Positions advance over control, aborted and empty batches.
+- Positions advance over control, aborted and empty batches, also over control batches that the log cleaner has emptied.
+- What cannot be read is an error of its partition, at its offset, each time that it is fetched; what stands before it is handed out. This
+  and the emptied control batches are corrected for every consumer of the process: aiokafka's own stop for good, or lose records.
 - Sequence numbers wrap to zero behind 2**31-1, as Java's do; aiokafka's own go negative, which brokers refuse for ever.
 - No client that is started under `quiet_metadata()` makes a broker create a topic, and a corrected one asks for metadata at
   most once in its back-off, where aiokafka spins a whole core while a leader is missing.
@@ -30,7 +32,7 @@ import aiokafka.client as client_module
 import aiokafka.conn as conn_module
 import aiokafka.consumer.fetcher as fetcher_module
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import CorruptRecordException, KafkaError
+from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError
 from aiokafka.structs import ConsumerRecord
 
 from ..core.names import StreamPartition
@@ -178,9 +180,19 @@ class Batch:
         return cls(partial(columns_of, records), base, after, len(records), 0, 0, size)
 
     def columns(self) -> Columns:
-        """The records. The bytes that they come from are let go."""
-        read, self._read = self._read, _nothing
-        return read()
+        """The records. The bytes that they come from are let go. `CorruptRecordException` for what cannot be decoded, each time."""
+        read, self._read = self._read, self._torn
+        try:
+            found = read()
+        except CorruptRecordException:
+            raise
+        except Exception as error:
+            raise CorruptRecordException(f"the batch at offset {self.base} cannot be read: {error!r}") from error
+        self._read = _nothing
+        return found
+
+    def _torn(self) -> Columns:
+        raise CorruptRecordException(f"the batch at offset {self.base} cannot be read, as was said before")
 
 
 def _nothing() -> Columns:
@@ -265,6 +277,37 @@ if not rawcontract.SHORTCOMINGS:
     fetcher_module.MemoryRecords = _KeptRecords
 
 
+def _whole_part(self: Any, max_records: int | None = None) -> list[Any]:
+    """As `FetchResult.getall`, which loses the records that stand before a batch that it cannot read."""
+    found: list[Any] = []
+    if not self.check_assignment(self._topic_partition) or not self.has_more():
+        return found
+    try:
+        for record in self._partition_records:
+            found.append(record)
+            if max_records is not None and len(found) >= max_records:
+                self._update_position()
+                return found
+    except Exception:
+        if not found:
+            self._update_position()
+            self._partition_records = None
+            raise
+    self._update_position()
+    self._partition_records = None
+    return found
+
+
+def _emptied_or_abort(self: Any, next_batch: Any) -> bool:
+    """As `PartitionRecords._contains_abort_marker`, which raises for ever on a control batch that the log cleaner has emptied."""
+    return _ends_abort(next_batch)
+
+
+if not rawcontract.READING_SHORTCOMINGS:
+    fetcher_module.FetchResult.getall = _whole_part
+    fetcher_module.PartitionRecords._contains_abort_marker = _emptied_or_abort
+
+
 def observe(consumer: AIOKafkaConsumer, answered: Callable[[TopicPartition, Answer], None]) -> None:
     """Tell of every fetch that a broker answered, also of those that aiokafka logs and forgets. Call after `start()`."""
     client: Any = consumer._client
@@ -334,35 +377,53 @@ class _RawTaker:
         return out
 
     def _filter(self, tp: TopicPartition, wanted: Any) -> Taken:
-        records, aborting, aborts = wanted._records, set[int](), list(wanted._aborted_transactions)
+        records = wanted._records
         taken = Taken(tp, wanted.next_fetch_offset, next_position=wanted.next_fetch_offset)
-        check = wanted._check_crcs
+        left = records.size_in_bytes()
+        try:
+            for batch, start, end in self._readable(tp, wanted, taken):
+                taken.batches.append(_describe(batch, left, records.raw, start, end))
+                taken.next_position = batch.next_offset
+        except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
+            if not taken.batches:
+                why = error if isinstance(error, CorruptRecordException) else repr(error)
+                taken.error = CorruptRecordException(f"the batch at offset {taken.next_position} cannot be read: {why}")
+            # else: what stands before it is good, and the next fetch begins with the damaged one
+        share = left // max(1, len(taken.batches))
+        for made in taken.batches:
+            made.size = share
+        return taken
+
+    def _readable(self, tp: TopicPartition, wanted: Any, taken: Taken) -> Iterator[tuple[Any, int, int]]:
+        """The batches that may be seen, each with its place in the bytes; the position moves over the others."""
+        records, aborting, aborts = wanted._records, set[int](), list(wanted._aborted_transactions)
         raw: bytes = records.raw
-        end, left = 0, records.size_in_bytes()
+        end = 0
         while records.has_next():
             batch = records.next_batch()
             start, end = end, end + 12 + int.from_bytes(raw[end + 8 : end + 12], "big")
-            if check and not _sound(batch, raw, start, end):
-                if taken.batches:
-                    return taken  # what stands before it is good; the next fetch begins with the damaged one
-                taken.error = CorruptRecordException(f"checksum is wrong in {tp} at {taken.next_position}")
-                return taken
+            if wanted._check_crcs and not _sound(batch, raw, start, end):
+                raise CorruptRecordException("its checksum is wrong")
             producer_id, control = batch.producer_id, batch.is_control_batch
             skip = control
             if self.committed and producer_id is not None:
                 while aborts and aborts[0][1] <= batch.base_offset:
                     aborting.add(aborts.pop(0)[0])
-                if control and next(iter(batch)).key[2:4] == _ABORT:
+                if control and _ends_abort(batch):
                     aborting.discard(producer_id)
                 elif batch.is_transactional and producer_id in aborting:
                     skip = True
-            taken.next_position = batch.next_offset
-            if not skip:
-                taken.batches.append(_describe(batch, left, raw, start, end))
-        share = left // max(1, len(taken.batches))
-        for made in taken.batches:
-            made.size = share
-        return taken
+            if skip:
+                taken.next_position = batch.next_offset
+            else:
+                yield batch, start, end
+
+
+def _ends_abort(batch: Any) -> bool:
+    """Whether a producer that was aborting is not any more. A control batch that the log cleaner has emptied says not which end it was,
+    and ended the transaction before it, whichever."""
+    marker = next(iter(batch), None)
+    return marker is None or marker.key[2:4] == _ABORT
 
 
 def _sound(batch: Any, raw: bytes, start: int, end: int) -> bool:
@@ -387,25 +448,27 @@ class _PlainTaker:
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self.consumer = consumer
-        self.positions: dict[TopicPartition, int] = {}
 
     async def take(self) -> list[Taken]:
         out: list[Taken] = []
-        try:
-            got: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = await self.consumer.getmany(timeout_ms=0)
-        except KafkaError as error:
-            parts = getattr(error, "args", ())
-            named = next((part for part in parts if isinstance(part, dict)), None)
-            targets = list(named) if named else [p for p in parts if isinstance(p, TopicPartition)]
-            return [Taken(tp, -1, error=error) for tp in targets or self.consumer.assignment()]
         for tp in self.consumer.assignment():
-            position = await self.consumer.position(tp)
-            records = got.get(tp, [])
-            if not records and self.positions.get(tp, position) == position:
-                self.positions[tp] = position
+            start = await self.consumer.position(tp)
+            try:
+                got = await self.consumer.getmany(tp, timeout_ms=0)
+            except ConsumerStoppedError:
+                raise
+            except KafkaError as error:
+                out.append(Taken(tp, start, error=error))
                 continue
-            self.positions[tp] = position
-            taken = Taken(tp, records[0].offset if records else position, next_position=position)
+            except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
+                why = CorruptRecordException(f"a batch behind offset {start} cannot be read: {error!r}")
+                out.append(Taken(tp, start, error=why))
+                continue
+            position = await self.consumer.position(tp)
+            records: list[ConsumerRecord[Any, Any]] = got.get(tp, [])
+            if not records and position == start:
+                continue
+            taken = Taken(tp, start, next_position=position)
             if records:
                 size = sum(max(r.serialized_value_size, 0) + max(r.serialized_key_size, 0) + 32 for r in records)
                 taken.batches.append(Batch.of(records, size=size))

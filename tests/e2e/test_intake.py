@@ -9,6 +9,7 @@ import time
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.record.util import calc_crc32c
 
 from headgate.agents.chunks import Chunk
 from headgate.agents.clients import ClientSettings
@@ -174,3 +175,120 @@ async def test_control_frames_cut_chunks_and_batch_frames_are_taken_whole(kafka,
             await intake.fill(0.1)
         assert intake.take(at, 1).values == [b"u0"]
         assert len(intake.take(at, 1)) == 3
+
+
+def with_crc(batch: bytearray) -> bytes:
+    """A batch of format 2 whose checksum and length fit what stands in it now."""
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[17:21] = calc_crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def altered(monkeypatch, change):
+    """From now on fetched bytes pass through this, batch by batch."""
+
+    def read(raw):
+        out, at = b"", 0
+        while at + 12 <= len(raw):
+            end = at + 12 + int.from_bytes(raw[at + 8 : at + 12], "big")
+            out += change(bytearray(raw[at:end]))
+            at = end
+        return _KeptRecords(out)
+
+    monkeypatch.setattr("aiokafka.consumer.fetcher.MemoryRecords", read)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monkeypatch, raw):
+    """One batch of the input cannot be decoded. A page that looked at the buffer first lost its records for good, and nobody was told.
+    It stands still at that batch, says so with the way out, hinders no other partition, and goes on when the bytes are whole again."""
+    name = topic(partitions=2)
+    at, other = StreamPartition(name, 0), StreamPartition(name, 1)
+    for values in ([b"a", b"b"], [b"c"], [b"d", b"e"]):
+        await write(kafka, name, values)
+    await write(kafka, name, [b"x"], partition=1)
+    whole = asyncio.Event()
+
+    def damage(batch):
+        hurt = batch[:8] == bytes(7) + b"\x02" and not whole.is_set()
+        return with_crc(batch[:61] + b"\xff" * (len(batch) - 61)) if hurt else bytes(batch)
+
+    altered(monkeypatch, damage)
+    async with intake_on(kafka, Source(at, 0), Source(other, 0), raw=raw) as intake:
+        got = []
+        give_up = time.monotonic() + 20
+        while not (intake.head(at).degraded and intake.head(other).at_end) and time.monotonic() < give_up:
+            await intake.fill(0.1)
+            looked = [
+                [(head.offset, head.count, head.size, head.position) for head in intake.heads().values()]
+                for _ in (1, 2)
+            ]
+            assert looked[0] == looked[1]
+            for one in (at, other):
+                chunk = intake.take(one, 100)
+                got += chunk.values if chunk is not None else []
+        assert sorted(got) == [b"a", b"b", b"x"]
+        head = intake.head(at)
+        assert "cannot be read" in head.degraded
+        assert f"headgate seek JOB {at} --to" in head.degraded
+        assert (head.position, head.count, head.at_end) == (2, 0, False)
+        whole.set()
+        while intake.head(at).position < 5 and time.monotonic() < give_up:
+            await intake.fill(0.1)
+            chunk = intake.take(at, 100)
+            got += chunk.values if chunk is not None else []
+        assert sorted(got) == [b"a", b"b", b"c", b"d", b"e", b"x"]
+        assert intake.head(at).degraded is None
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("to", [1, 7])
+async def test_a_seek_while_the_intake_waits_is_not_followed_by_records_of_before(kafka, topic, monkeypatch, to, raw):
+    """An operator seeks in the moment in which the intake asks the broker about another partition, with records in its hands: they were
+    put behind the new position, so a range was skipped, or read again."""
+    name = topic(partitions=2)
+    at, gone = StreamPartition(name, 0), StreamPartition(name, 1)
+    await write(kafka, name, [b"%d" % i for i in range(10)])
+    async with intake_on(kafka, Source(at, 3), Source(gone, 99), raw=raw) as intake:
+        taken = intake._take
+        sought = asyncio.Event()
+
+        async def late():
+            found = await taken()
+            if any(one.batches for one in found) and not sought.is_set():
+                intake.seek(at, to)
+                sought.set()
+            return found
+
+        monkeypatch.setattr(intake, "_take", late)
+        chunks = await chunks_of(intake, at)
+        assert sought.is_set()
+        assert [o for c in chunks for o in c.offsets] == list(range(to, 10))
+        assert chunks[-1].next_position == 10
+
+
+@pytest.mark.parametrize("raw", [True, False])
+async def test_control_batches_that_the_log_cleaner_has_emptied_stop_nobody(kafka, topic, monkeypatch, raw):
+    """The cleaner removes old markers and keeps their empty batches, for the producers' sequence numbers. Such a partition was never read
+    any further, by us (a `StopIteration` out of a coroutine) or by aiokafka (an error at each fetch, and what stood before it was lost)."""
+    name = topic()
+    at = StreamPartition(name, 0)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=name)
+    await producer.start()
+    for value, good in ((b"a", True), (b"b", False), (b"c", True), (b"d", False), (b"e", True)):
+        await producer.begin_transaction()
+        await producer.send_and_wait(name, value, partition=0)
+        await (producer.commit_transaction() if good else producer.abort_transaction())
+    await producer.stop()
+
+    def clean(batch):
+        if not batch[22] & 0x20:
+            return bytes(batch)
+        batch[57:61] = bytes(4)
+        return with_crc(batch[:61])
+
+    altered(monkeypatch, clean)
+    async with intake_on(kafka, Source(at, 0), raw=raw) as intake:
+        chunks = await chunks_of(intake, at)
+        assert [v for c in chunks for v in c.values] == [b"a", b"c", b"e"]
+        assert intake.positions()[at] == 10
