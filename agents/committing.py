@@ -149,13 +149,13 @@ class Committing:
         if self.machine.state in (OVER, FINISHED):
             return
         kind = "fenced" if isinstance(error, Fenced) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
-        target, tasks = "", frozenset[str]()
+        target, tasks, refused = "", frozenset[str](), False
         if isinstance(error, TargetFailed):
-            target, tasks = str(error.target), error.tasks
+            target, tasks, refused = str(error.target), error.tasks, error.refused
         elif isinstance(error, Spoiled):
             target, tasks = "the transaction", error.tasks
         log.error("the producer failed", kind=kind, target=target, error=str(error))
-        self.feed(e.ProducerFailed(str(error), kind, target, tasks))
+        self.feed(e.ProducerFailed(str(error), kind, target, tasks, refused))
 
     def stop(self) -> None:
         """Feed nothing any more."""

@@ -31,6 +31,8 @@ class JobTopics:
         self.topics = Topics(client)
         self._client = client
         self._known: dict[str, Found] = {}
+        self._named: set[str] = set()
+        """Targets that user code named while it ran, and those that were asked about."""
 
     async def start(self) -> None:
         """Connect."""
@@ -111,13 +113,14 @@ class JobTopics:
         """Tell an outbox all targets of this job."""
         if outbox is None:
             return
-        wanted = {self.names.dead_letters, self.names.log, *self.declared.graph.outputs, *self.declared.graph.writer}
+        graph = self.declared.graph
+        wanted = {self.names.dead_letters, self.names.log, *graph.outputs, *graph.writer, *self._named}
         unknown = [name for name in wanted if name not in self._known]
         if unknown:
             self._known |= await self.topics.find(unknown)
         for name in wanted:
             if name in self._known:
-                outbox.know(name, self._known[name].partitions, self._known[name].limit)
+                _tell(outbox, self._known[name])
 
     async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
         """A target that user code names while it runs. One that does not exist is made, as wide as the widest input, and said."""
@@ -127,9 +130,10 @@ class JobTopics:
             log.warning("output topics are created", topics=[topic])
             found = await self.topics.ensure([TopicSpec(topic, widest)])
         self._known |= found
+        self._named.add(topic)
         for producer in producers:
             if producer is not None:
-                producer.know(topic, found[topic].partitions, found[topic].limit)
+                _tell(producer, found[topic])
 
     def limit(self, topic: str) -> int | None:
         """Its max.message.bytes, as far as it is known."""
@@ -138,3 +142,7 @@ class JobTopics:
     def width(self, topic: str) -> int:
         """How many partitions a topic has."""
         return self._known[topic].partitions
+
+
+def _tell(outbox: Outbox, found: Found) -> None:
+    outbox.know(found.name, found.partitions, found.limit, found.rules)

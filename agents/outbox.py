@@ -8,9 +8,10 @@ Promises:
   transaction at once, without waiting. `drop()` leaves no trace.
 - A commit happens only when every send has returned and every returned future has succeeded; `seal` is called once, at the
   moment that divides two transactions, and chunks that complete meanwhile belong to the next.
-- Nothing larger than its topic takes is ever sent: it is refused when it is emitted, with the index of the record.
+- What its topic would not take (too large, too new, without a key) is never sent, as far as the topic's settings tell: it is refused
+  when it is emitted, with the index of the record.
 - Every failure is one of `outbox_errors`, says whether the transaction counts, and ends this outbox. A target that fails is
-  named together with the tasks that wrote to it.
+  named together with the tasks that wrote to it; a record that a broker refuses, together with the task that wrote it.
 - Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, `commit` is a flush.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ from aiokafka.errors import (
 from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
 from .clients import ClientSettings
-from .outbox_buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, TaskBuffer, Transaction
+from .outbox_buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, Sent, TaskBuffer, Transaction
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from .rawbatch import Builder
 from .rawkafka import (
@@ -46,6 +47,7 @@ from .rawkafka import (
     leaderless,
     look_again,
     quiet_metadata,
+    refusal_of,
     transaction_error,
 )
 
@@ -309,7 +311,7 @@ class Outbox(Joining):
             for (target, builder), future in zip(wave, taken, strict=True):
                 if isinstance(future, BaseException):
                     raise future
-                transaction.sent.append((target, builder.count, future))
+                transaction.sent.append(Sent(target, builder.count, future, builder.parts))
             self.pending_bytes -= sum(sizes)
             if self.pending_bytes <= self._max_pending:
                 self._roomy.set()
@@ -340,32 +342,31 @@ class Outbox(Joining):
                 AssertionError,
                 IllegalOperation,
             ) as error:  # the last: the transaction has failed meanwhile
-                raise self._classified(error, target, transaction) from error
+                raise self._classified(error, target, transaction, builder.parts) from error
 
-    def _settled(self, sent: tuple[StreamPartition, int, asyncio.Future[Any]], transaction: Transaction) -> bool:
-        target, _, future = sent
-        if future.done() and (error := future.exception()) is not None:
-            raise self._classified(error, target, transaction)
-        return future.done()
+    def _settled(self, sent: Sent, transaction: Transaction) -> bool:
+        if sent.future.done() and (error := sent.future.exception()) is not None:
+            raise self._classified(error, sent.target, transaction, sent.parts)
+        return sent.future.done()
 
     async def _confirm(self, transaction: Transaction) -> dict[StreamPartition, int]:
         """Every future has succeeded, or this raises what failed and where."""
         started = time.monotonic()
         missing: dict[str | StreamPartition, float] = {}
-        pending = {future for _, _, future in transaction.sent if not future.done()}
+        pending = {sent.future for sent in transaction.sent if not sent.future.done()}
         while pending:
             done, pending = await asyncio.wait(pending, timeout=1.0, return_when=asyncio.FIRST_EXCEPTION)
             if any(future.exception() is not None for future in done):
                 break
             self._look_for_gone(transaction, missing, time.monotonic() - started)
         positions: dict[StreamPartition, int] = {}
-        for target, _, future in transaction.sent:
-            if future.done() and (error := future.exception()) is not None:
-                raise self._classified(error, target, transaction) from error
-        for target, count, future in transaction.sent:
-            written = future.result()
-            if written is not None and written.offset >= 0:
-                positions[target] = written.offset + count
+        for sent in transaction.sent:
+            if sent.future.done() and (error := sent.future.exception()) is not None:
+                raise self._classified(error, sent.target, transaction, sent.parts) from error
+        for sent in transaction.sent:
+            written = sent.future.result()
+            if written is not None and written.offset >= 0:  # below zero: it was there already, nobody knows where
+                positions[sent.target] = written.offset + sent.count
         return positions
 
     def _look_for_gone(
@@ -374,7 +375,7 @@ class Outbox(Joining):
         producer = self._producer
         if producer is None:
             raise ProducerBroken("the outbox was stopped")
-        waiting = [target for target, _, future in transaction.sent if not future.done()]
+        waiting = [sent.target for sent in transaction.sent if not sent.future.done()]
         if waiting and waited_s > LOOK_AFTER_S:
             look_again(producer)
         for target in waiting:
@@ -423,15 +424,18 @@ class Outbox(Joining):
         known = {*transaction.writers, *self._open.writers, *self._wrote}
         return frozenset(task for at in known if at.stream in topics for task in self._writers(at, transaction))
 
-    def _classified(self, error: BaseException, target: StreamPartition, transaction: Transaction) -> OutboxError:
-        producer = self._producer
+    def _classified(
+        self, error: BaseException, target: StreamPartition, transaction: Transaction, parts: Sequence[tuple[int, str]]
+    ) -> OutboxError:
+        producer, refusal = self._producer, None
         if producer is not None:
             refused = transaction_error(producer)
             if isinstance(refused, TopicAuthorizationFailedError):
                 return self._forbidden(refused, target, transaction)
             if isinstance(error, AssertionError) or is_dead(producer):
                 error = cause_of_death(producer) or error
-        return classify(error, target, self._writers(target, transaction))
+            refusal = refusal_of(producer, target)
+        return classify(error, target, self._writers(target, transaction), refusal=refusal, parts=parts)
 
     def _forbidden(
         self, refused: TopicAuthorizationFailedError, target: StreamPartition, transaction: Transaction

@@ -3,7 +3,7 @@
 The part of the outbox that never waits. Promises:
 
 - What a task emits stays in its own buffer until `complete()`; then all of it joins the open transaction at once.
-- Nothing larger than its topic takes gets in: it is refused when it is emitted, with the index of the record.
+- Nothing gets in that its topic does not take: it is refused when it is emitted, with the index of the record.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .columns import pick
 from .outbox_errors import TooLarge, UnknownTarget
 from .partitioner import Partitioner
 from .rawbatch import Builder, Headers, record_size
+from .target_rules import Rules
 
 """A topic that metadata has not named for this long, while a batch for it waits, is gone."""
 DEFAULT_LIMIT = 1_048_588
@@ -49,13 +50,24 @@ class Receipt:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A batch that was handed over."""
+
+    target: StreamPartition
+    count: int
+    future: asyncio.Future[Any]
+    parts: Sequence[tuple[int, str]]
+    """Who wrote it: each task with the number of records up to which it did."""
+
+
 @dataclass(slots=True)
 class Transaction:
     """What joined since the last division."""
 
     builders: dict[StreamPartition, Builder] = field(default_factory=dict)
     ready: list[tuple[StreamPartition, Builder]] = field(default_factory=list)
-    sent: list[tuple[StreamPartition, int, asyncio.Future[Any]]] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
     writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
     records: int = 0
     size: int = 0
@@ -103,6 +115,8 @@ class TaskBuffer:
             headers = [one if type(one) is list else list(one) for one in headers]
         outbox = self._outbox
         self.size += outbox._check(topic, keys, values, headers)
+        if (rules := outbox._rules.get(topic)) is not None:
+            rules.refuse(topic, keys, timestamps)
         if partition is not None:
             self._emitted.append((StreamPartition(topic, partition), keys, values, timestamps, headers))
             return
@@ -151,15 +165,21 @@ class Joining:
         self._max_pending = max_pending_bytes
         self._wake_owner = wake
         self._limits: dict[str, int] = {}
+        self._rules: dict[str, Rules] = {}
+        """Of those topics that do not take everything."""
         self._partitioners: dict[str, Partitioner] = {}
         self._open = Transaction()
         self._roomy = asyncio.Event()
         self._roomy.set()
         self.pending_bytes = 0
 
-    def know(self, topic: str, partitions: int, limit: int = DEFAULT_LIMIT) -> None:
-        """A target: how many partitions the job model says it has, and its max.message.bytes."""
+    def know(self, topic: str, partitions: int, limit: int = DEFAULT_LIMIT, rules: Rules | None = None) -> None:
+        """A target: how many partitions the job model says it has, its max.message.bytes, and what else it does not take."""
         self._limits[topic] = limit
+        if rules is None:
+            self._rules.pop(topic, None)
+        else:
+            self._rules[topic] = rules
         self._partitioners[topic] = Partitioner(partitions)
 
     def buffer(self, task: str) -> TaskBuffer:
@@ -215,6 +235,7 @@ class Joining:
                 builder = open_.builders[target] = Builder(limit, self._compression, transactional=self._transactional)
             before = builder.size if builder.count else 0
             at = builder.add(keys, values, stamps, headers, at)
+            builder.written_by(task)
             grown = builder.size - before
             open_.size += grown
             self.pending_bytes += grown

@@ -6,21 +6,19 @@ sequence numbers behind, and a commit without an answer may have happened.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aiokafka.errors import (
-    InvalidProducerEpoch,
-    InvalidTopicError,
-    LeaderNotAvailableError,
+    BrokerResponseError,
     MessageSizeTooLargeError,
-    NotLeaderForPartitionError,
-    PolicyViolationError,
     ProducerFenced,
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
 )
 
 from ..core.errors import EnvironmentFault, HeadgateError
 from ..core.names import StreamPartition
+from .rawkafka import Refusal
 
 
 class TooLarge(HeadgateError):
@@ -32,6 +30,14 @@ class TooLarge(HeadgateError):
             f"a record for {topic} takes {size} bytes, and the topic takes {limit}",
             remedy=f"write smaller records, or raise max.message.bytes of {topic}",
         )
+
+
+class NotTaken(HeadgateError):
+    """A record that its target topic does not take, whatever its size; found before it was sent. `index`: which of the values emitted."""
+
+    def __init__(self, topic: str, index: int, why: str, remedy: str) -> None:
+        self.topic, self.index = topic, index
+        super().__init__(f"a record for {topic} {why}", remedy=remedy)
 
 
 class UnknownTarget(EnvironmentFault):
@@ -94,22 +100,32 @@ class Spoiled(ProducerBroken):
 class TargetFailed(OutboxError):
     """One target cannot be written. `tasks` wrote to it; the other tasks are not to blame."""
 
+    refused = False
+    """The target is well: it was one of the records that it did not take. Then `tasks` wrote that record."""
+
     def __init__(self, target: StreamPartition, tasks: frozenset[str], cause: BaseException | str) -> None:
         self.target, self.tasks, self.cause = target, tasks, cause
         why = cause if isinstance(cause, str) else (str(cause) or type(cause).__name__)
         super().__init__(f"{target} cannot be written: {why}", remedy=_remedy(target.stream, cause))
 
 
-_OF_A_TARGET = (
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-    UnknownTopicOrPartitionError,
-    TopicAuthorizationFailedError,
-    NotLeaderForPartitionError,
-    LeaderNotAvailableError,
-    InvalidTopicError,
-    PolicyViolationError,
-)
+class RecordRefused(TargetFailed):
+    """The broker did not take a record, or a batch, and it is not the topic's fault."""
+
+    refused = True
+
+    def __init__(self, target: StreamPartition, tasks: frozenset[str], why: str) -> None:
+        super().__init__(target, tasks, why)
+        self.remedy = (
+            f"write another record, or change what {target.stream} takes; `seek` goes on behind what the task has read"
+        )
+
+
+OF_A_TARGET = frozenset({3, 5, 6, 10, 16, 17, 18, 29, 44, 56})
+"""Codes that speak of a topic or partition: gone, without a leader, forbidden, with another limit. Whoever writes there is concerned."""
+OF_THE_PRODUCER = frozenset({31, 35, 45, 48, 49, 51, 52, 53, 59, 120})
+"""Codes that speak of the producer, its transaction or its rights: no record and no target is to blame."""
+FENCED = frozenset({47, 90})
 
 
 def _remedy(topic: str, cause: BaseException | str) -> str:
@@ -117,21 +133,58 @@ def _remedy(topic: str, cause: BaseException | str) -> str:
         return f"grant WRITE on the topic {topic}"
     if isinstance(cause, MessageSizeTooLargeError | RecordListTooLargeError):
         return f"raise max.message.bytes of {topic}"
-    if isinstance(cause, str | UnknownTopicOrPartitionError | NotLeaderForPartitionError):
+    if isinstance(cause, str) or getattr(cause, "errno", 0) in (3, 5, 6):
         return (
             f"create the topic {topic} again, or wait until it has a leader; `headgate topics plan` prints the command"
         )
     return f"check the topic {topic}"
 
 
-def classify(cause: BaseException, target: StreamPartition, tasks: frozenset[str]) -> OutboxError:
-    """The typed error for what a send to one target raised."""
+def classify(
+    cause: BaseException,
+    target: StreamPartition,
+    everybody: frozenset[str],
+    *,
+    refusal: Refusal | None = None,
+    parts: Iterable[tuple[int, str]] = (),
+) -> OutboxError:
+    """The typed error for what a send to one target raised. Any refusal of a broker that is not about the producer has a target.
+
+    `everybody`: who writes to the target; `parts`: who wrote the batch, up to which of its records; `refusal`: the broker's own words.
+    """
     if isinstance(cause, OutboxError):
         return cause
-    if isinstance(cause, ProducerFenced | InvalidProducerEpoch):
-        return Fenced(str(cause) or type(cause).__name__)
-    if isinstance(cause, _OF_A_TARGET):
-        return TargetFailed(target, tasks, cause)
     if isinstance(cause, AssertionError) and "partition" in str(cause).lower():
-        return TargetFailed(target, tasks, f"partition {target.partition} is not in the topic's metadata")
-    return ProducerBroken(f"writing to {target} failed: {cause!r}", remedy="none needed: a new incarnation is made")
+        return TargetFailed(target, everybody, f"partition {target.partition} is not in the topic's metadata")
+    code = cause.errno if isinstance(cause, BrokerResponseError) else 0
+    if code == UNKNOWN and refusal is not None:
+        code = refusal.code
+    if isinstance(cause, ProducerFenced) or code in FENCED:
+        return Fenced(str(cause) or type(cause).__name__)
+    if code in OF_A_TARGET:
+        return TargetFailed(target, everybody, cause)
+    if not code or code in OF_THE_PRODUCER:
+        return ProducerBroken(f"writing to {target} failed: {cause!r}", remedy="none needed: a new incarnation is made")
+    about = refusal if refusal is not None and refusal.code == code else None
+    return RecordRefused(target, _wrote(about, list(parts)) or everybody, _said(cause, code, about))
+
+
+UNKNOWN = -1
+"""What aiokafka makes of every code that it does not know."""
+
+
+def _wrote(refusal: Refusal | None, parts: list[tuple[int, str]]) -> frozenset[str]:
+    """Who wrote the records that were refused; all who wrote the batch, where the broker names none."""
+    if refusal is None or not refusal.records:
+        return frozenset(task for _, task in parts)
+    return frozenset(task for task in (_of(index, parts) for index in refusal.records) if task)
+
+
+def _of(index: int, parts: list[tuple[int, str]]) -> str:
+    return next((task for end, task in parts if index < end), "")
+
+
+def _said(cause: BaseException, code: int, refusal: Refusal | None) -> str:
+    text = (refusal.why if refusal is not None else "") or str(cause) or type(cause).__name__
+    which = f" (record {refusal.records[0]} of a batch: {refusal.first})" if refusal and refusal.records else ""
+    return f"the broker refused it with error {code}: {text}{which}"

@@ -138,7 +138,7 @@ class Producing:
         for actor in list(self.actors.values()):
             actor.feed(t.CommitLost(order.why, blamed=actor.name in order.blamed))
         failed = tuple((task, order.why) for task in sorted(order.blamed))
-        lost = mw.ProducerLost(incarnation, order.why, failed, _partition(order.target))
+        lost = mw.ProducerLost(incarnation, order.why, failed, _partition(order.target), order.refused)
         asyncio.get_running_loop().call_soon(self.coordination.feed_member, lost)
 
     async def probe(self, target: StreamPartition) -> str:

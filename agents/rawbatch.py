@@ -29,11 +29,13 @@ class Builder:
     2
     """
 
-    __slots__ = ("batch", "count", "limit")
+    __slots__ = ("batch", "count", "limit", "parts")
 
     def __init__(self, limit: int, compression: str | None, *, transactional: bool) -> None:
         self.limit = limit
         self.count = 0
+        self.parts: list[tuple[int, str]] = []
+        """Who wrote it: each task with the number of records up to which it did."""
         kind = BatchBuilder if rawcontract.SHORTCOMINGS or columns.compiled is None else _Packed
         self.batch: Any = kind(limit, CODECS[compression], is_transactional=int(transactional))
 
@@ -58,6 +60,14 @@ class Builder:
                 return at
             self.count += 1
         return len(values)
+
+    def written_by(self, task: str) -> None:
+        """What was added since the last time is this task's."""
+        parts = self.parts
+        if parts and parts[-1][1] == task:
+            parts[-1] = (self.count, task)
+        elif self.count > (parts[-1][0] if parts else 0):
+            parts.append((self.count, task))
 
     @property
     def size(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +21,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
+    InvalidConfigurationError,
     KafkaError,
     NoError,
     TopicAlreadyExistsError,
@@ -34,20 +35,34 @@ from ..core.names import StreamPartition
 from .clients import ClientSettings
 from .connect import retried, started
 from .rawkafka import quiet_metadata
+from .target_rules import FOREVER_MS, Rules
 
 PROPERTIES = "client.properties"
 ABOUT_PROPERTIES = (
     f"{PROPERTIES} stands for a file with the client settings that Kafka's tool needs (security.protocol=…, …)"
 )
 DAY_MS = 86_400_000
-_CHECKED = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type", "delete.retention.ms")
+_CHECKED = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "delete.retention.ms",
+)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
+_ANY_TIME = {
+    "message.timestamp.before.max.ms": str(FOREVER_MS),
+    "message.timestamp.after.max.ms": str(FOREVER_MS),
+}
+"""Event times are what users write, and clocks differ: no topic of ours refuses anything because of them. (Kafka's default is an hour.)"""
 COORDINATOR = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
-HEARTBEAT = {"cleanup.policy": "delete", "retention.ms": "3600000"}
-TASK_LOG = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS)}
-INTERMEDIATE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-DEAD_LETTERS = {"cleanup.policy": "delete", "retention.ms": str(14 * DAY_MS)}
+HEARTBEAT = {"cleanup.policy": "delete", "retention.ms": "3600000", **_ANY_TIME}
+TASK_LOG = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS), **_ANY_TIME}
+INTERMEDIATE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", **_ANY_TIME}
+DEAD_LETTERS = {"cleanup.policy": "delete", "retention.ms": str(14 * DAY_MS), **_ANY_TIME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,11 @@ class Found:
     def limit(self) -> int:
         """The largest batch that it takes."""
         return int(self.config.get("max.message.bytes", 1_048_588))
+
+    @property
+    def rules(self) -> Rules | None:
+        """What else it does not take."""
+        return Rules.of(self.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +253,13 @@ class Topics:
         new = [_new_topic(spec) for spec in specs]
         response = await retried(lambda: admin.create_topics(new), "creating topics")
         by_name = {spec.name: spec for spec in specs}
+        older: list[TopicSpec] = []
         for name, code, *detail in response.topic_errors:
             error = for_code(code)
             if error in (NoError, TopicAlreadyExistsError):
+                continue
+            if error is InvalidConfigurationError and not _ANY_TIME.keys().isdisjoint(by_name[name].config):
+                older.append(_without_times(by_name[name]))
                 continue
             why = next((text for text in detail if isinstance(text, str) and text), error.__name__)
             raise EnvironmentFault(
@@ -243,6 +267,8 @@ class Topics:
                 remedy=f"have it created by somebody who may: {by_name[name].command(self._client)}\n"
                 f"`headgate topics plan MODULE:app` prints the commands for all topics of the job{self._client_file()}",
             )
+        if older:
+            await self._create(older)
 
     def _client_file(self) -> str:
         return f"\n{ABOUT_PROPERTIES}" if self._client.guarded else ""
@@ -290,6 +316,11 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
     new = NewTopic(spec.name, spec.partitions, 1, topic_configs=dict(spec.config))
     new.replication_factor = spec.replication
     return new
+
+
+def _without_times(spec: TopicSpec) -> TopicSpec:
+    """For brokers before Kafka 3.6, which do not know these settings, and take every time by default."""
+    return replace(spec, config={name: value for name, value in spec.config.items() if name not in _ANY_TIME})
 
 
 def _not_trimmed(at: StreamPartition, error: KafkaError) -> HeadgateError:

@@ -246,7 +246,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self.state = OVER
         self.tasks = frozenset()
         self._wanted.clear()
-        return [IncarnationOver(failure.why, failure.kind, failure.target, self.blamed(failure))]
+        return [IncarnationOver(failure.why, failure.kind, failure.target, self.blamed(failure), failure.refused)]
 
     def blamed(self, failure: ProducerFailed) -> frozenset[str]:
         """The tasks that become `failed`: those that wrote to the target that failed, and nobody when there is none."""

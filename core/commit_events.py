@@ -89,13 +89,15 @@ class ProducerFailed:
     """Anything but success of begin, send, future or commit.
 
     `kind` is `failed` (certainly not committed), `fenced` (somebody else owns the id; not committed unless `unknown` says so) or
-    `unknown` (it may have been committed). `target` and `tasks`: what could not be written, and which tasks wrote to it.
+    `unknown` (it may have been committed). `target` and `tasks`: what could not be written, and which tasks wrote to it. `refused`: the
+    target is well, and did not take what these tasks wrote.
     """
 
     why: str
     kind: str = "unknown"
     target: str = ""
     tasks: frozenset[str] = frozenset()
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ class IncarnationOver:
     kind: str
     target: str = ""
     blamed: frozenset[str] = frozenset()
+    refused: bool = False
+    """The target is well, and did not take what the blamed wrote."""
 
 
 @dataclass(frozen=True, slots=True)

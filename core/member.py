@@ -31,6 +31,7 @@ from .leader_draft import fits
 from .leader_liveness import Liveness
 from .leader_words import Beat, Fence, FenceFailed, FenceReturned, Note
 from .machine import Machine, Now, Rule, Tick, rules
+from .member_pauses import Pauses
 from .member_plan import MemberConfig
 from .member_run import may_begin, refusal
 from .member_tasks import Tasks
@@ -61,14 +62,24 @@ _EVENTS = (
 
 
 def _table() -> tuple[Rule, ...]:
-    entered = ("reading", "waiting", "fencing", "initialising", "exited")
+    entered = ("reading", "waiting", "fencing", "initialising", "resting", "exited")
     anew = ("reading", "leaving", "exited")
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
         ("new", Tick, "reading", "the first thing to know is how far to read"),
         ("reading", End, entered, "read to here before judging anything"),
         ("reading", Read, entered, "the end is reached"),
-        ("waiting", Beat, ("waiting", "fencing", "initialising", "exited"), "the predecessor is silent, or is not"),
-        ("waiting", Read, ("waiting", "fencing", "initialising", "exited"), "the predecessor has left, or was fenced"),
+        (
+            "waiting",
+            Beat,
+            ("waiting", "fencing", "initialising", "resting", "exited"),
+            "the predecessor is silent, or is not",
+        ),
+        (
+            "waiting",
+            Read,
+            ("waiting", "fencing", "initialising", "resting", "exited"),
+            "the predecessor has left, or was fenced",
+        ),
         ("fencing", FenceReturned, ("fencing", "initialising", "exited"), "the predecessor can write nothing any more"),
         ("fencing", FenceFailed, "resting", "it is tried again after a pause"),
         ("resting", Tick, ("resting", "fencing", "initialising", "exited", "waiting"), "the pause is over"),
@@ -109,6 +120,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self.job = JobState()
         self.liveness = Liveness(config.process, config.beat_s)
         self.tasks = Tasks(config.processor, config.backoff_s)
+        self.pauses = Pauses(config.retry_s)
+        self._lost = ""
+        """Why the last life ended."""
         self.incarnation = ""
         """The life that it leads now; empty before the first."""
         self._counter = 0
@@ -195,12 +209,13 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def on_FenceFailed(self, event: FenceFailed, now: Now) -> list[MemberInstruction]:
         if self.state != "fencing":
             return []
-        return self._rest(now, f"the fence of the predecessor failed: {event.why}")
+        return self._rest(now.mono + self.config.retry_s, f"the fence of the predecessor failed: {event.why}")
 
     def on_ProducerReady(self, event: ProducerReady, now: Now) -> list[MemberInstruction]:
         if self.state != "initialising" or event.incarnation != self.incarnation:
             return []
         self.state = "joined"
+        self.pauses.began(now.mono)
         self.tasks.incarnation = self.incarnation
         return self._act(now)
 
@@ -208,7 +223,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if event.incarnation != self.incarnation:
             return []
         if self.state == "initialising":
-            return self._rest(now, f"no producer: {event.why}")
+            until = max(self.pauses.lost(now.mono), now.mono + self.config.retry_s)
+            return self._rest(until, f"no producer: {event.why}")
         if self.state not in ("joined", "leaving"):
             return []
         return self._life_over(now, event.why, event)
@@ -254,6 +270,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         """Everything is read: may this process begin a life, and what must be fenced before?"""
         if why := refusal(self.job.run, self.config) or self._newer():
             return self._exit(1, why)
+        if now.mono < self.pauses.until:
+            return self._rest(self.pauses.until, f"a pause, for one life after the other has ended: {self._lost}")
         config, doubtful = self.config, False
         for life in self._before():
             dead = (
@@ -278,13 +296,19 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self.state = "initialising"
         return [InitProducer(self.incarnation)]
 
-    def _rest(self, now: Now, why: str) -> list[MemberInstruction]:
-        self.state, self._wake = "resting", now.mono + self.config.retry_s
+    def _rest(self, until: float, why: str) -> list[MemberInstruction]:
+        self.state, self._wake = "resting", until
         return self._stand(False, why)
 
     def _life_over(self, now: Now, why: str, loss: ProducerLost | None = None) -> list[MemberInstruction]:
         """The incarnation can write nothing any more: abandon what it runs, and begin another, or go if it was going."""
-        abandoned = self.tasks.lost() if loss is None else self.tasks.lost(loss.failed, now.mono, loss.target)
+        failed = loss or ProducerLost(self.incarnation, why)
+        abandoned = self.tasks.lost(failed.failed, now.mono, failed.target, refused=failed.refused)
+        self._lost = why
+        if failed.failed:
+            self.pauses.blamed()
+        else:
+            self.pauses.lost(now.mono)
         said: list[MemberInstruction] = [*abandoned, CloseProducer(self.incarnation)]
         said.append(Note("the incarnation is over", {"incarnation": self.incarnation, "why": why}))
         if self.state == "leaving":

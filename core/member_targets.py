@@ -11,7 +11,8 @@ Promises:
 - a task is held back while any target is known to refuse what it wrote; no other task ever waits;
 - a target is asked with growing pauses, by one question at a time, and only while somebody waits for it;
 - a target that fails again soon after it was found well goes on with the pause that it had;
-- what failed without a target (user code, at the moment of a commit) cannot be asked about: it is tried a few times, then given up.
+- what no question can settle is tried a few times, then given up until somebody seeks: a task that failed without a target (user code, at
+  the moment of a commit), and one that wrote what its target refused, which is asked all the same, for it may take other things now.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class _Trouble:
     """One target, or one task that failed without any."""
 
     target: StreamPartition | None
+    alone: bool
+    """It is one task's, whatever the target answers."""
     why: str
     tasks: set[str]
     pause: float
@@ -59,19 +62,40 @@ class Targets:
         self._first_s = first_s
         self._longest_s = first_s * LONGEST
         self._known: dict[StreamPartition | str, _Trouble] = {}
+        self._sought: dict[str, frozenset[str]] = {}
+        """By task: the seeks that stood in the run when last looked at."""
 
-    def broke(self, tasks: Iterable[str], why: str, target: StreamPartition | None, mono: float) -> None:
-        """These tasks wrote to what failed."""
-        for key, those in [(target, set(tasks))] if target is not None else [(task, {task}) for task in tasks]:
+    def broke(
+        self,
+        tasks: Iterable[str],
+        why: str,
+        target: StreamPartition | None,
+        mono: float,
+        *,
+        refused: bool = False,
+    ) -> None:
+        """These tasks wrote to what failed, or wrote what was `refused`."""
+        alone = refused or target is None
+        for key, those in [(task, {task}) for task in tasks] if alone or target is None else [(target, set(tasks))]:
             before = self._known.get(key)
             if before is None or (before.well_s is not None and mono - before.well_s > self._longest_s):
-                self._known[key] = _Trouble(target, why, those, self._first_s, mono + self._first_s)
+                self._known[key] = _Trouble(target, alone, why, those, self._first_s, mono + self._first_s)
                 continue
             before.tasks = those if before.well_s is not None else before.tasks | those
-            before.why, before.well_s, before.tries = why, None, before.tries + 1
+            before.target, before.why, before.well_s, before.tries = target, why, None, before.tries + 1
             self._pause(before, mono)
-            if target is None and before.tries > TRIES:
+            if alone and before.tries > TRIES:
                 before.until = float("inf")
+                before.why = f"{why}; given up after {before.tries} tries: seek, or start with other code"
+
+    def sought(self, task: str, seeks: frozenset[str]) -> None:
+        """These seeks stand in the run for this task. A new one is another try, behind what it failed at."""
+        if seeks - self._sought.get(task, frozenset()):
+            self._known.pop(task, None)
+        if seeks:
+            self._sought[task] = seeks
+        else:
+            self._sought.pop(task, None)
 
     def _pause(self, trouble: _Trouble, mono: float) -> None:
         trouble.pause = min(trouble.pause * 2, self._longest_s)
@@ -90,22 +114,22 @@ class Targets:
 
     def due(self, waiting: set[str], mono: float) -> list[Probe]:
         """The questions whose time has come."""
-        questions: list[Probe] = []
+        questions: dict[StreamPartition, Probe] = {}
         for trouble in self._awaited(waiting):
             if trouble.target is not None and trouble.until is not None and mono >= trouble.until:
                 trouble.until = None
-                questions.append(Probe(trouble.target))
-        return questions
+                questions[trouble.target] = Probe(trouble.target)
+        return list(questions.values())
 
     def probed(self, answer: Probed, mono: float) -> None:
         """A target was asked."""
-        trouble = self._known.get(answer.target)
-        if trouble is None or trouble.until is not None:
-            return
-        if answer.why:
-            self._pause(trouble, mono)
-        else:
-            trouble.well_s, trouble.until = mono, mono
+        for trouble in self._known.values():
+            if trouble.target != answer.target or trouble.until is not None:
+                continue
+            if answer.why:
+                self._pause(trouble, mono)
+            else:
+                trouble.well_s, trouble.until = mono, mono
 
     def wake(self, waiting: set[str]) -> float | None:
         """When the next question, or the next try, is due."""

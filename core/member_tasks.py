@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .coordinator import LIVE, STOPPING, SetGrant, SetRun, SetTaskState
+from .coordinator import LIVE, STOPPING, SeekWish, SetGrant, SetRun, SetTaskState
 from .jobstate import NEVER_RAN, JobState
 from .member_targets import Targets
 from .member_words import Probe, Tell
@@ -75,7 +75,12 @@ class Tasks:
             mine.applied = (*mine.applied, done)
 
     def lost(
-        self, failed: Iterable[tuple[str, str]] = (), mono: float = 0.0, target: StreamPartition | None = None
+        self,
+        failed: Iterable[tuple[str, str]] = (),
+        mono: float = 0.0,
+        target: StreamPartition | None = None,
+        *,
+        refused: bool = False,
     ) -> list[Tell]:
         """The incarnation is over: abandon everything, and hold back the tasks whose target is broken."""
         orders = [
@@ -85,7 +90,7 @@ class Tasks:
         self.incarnation = ""  # its grants are not released by us any more: only its fence can free them
         blamed = dict(failed)
         for why in dict.fromkeys(blamed.values()):
-            self.targets.broke([task for task in blamed if blamed[task] == why], why, target, mono)
+            self.targets.broke([task for task in blamed if blamed[task] == why], why, target, mono, refused=refused)
         return orders
 
     # --------------------------------------------------------------------------------------------------------- what next
@@ -126,6 +131,7 @@ class Tasks:
         sure: bool,
     ) -> list[Tell]:
         task, mine = grant.task, self.mine.get(grant.task)
+        self.targets.sought(task, frozenset(wish.id for wish in _wishes(job, task)))
         stay = going or _must_go(job, run, task, self.processor)
         if mine is None:
             said = job.task_states(task).get(grant.grant)
@@ -142,7 +148,7 @@ class Tasks:
         if stay:
             mine.phase = RELEASING
             return [Tell(task, Release(stay))]
-        return self._seeks(job, run, task, mine)
+        return self._seeks(job, task, mine)
 
     def _start(
         self, job: JobState, view: RunView | None, grant: SetGrant, mine: Mine, mono: float, sure: bool
@@ -158,13 +164,12 @@ class Tasks:
             return []
         mine.phase = STARTED
         started = Tell(grant.task, Start(grant.task, grant.grant, view, log_partition))
-        return [started, *self._seeks(job, job.run, grant.task, mine)]
+        return [started, *self._seeks(job, grant.task, mine)]
 
-    def _seeks(self, job: JobState, run: SetRun | None, task: str, mine: Mine) -> list[Tell]:
-        model = job.model
+    def _seeks(self, job: JobState, task: str, mine: Mine) -> list[Tell]:
         orders: list[Tell] = []
-        for wish in () if run is None or model is None else run.seeks:
-            if wish.id not in mine.told and (wish.stream, wish.partition) in model.tasks.get(task, ()):  # type: ignore[union-attr]
+        for wish in _wishes(job, task):
+            if wish.id not in mine.told:
                 mine.told.add(wish.id)
                 orders.append(Tell(task, Seek(wish.id, wish.stream, wish.partition, wish.to)))
         return orders
@@ -203,6 +208,14 @@ class Tasks:
         return all(mine.phase != STARTED or mine.state not in ("", FAILED) for mine in self.mine.values()) and not any(
             mine.phase == HELD_BACK for mine in self.mine.values()
         )
+
+
+def _wishes(job: JobState, task: str) -> list[SeekWish]:
+    """Seeks of this task that stand in the run."""
+    run, model = job.run, job.model
+    if run is None or model is None:
+        return []
+    return [wish for wish in run.seeks if (wish.stream, wish.partition) in model.tasks.get(task, ())]
 
 
 def _must_go(job: JobState, run: SetRun | None, task: str, processor: str) -> str:

@@ -31,13 +31,15 @@ class ProducerLost:
     """The data producer is dead (fenced, fatal error, unknown outcome), or could not be made. All its tasks are `Abandon`ed.
 
     `failed` names tasks that wrote to a target that is broken, with the reason; they are started when the target takes something
-    again. `target`: which; None when they failed by themselves, at the moment of a commit.
+    again. `target`: which; None when they failed by themselves, at the moment of a commit. `refused`: it is well, and did not take what
+    they wrote.
     """
 
     incarnation: str
     why: str
     failed: tuple[tuple[str, str], ...] = ()
     target: StreamPartition | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -379,6 +379,52 @@ def test_a_zombie_that_wakes_reads_who_came_after_it_before_it_begins_again():
     assert said == [Exit(1, "another process has become 'p1': 000002-new")]
 
 
+def lost(member: Member, now: float, *, failed: tuple[tuple[str, str], ...] = ()) -> float | None:
+    """Its life is lost; when, if not at once, it begins the next one."""
+    member.handle(ProducerLost(member.incarnation, "broken", failed), Now(now, 0))
+    ask = member._ticket
+    said = member.handle(End(member._position, ask), Now(now, 0))
+    assert (said == [InitProducer(member.incarnation)]) == (member.state == "initialising")
+    return None if member.state == "initialising" else member.deadline()
+
+
+def test_lives_that_end_without_a_culprit_begin_with_growing_pauses():
+    """Whatever ends every life: no more than a handful of them in a minute, for each takes memory here and at the broker."""
+    member, _ = entered()
+    now, pauses = 0.0, []
+    for _ in range(8):
+        member.handle(ProducerReady(member.incarnation), Now(now, 0))
+        due = lost(member, now)
+        if due is None:
+            pauses.append(0.0)
+            continue
+        pauses.append(due - now)
+        assert not member.handle(Tick(), Now(due - 0.01, 0))
+        assert member.state == "resting"
+        now = due
+        assert [type(one) for one in member.handle(Tick(), Now(now, 0))] == [InitProducer]
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_a_life_that_ended_because_of_a_task_is_followed_at_once():
+    """That task is held back, so it will not end the next one; nobody else waits for it."""
+    member, _ = entered()
+    for n in range(5):
+        member.handle(ProducerReady(member.incarnation), Now(float(n), 0))
+        assert lost(member, float(n), failed=((f"Partition {n}", "no key"),)) is None
+
+
+def test_a_producer_that_cannot_be_made_is_tried_with_growing_pauses_too():
+    member, _ = entered()
+    now, pauses = 0.0, []
+    for _ in range(4):
+        member.handle(ProducerLost(member.incarnation, "no broker"), Now(now, 0))
+        pauses.append(member.deadline() - now)
+        now = member.deadline()
+        member.handle(Tick(), Now(now, 0))
+    assert pauses == [1.0, 1.0, 2.0, 4.0]
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_record_of_unknown_outcome_does_not_outlive_the_life_that_wrote_it(late: bool):
     """Both the record and the life over ask for the end; the answer to the later question serves both, whenever it comes."""

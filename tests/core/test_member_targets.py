@@ -92,5 +92,50 @@ def test_a_task_without_a_target_is_tried_again_and_given_up():
         assert targets.wake(BOTH) is None
     targets.broke(["a"], "user code", None, now)
     assert targets.wake(BOTH) is None
-    assert targets.holds("a", now + 1e9) == "user code"
+    assert targets.holds("a", now + 1e9).startswith("user code; given up after 6 tries: seek")
     assert targets.holds("b", now) == ""
+
+
+def test_who_wrote_what_was_refused_waits_alone_and_is_given_up_in_the_end():
+    """The target is well whenever it is asked; each try of a poison record would end the producer of everybody."""
+    targets, now = Targets(1.0), 0.0
+    for tried in range(TRIES):
+        targets.broke(["a"], "no key", OUT, now, refused=True)
+        assert targets.holds("b", now) == ""
+        assert targets.holds("a", now + 1e9) == "no key"
+        now = targets.wake(BOTH)
+        assert targets.due(BOTH, now) == [Probe(OUT)], tried
+        targets.probed(Probed(OUT), now)
+        assert targets.holds("a", now) == ""
+    targets.broke(["a"], "no key", OUT, now, refused=True)
+    assert targets.wake(BOTH) is None
+    assert targets.due(BOTH, now + 1e9) == []
+    assert targets.holds("a", now + 1e9).startswith("no key; given up")
+
+
+def test_a_target_that_refused_two_is_asked_once_for_both():
+    targets = Targets(1.0)
+    targets.broke(["a", "b"], "no key", OUT, 0.0, refused=True)
+    assert targets.due(BOTH, 1.0) == [Probe(OUT)]
+    targets.probed(Probed(OUT, "away"), 1.0)
+    assert targets.wake(BOTH) == 3.0
+    assert targets.due(BOTH, 3.0) == [Probe(OUT)]
+    targets.probed(Probed(OUT), 3.0)
+    assert targets.holds("a", 3.0) == targets.holds("b", 3.0) == ""
+
+
+def test_a_seek_gives_one_that_was_given_up_another_try():
+    """Whoever seeks behind the record must not have to restart the worker, too. The same wish counts once."""
+    targets = Targets(1.0)
+    targets.sought("a", frozenset({"w1"}))
+    for n in range(TRIES + 1):
+        targets.broke(["a"], "no key", OUT, float(n), refused=True)
+    targets.sought("a", frozenset({"w1"}))
+    assert targets.holds("a", 1e9)
+    targets.sought("a", frozenset({"w1", "w2"}))
+    assert targets.holds("a", 10.0) == ""
+    targets.broke(["a"], "no key", OUT, 11.0, refused=True)
+    targets.sought("a", frozenset({"w1", "w2"}))
+    assert targets.holds("a", 11.0)
+    targets.sought("a", frozenset())
+    assert targets.holds("a", 11.0)

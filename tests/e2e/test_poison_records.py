@@ -1,0 +1,142 @@
+"""One record that its topic does not take: the task that wrote it says which and why; everybody else goes on, in the same incarnation."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+import headgate as hg
+from headgate.agents.clients import ClientSettings
+from headgate.agents.topics import Topics
+
+from .scenes import life, why
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+HOUR_MS = 3_600_000
+
+
+async def altered(job, topic, **config):
+    """What the topic takes changes under a running job."""
+    async with job.admin() as admin:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, config)])
+
+
+def copying(job, inp, out):
+    """All tasks write to the same partition, in the same batches."""
+    app = hg.App(job.name)
+    app.input(inp, timestamp="ts").to(out)
+    return app
+
+
+async def going_on(job, one, inp, out, n, *, partitions=(1, 2, 3)):
+    """Records of the other tasks come out."""
+    before = len(await job.records(out, 0, more_s=0))
+    for partition in partitions:
+        await job.write(inp, [{"n": n, "ts": int(time.time() * 1000)}], partition=partition)
+    await job.records(out, before + len(partitions), more_s=0)
+
+
+async def test_what_a_topic_does_not_take_is_found_before_it_is_sent(job, topic):
+    """A timestamp in microseconds, and a record without a key for a compacted topic: each fails its own task, with the record's origin,
+    and no producer is lost. It was 32 incarnations of the whole worker in 45 s, and nobody was blamed."""
+    inp, out, compacted = topic("in", 4), topic("out"), topic("compacted", config={"cleanup.policy": "compact"})
+    app = hg.App(job.name)
+    records = app.input(inp, timestamp="ts")
+    records.filter(lambda v: "key" in v).to(compacted, key="key")
+    records.filter(lambda v: v.get("bare")).to(compacted)
+    records.to(out)
+    one = await job.start(app)
+    await one.until_running(4)
+    before, now = life(one), int(time.time() * 1000)
+    await job.write(inp, [{"n": 0, "ts": now, "key": "a"}, {"n": 1, "ts": now * 1000}], partition=0)
+    await job.write(inp, [{"n": 0, "ts": now}, {"n": 1, "ts": now, "bare": True}], partition=1)
+    await one.until(lambda: why(one) and why(one, "Partition 1"), "both say why")
+    assert f"{inp}[0] offset 1" in why(one)
+    assert f"a record for {out} has the timestamp {now * 1000}" in why(one)
+    assert "takes at most 1 h" in why(one)
+    assert "milliseconds" in why(one)
+    assert f"{inp}[1] offset 1" in why(one, "Partition 1")
+    assert f"a record for {compacted} has no key" in why(one, "Partition 1")
+    await going_on(job, one, inp, out, 7, partitions=(2, 3))
+    assert life(one) == before
+
+
+async def test_what_a_broker_refuses_all_the_same_fails_only_the_task_that_wrote_it(job, topic):
+    """The topic's settings change under the job, so nothing can be known before sending: one incarnation ends, once. The next try of that
+    record is found before it is sent, and fails with its origin; the others are held up by nothing."""
+    inp, out = topic("in", 4), topic("out", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    one = await job.start(copying(job, inp, out))
+    await one.until_running(4)
+    await going_on(job, one, inp, out, 0, partitions=(0, 1, 2, 3))  # everybody has written there
+    before, now = life(one), int(time.time() * 1000)
+    await altered(job, out, **{"message.timestamp.after.max.ms": str(HOUR_MS)})
+    await job.write(inp, [{"n": 1, "ts": now}, {"n": 2, "ts": now + 2 * HOUR_MS}], partition=0)
+    await one.until(lambda: "the broker refused it with error 32" in why(one), "the broker's words")
+    assert f"timestamp {now + 2 * HOUR_MS}" in why(one)
+    await going_on(job, one, inp, out, 3)
+    await one.until(lambda: f"{inp}[0] offset " in why(one), "the record's origin")
+    assert "takes at most 1 h" in why(one)
+    await going_on(job, one, inp, out, 4)
+    assert [why(one, f"Partition {n}") for n in (1, 2, 3)] == ["", "", ""]
+    assert life(one) == before + 1
+
+
+async def test_an_error_that_nobody_knows_has_a_culprit_and_ends_a_bounded_number_of_lives(job, topic, monkeypatch):
+    """A broker that refuses a record for reasons that no setting tells: the one who wrote it is tried a few times, with growing pauses, and
+    then given up. A seek behind it goes on without a restart."""
+    monkeypatch.setattr("headgate.agents.target_rules.Rules.refuse", lambda *_: None)
+    monkeypatch.setattr("headgate.core.member_targets.TRIES", 2)
+    inp, out = topic("in", 4), topic("out", config={"cleanup.policy": "compact"})
+    app = hg.App(job.name)
+    records = app.input(inp)
+    records.filter(lambda v: v["key"]).to(out, key="key")
+    records.filter(lambda v: not v["key"]).to(out)
+    one = await job.start(app)
+    await one.until_running(4)
+    before = life(one)
+    for partition in range(4):
+        await job.write(inp, [{"key": f"k{partition}"}], partition=partition)
+    await job.records(out, 4)
+    await job.write(inp, [{"key": ""}], partition=0)
+    await one.until(lambda: "given up after 3 tries" in why(one), "it is given up", within_s=60)
+    assert f"{out}:0 cannot be written: the broker refused it with error 87" in why(one)
+    assert "without key" in why(one)
+    assert life(one) == before + 3
+    for partition in (1, 2, 3):
+        await job.write(inp, [{"key": "more"}], partition=partition)
+    await job.records(out, 7)
+    await job.ask("seek", stream=inp, partition=0, to=2, wait=False)
+    await job.write(inp, [{"key": "behind"}], partition=0)
+    assert [r.key for r in await job.records(out, 8)].count(b"behind") == 1
+    assert life(one) == before + 3
+
+
+async def test_own_topics_take_every_time(job, topic):
+    """Event times of a hundred years ahead pass through an intermediate stream, and a topic that was made otherwise refuses the start."""
+    inp = topic("in", 2)
+    app = hg.App(job.name)
+    app.input(inp, timestamp="ts").repartition("k", name="by-k").map(lambda v: v["n"], with_record=False).sink(
+        lambda batch: seen.extend(batch.values)
+    )
+    seen: list[int] = []
+    one = await job.start(app)
+    await one.until_running(2)
+    before = life(one)
+    later = int(time.time() * 1000) + 100 * 365 * 24 * HOUR_MS
+    await job.write(inp, [{"k": f"{n}", "n": n, "ts": later if n % 2 else 0} for n in range(20)])
+    await one.until(lambda: len(seen) >= 20, "all have come through")
+    assert sorted(seen) == list(range(20))
+    assert life(one) == before
+    await one.stop()
+    middle = next(iter(one.worker.declared.graph.writer))
+    await altered(job, middle, **{"message.timestamp.after.max.ms": str(HOUR_MS), "retention.ms": "-1"})
+    topics = Topics(ClientSettings(job.bootstrap))
+    await topics.start()
+    specs = [spec for spec in one.worker.job_topics.all_specs({inp: 2}, {middle: 2}, 2)[0] if spec.name == middle]
+    with pytest.raises(
+        hg.HeadgateError, match=r"message.timestamp.after.max.ms is 3600000, and 9223372036854775807 is needed"
+    ):
+        await topics.ensure(specs)
+    await topics.stop()
