@@ -15,6 +15,7 @@ import structlog
 from ..core import coordinator as c
 from ..core import leader_words as lw
 from ..core import member_words as mw
+from ..core.errors import DeclarationError
 from ..core.leader import Leader
 from ..core.machine import Machine, Now, Tick
 from ..core.member import Member
@@ -37,6 +38,10 @@ class World(Protocol):
     def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None: ...
     def standing(self, ready: bool, why: str) -> None: ...
     def exit(self, code: int, why: str) -> None: ...
+    def refuse(self, error: DeclarationError) -> None:
+        """What was declared cannot run: leave, and end with this."""
+        ...
+
     async def init_producer(self, incarnation: str) -> None: ...
     async def close_producer(self, incarnation: str) -> None: ...
     async def probe(self, target: StreamPartition) -> str:
@@ -191,6 +196,9 @@ class Coordination:
 
         self._beside(work(), "resolve")
 
+    def _refuse(self, order: lw.Refuse) -> None:
+        self.world.refuse(DeclarationError(order.what, remedy=order.remedy))
+
     def _resigned(self, _: lw.Resigned) -> None:
         self.resigned.set()
 
@@ -252,6 +260,7 @@ class Coordination:
         lw.Commit: _commit,
         lw.Resolve: _resolve,
         lw.Resigned: _resigned,
+        lw.Refuse: _refuse,
     }
     _MEMBER: ClassVar[Mapping[type[Any], Any]] = {
         c.AskEnd: lambda self, order: self._ask_end(order, self.feed_member),

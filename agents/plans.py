@@ -69,16 +69,12 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
     plan = Plan(
         deployment=deployment(options, settings),
         fingerprint=parts(options.declared, settings),
-        inputs=tuple(sorted(graph.input)),
-        intermediates={
-            stream: 1 if stage.verb != "repartition" else stage.width for stream, stage in graph.writer.items()
-        },
-        feeds={stream: graph.upstreams(stream) for stream in graph.writer},
-        broadcast=graph.broadcast,
-        stateful=graph.stateful,
+        graph=graph,
         resolve=bounded,
         grouper=grouper(settings),
+        grouper_name=str(settings.get("grouper", find("grouper").default)),
         placer=placer(settings),
+        placer_name=str(settings.get("placement", find("placement").default)),
         settings={name: value for name, value in settings.items() if name in SETTINGS},
     )
     timing = Timing(

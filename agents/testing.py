@@ -22,7 +22,8 @@ from ..core import commit_events as ce
 from ..core import task_events as t
 from ..core.commit import Committer
 from ..core.errors import HeadgateError
-from ..core.grouping import by_partition, group
+from ..core.graph import Graph
+from ..core.graph_resolve import resolve
 from ..core.machine import Now, Tick
 from ..core.model import JobModel, producer_sets
 from ..core.names import StreamPartition
@@ -31,6 +32,7 @@ from ..core.settings import duration_ms, parse
 from ..core.task_plan import TaskSettings
 from . import steps as s
 from .declared import Declared
+from .plans import grouper
 from .record import Headers, Record
 from .selecting import column_of
 from .store import MemoryStore
@@ -120,13 +122,17 @@ class Driver:
                 raise DriverError(
                     f"partitions={{'{topic}': …}}: the job has no such topic", remedy=f"it has {sorted(known)}"
                 )
-        widths = {stream: asked.get(stream, 1) for stream in graph.input}
-        widest = max((n for stream, n in widths.items() if stream not in graph.broadcast), default=1)
-        for stream, stage in graph.writer.items():
-            widths[stream] = (1 if stage.verb != "repartition" else stage.width or asked.get(stream)) or widest
-        tasks = group(by_partition, widths, graph.broadcast)
-        feeds = {stream: graph.upstreams(stream) for stream in graph.writer}
-        return JobModel(1, 1, tasks=tasks, producers=producer_sets(feeds, tasks, {}))
+        stages = tuple(
+            replace(one, width=one.width or asked.get(one.writes[0])) if one.verb == "repartition" else one
+            for one in graph.stages
+        )
+        tasks = resolve(
+            Graph(graph.inputs, stages),
+            {stream: asked.get(stream, 1) for stream in graph.input},
+            grouper=grouper(self._settings),
+            name=self._setting("grouper"),
+        )
+        return JobModel(1, 1, tasks=tasks, producers=producer_sets(graph.fed, tasks, {}))
 
     def _begin(self, run: RunView | None = None) -> None:
         """Make the tasks, as a worker does that is granted them, and let them restore."""

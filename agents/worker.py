@@ -25,7 +25,7 @@ from ..core import leader_words as lw
 from ..core import member_words as mw
 from ..core import task_events as t
 from ..core.batches import Bridge
-from ..core.errors import EnvironmentFault, HeadgateError, SettingError
+from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ..core.leader import Leader
 from ..core.machine import Now
 from ..core.member import Member
@@ -191,6 +191,13 @@ class Worker(Producing):
         """SIGTERM or the like: commit, release, say so, end with 0."""
         log.info("leaving", why=why)
         self.coordination.feed_member(mw.Leave(why))
+
+    def refuse(self, error: DeclarationError) -> None:
+        """What was declared cannot run on these topics: leave, and end with this error."""
+        log.error("the job cannot run", error=str(error))
+        if self._crash is None:
+            self._crash = error
+        self.leave(error.what)
 
     def exit(self, code: int, why: str) -> None:
         """The member says that it is over."""

@@ -1,6 +1,6 @@
-"""What a graph becomes with real partition counts: widths of intermediate streams, tasks, and who produces what.
+"""The one derivation of a job's tasks: from its graph and the partition counts of its inputs to widths and tasks.
 
-What it decides:
+The leader makes its model of it, `headgate plan` shows it, the test driver and the simulator run it. What it decides:
 
 - *Widths.* An intermediate stream has the width that the user gave; else that of the streams which it must meet (a join, a merge
   before keyed state); else the greatest width among the inputs behind it. `gather` and `broadcast` have one partition. A width that
@@ -9,83 +9,21 @@ What it decides:
 - *Co-partitioning.* Streams that meet under a key must have equal keys in equal tasks. It is judged by the tasks themselves: partition n
   of the wider stream in the task that owns n mod p of the narrower. So a job with one task may join anything, and an input that has
   grown may still be joined with one that has not.
-- *Producers* of an intermediate stream: the tasks that own a partition of one of its upstream streams. The epoch is not decided here;
-  it rises with each change of the set (`model`).
 
-The result is immutable, and its value form is what the job model stores.
+The result is a `Grouping`: immutable, and `grouping.counts` of it are the widths. Who produces which stream follows from it, too
+(`model.producer_sets`, of `Graph.fed`), with an epoch that rises with each change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
 
 from .errors import DeclarationError
 from .graph import Graph, Stage
-from .graph_checks import meets_by_key, validate
-from .grouping import Grouper, Grouping, by_partition, counts, frozen, group, owners_of, regroup
-from .names import StreamPartition
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedGraph:
-    """The pieces of the job model that follow from the graph."""
-
-    graph: Graph
-    partitions: Mapping[str, int]
-    """Stream → partitions, inputs and intermediate streams."""
-    tasks: Grouping
-    producers: Mapping[str, frozenset[str]]
-    """Intermediate or shared stream → the tasks that write it."""
-
-    @property
-    def widths(self) -> Mapping[str, int]:
-        """Intermediate stream → partitions: the topics to create."""
-        return {stream: self.partitions[stream] for stream in sorted(self.graph.writer)}
-
-    def tasks_of(self, name: str) -> tuple[str, ...]:
-        """The tasks in which this stage (or this stream) has anything to do."""
-        streams = {name} if name in self.partitions else self.graph.sources(name)
-        return tuple(task for task, owned in self.tasks.items() if any(at.stream in streams for at in owned))
-
-    def owned(self, task: str, stream: str) -> tuple[int, ...]:
-        """The partitions of the stream that the task owns."""
-        return tuple(at.partition for at in self.tasks[task] if at.stream == stream)
-
-    def owes(self, task: str) -> Mapping[str, frozenset[str]]:
-        """The intermediate and shared streams that the task must send markers into, each with the streams *of this task* that feed it."""
-        here = {at.stream for at in self.tasks[task]}
-        return {
-            stream: self.graph.upstreams(stream) & here
-            for stream in sorted(self.producers)
-            if task in self.producers[stream]
-        }
-
-    def to_value(self) -> dict[str, Any]:
-        """Plain dicts and lists: `{"partitions": …, "tasks": {task: {stream: [n, …]}}, "producers": …}`, without the graph."""
-        return {
-            "partitions": dict(self.partitions),
-            "tasks": {
-                task: {stream: list(self.owned(task, stream)) for stream in dict.fromkeys(at.stream for at in owned)}
-                for task, owned in self.tasks.items()
-            },
-            "producers": {stream: sorted(tasks) for stream, tasks in self.producers.items()},
-        }
-
-    @staticmethod
-    def from_value(graph: Graph, value: Mapping[str, Any]) -> ResolvedGraph:
-        """What `to_value` had made, under the same graph."""
-        tasks = {
-            task: [StreamPartition(stream, n) for stream, owned in streams.items() for n in owned]
-            for task, streams in value["tasks"].items()
-        }
-        producers = {stream: frozenset(names) for stream, names in value["producers"].items()}
-        return ResolvedGraph(
-            graph, MappingProxyType(dict(value["partitions"])), frozen(tasks), MappingProxyType(producers)
-        )
+from .graph_checks import meets_by_key
+from .grouping import Grouper, Grouping, by_partition, counts, group, owners_of, regroup
 
 
 def resolve(
@@ -95,38 +33,30 @@ def resolve(
     grouper: Grouper = by_partition,
     before: Grouping | None = None,
     name: str = "",
-) -> ResolvedGraph:
-    """The graph with the partition counts of its inputs. `before`: the tasks that the job has, if it has run; `name`: of the grouper.
+) -> Grouping:
+    """The tasks of a checked graph whose inputs have so many partitions. `before`: the tasks that the job has, if it has run;
+    `name`: of the grouper, for messages.
 
     Raises `DeclarationError` with the reason for whatever does not fit together.
 
     >>> g = Graph((Input("orders"),), (Stage("x", "repartition", ("orders",), writes=("sales-1-x",)),))
-    >>> r = resolve(g, {"orders": 2})
-    >>> dict(r.widths), sorted(r.producers["sales-1-x"])
-    ({'sales-1-x': 2}, ['Partition 0', 'Partition 1'])
+    >>> counts(resolve(g, {"orders": 2}))
+    {'orders': 2, 'sales-1-x': 2}
     """
-    validate(graph)
     if missing := sorted(set(graph.input) - set(partition_counts)):
         raise DeclarationError(
             f"the input '{missing[0]}' does not exist",
             remedy=f"create the topic '{missing[0]}', or correct the name in app.input(…)",
         )
     inputs = {stream: partition_counts[stream] for stream in graph.input}
-    had = counts(before) if before is not None else {}
+    had = counts(before) if before else {}
     partitions = dict(sorted((inputs | widths_of(graph, inputs, had)).items()))
-    if before is None:
-        tasks = group(grouper, partitions, graph.broadcast, name=name)
-    else:
+    if before:
         tasks = regroup(grouper, before, partitions, graph.broadcast, stateful=graph.stateful, name=name)
+    else:
+        tasks = group(grouper, partitions, graph.broadcast, name=name)
     check_together(graph, tasks)
-    return ResolvedGraph(graph, MappingProxyType(partitions), tasks, MappingProxyType(_producers(graph, tasks)))
-
-
-def _producers(graph: Graph, tasks: Grouping) -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
-    for stream, upstreams in sorted(graph.fed.items()):
-        found[stream] = frozenset(task for task, owned in tasks.items() if any(at.stream in upstreams for at in owned))
-    return found
+    return tasks
 
 
 def widths_of(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
@@ -197,13 +127,24 @@ def _meets(graph: Graph, stage: Stage, partitions: Mapping[str, int], tasks: Gro
             continue
         if partitions[narrow] != partitions[wide]:
             why = f"'{narrow}' has {partitions[narrow]} partitions and '{wide}' has {partitions[wide]}"
-            remedy = f"put .repartition(…, width={partitions[wide]}) behind '{narrow}', or make it a broadcast table"
+            remedy = _alike(graph, narrow, wide, partitions)
         else:
             why = f"the grouper puts equal partitions of '{narrow}' and '{wide}' into different tasks"
-            remedy = 'use the grouper "partition" or "all", or make one side a broadcast table'
+            remedy = "set grouper to 'partition' or 'all'"
+        if stage.verb == "join":
+            remedy += ", or keep a copy of the table in every task: .table(…, broadcast=True)"
         raise DeclarationError(
             f"'{stage.name}' ({stage.verb}) needs {_and(streams)} partitioned alike, but {why}", remedy=remedy
         )
+
+
+def _alike(graph: Graph, narrow: str, wide: str, partitions: Mapping[str, int]) -> str:
+    """How two streams of different widths come to fit: by the one whose width is the job's to choose, where there is one."""
+    if (stage := graph.writer.get(narrow)) is not None:
+        return f"say .repartition(…, partitions={partitions[wide]}) where '{stage.name}' is declared"
+    if (stage := graph.writer.get(wide)) is not None:
+        return f"say .repartition(…, partitions={partitions[narrow]}) where '{stage.name}' is declared"
+    return f"put .repartition(…, partitions={partitions[wide]}) behind app.input('{narrow}')"
 
 
 def _together(narrow: str, wide: str, tasks: Grouping) -> bool:

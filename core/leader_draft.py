@@ -16,10 +16,11 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from .coordinator import CLOSED, JOINED, Delete, Entry, Key, Message, SetProcessor, SetRun, Write, key_of
+from .errors import DeclarationError
 from .graph_fingerprint import words
 from .jobstate import JobState
 from .leader_plan import LeaderConfig, overridden
-from .leader_words import LeaderInstruction, Note, Resolved
+from .leader_words import LeaderInstruction, Note, Refuse, Resolved
 from .machine import Now
 
 
@@ -99,6 +100,8 @@ class Draft:
         self.instructions: list[LeaderInstruction] = []
         self.resign = ""
         """Why somebody else must lead, if so."""
+        self.impossible = ""
+        """Why no run of this code can begin, if so."""
 
     def put(self, message: Message) -> None:
         """Write this, with everything else of this round."""
@@ -125,6 +128,13 @@ class Draft:
         if text not in self.memory.said:
             self.memory.said.add(text)
             self.note(text, **fields)
+
+    def refuse(self, error: DeclarationError) -> None:
+        """No run of this code can begin; its process is told once, and whoever wished for a run gets it as his answer."""
+        self.impossible = str(error)
+        if self.impossible not in self.memory.said:
+            self.memory.said.add(self.impossible)
+            self.instructions.append(Refuse(error.what, error.remedy))
 
     # ------------------------------------------------------------------------------------------------ asked by many rules
 

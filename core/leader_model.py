@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from .coordinator import DRAINING, RUNNING, SetJobModel, SetRun
 from .errors import DeclarationError
-from .grouping import Grouping, counts, group, regroup
+from .graph_resolve import resolve
+from .grouping import Grouping, counts
 from .leader_draft import Draft
 from .leader_plan import Plan
 from .model import JobModel, producer_sets
@@ -25,30 +26,16 @@ from .placement import check_placement
 FOR_GOOD = "for good"
 
 
-def widths(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> dict[str, int] | None:
-    """How many partitions each stream of the job has; None while the broker has not said it of every input.
+def tasks_of(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> Grouping | None:
+    """The tasks, grown from those that were there; None while counts are missing. Raises `DeclarationError` for what cannot be.
 
-    >>> widths(Plan(inputs=("orders",), intermediates={"by-country": None}), {"orders": 4}, None)
-    {'orders': 4, 'by-country': 4}
+    >>> list(tasks_of(Plan(graph=Graph((Input("orders"),))), {"orders": 2}, None))
+    ['Partition 0', 'Partition 1']
     """
     if any(stream not in found for stream in plan.inputs):
         return None
-    had = {} if before is None else before.streams
-    made = {stream: found[stream] for stream in plan.inputs}
-    widest = max((n for s, n in made.items() if s not in plan.broadcast), default=1)
-    for stream, width in plan.intermediates.items():
-        made[stream] = had.get(stream) or width or widest
-    return made
-
-
-def tasks_of(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> Grouping | None:
-    """The tasks, grown from those that were there; None while counts are missing. Raises `DeclarationError` for what cannot be."""
-    made = widths(plan, found, before)
-    if made is None:
-        return None
-    if before is None or not before.tasks:
-        return group(plan.grouper, made, plan.broadcast)
-    return regroup(plan.grouper, before.tasks, made, plan.broadcast, stateful=plan.stateful)
+    had = None if before is None else before.tasks
+    return resolve(plan.graph, found, grouper=plan.grouper, before=had, name=plan.grouper_name)
 
 
 def model(draft: Draft) -> None:
@@ -59,9 +46,10 @@ def model(draft: Draft) -> None:
     before = draft.state.model
     same = before is not None and before.is_of(run.run_id, run.deployment)
     tasks = before.tasks if same and before is not None else None
-    if not same or (not draft.plan.stateful and run.state == RUNNING):
+    counted = _counted(draft, run, before)
+    if not same or (not draft.plan.stateful and run.state == RUNNING and _differ(draft, counted, before)):
         try:
-            grown = tasks_of(draft.plan, _counted(draft, run, before), before)
+            grown = tasks_of(draft.plan, counted, before)
         except DeclarationError as error:
             draft.note_once(f"the tasks cannot be made: {error}")
             grown = None
@@ -87,6 +75,12 @@ def _counted(draft: Draft, run: SetRun, before: JobModel | None) -> Mapping[str,
         **draft.memory.counts,
         **{s: n for s, n in before.streams.items() if s in run.untils and s in draft.plan.inputs},
     }
+
+
+def _differ(draft: Draft, counted: Mapping[str, int], before: JobModel | None) -> bool:
+    """Whether an input has other partitions than the model knows."""
+    known = {} if before is None else before.streams
+    return any(counted.get(stream) != known.get(stream) for stream in draft.plan.inputs)
 
 
 def _growth_waits(draft: Draft, tasks: Grouping) -> None:
@@ -174,7 +168,7 @@ def _put(
         tasks=tasks,
         wanted={task: wanted[task] for task in tasks},
         processors=processors,
-        producers=producer_sets(draft.plan.feeds, tasks, before.producers if before is not None else {}),
+        producers=producer_sets(draft.plan.graph.fed, tasks, before.producers if before is not None else {}),
     )
     draft.put(SetJobModel(made))
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .coordinator import SetConfig
+from .graph import Graph
 from .grouping import Grouper, by_partition
 from .placement import Placer, place
 from .settings import parse
@@ -29,22 +30,32 @@ class Plan:
     deployment: str = ""
     fingerprint: Mapping[str, str] = field(default_factory=_empty)
     """What may not differ in a live run, by part: `stage:<name>`, `input:<name>`, `setting:<name>` → its value or digest."""
-    inputs: tuple[str, ...] = ()
-    """External streams. How many partitions they have is the broker's word (`Counts`)."""
-    intermediates: Mapping[str, int | None] = field(default_factory=_empty)
-    """Intermediate streams and their widths; None is as wide as the widest input. Fixed for the life of the job."""
-    feeds: Mapping[str, frozenset[str]] = field(default_factory=_empty)
-    """Intermediate stream, or one that is shared with other jobs → the streams of the job that lead to it."""
-    reads: Mapping[str, tuple[str, ...]] = field(default_factory=_empty)
-    """Input that carries other jobs' frames → these jobs."""
-    broadcast: frozenset[str] = frozenset()
-    stateful: bool = True
+    graph: Graph = field(default_factory=Graph)
+    """Checked. How many partitions its inputs have is the broker's word (`Counts`)."""
     resolve: bool = False
     """Whether a new run must first find out where inputs start and end (`start="newest"`, a time, `until=`)."""
     grouper: Grouper = by_partition
+    grouper_name: str = ""
+    """What its user calls it: the value of the setting."""
     placer: Placer = place
+    placer_name: str = ""
     settings: Mapping[str, Any] = field(default_factory=_empty)
     """The resolved settings of this deployment, without secrets and client settings; they go into `set-run`."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """External streams."""
+        return tuple(sorted(self.graph.input))
+
+    @property
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """Input that carries other jobs' frames → these jobs."""
+        return {one.stream: one.producers for one in self.graph.inputs if one.producers}
+
+    @property
+    def stateful(self) -> bool:
+        """Whether its tasks are fixed for the job's life."""
+        return self.graph.stateful
 
 
 @dataclass(frozen=True, slots=True)

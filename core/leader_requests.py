@@ -166,6 +166,8 @@ def _start(draft: Draft, wish: SetRequest) -> Answer:
             return REFUSED, f"run {run.run_id} is stopped; start that one, or drain it first"
         if run.state != STOPPED and wish.run_id in (run.run_id, *run.past_runs):
             return REFUSED, f"run {wish.run_id} is closed; a new run needs a new id"
+    if draft.impossible:
+        return REFUSED, draft.impossible
     lives = draft.alive()
     if lives and all(refusal(run, life) for life in lives):
         return REFUSED, "; ".join(refusal(run, lives[-1]))

@@ -7,6 +7,7 @@
 - A restart starts nothing. Only a deployment that never ran before starts a run by itself, and only when the last one is drained
   or ended; a new `--run-id` and `headgate start` do, too. A stopped run is resumed by `headgate start` or by its own run id.
 - Whoever leads a run has its code. A leader with other code than the run that should begin resigns in favour of one that has it.
+- A run whose tasks cannot be made (inputs that meet in a join and are not partitioned alike) does not begin: the process is told why.
 - A run is closed last: after every task was released or its holder fenced, together with the answers to those who asked for it.
 """
 
@@ -30,8 +31,10 @@ from .coordinator import (
     SetRequest,
     SetRun,
 )  # fmt: skip
+from .errors import DeclarationError
 from .jobstate import JobState
 from .leader_draft import Draft, differences
+from .leader_model import tasks_of
 from .leader_words import Resolve
 from .requests import DRAIN, START, drain_ends, problem
 
@@ -112,6 +115,8 @@ def begin(draft: Draft) -> None:
     if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
         draft.resign = f"'{found.life.processor}' has the code of the run that should begin"
         return
+    if not _can_run(draft):
+        return
     if found.resume and run is not None:
         draft.put(
             replace(
@@ -127,6 +132,18 @@ def begin(draft: Draft) -> None:
         )
         return
     _new(draft, run, found.run_id)
+
+
+def _can_run(draft: Draft) -> bool:
+    """Whether its tasks can be made: a run that could never read a record is not begun, for corrected code could not follow it."""
+    try:
+        tasks = tasks_of(draft.plan, draft.memory.counts, draft.state.model)
+    except DeclarationError as error:
+        draft.refuse(error)
+        return False
+    if tasks is None:
+        draft.note_once("waiting for the partition counts of the inputs")
+    return tasks is not None
 
 
 def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:

@@ -155,4 +155,12 @@ class Note:
     fields: Mapping[str, str | int] = field(default_factory=lambda: MappingProxyType({}))
 
 
-LeaderInstruction = InitLeaderId | AskEnd | Commit | Fence | Resolve | Resigned | Note
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """No run of this code can begin: its tasks cannot be made, and waiting changes nothing. The process leaves, and ends with this."""
+
+    what: str
+    remedy: str = ""
+
+
+LeaderInstruction = InitLeaderId | AskEnd | Commit | Fence | Resolve | Resigned | Note | Refuse

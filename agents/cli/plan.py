@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ...core.errors import DeclarationError
-from ...core.leader_model import tasks_of, widths
+from ...core.grouping import counts as widths
+from ...core.leader_model import tasks_of
 from ...core.model import producer_sets
 from ...core.placement import natural, place
 from ..configuration import Configuration, Said
@@ -80,11 +80,9 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
     await topics.start()
     try:
         counts = await topics.input_counts()
-        made = widths(intended, counts, before)
         grouping = tasks_of(intended, counts, before)
-        assert made is not None
         assert grouping is not None, "every input was counted"
-        specs, outputs = topics.all_specs(counts, made, len(grouping))
+        specs, outputs = topics.all_specs(counts, widths(grouping), len(grouping))
         found = await topics.topics.find([spec.name for spec in (*specs, *outputs)])
     finally:
         await topics.stop()
@@ -116,7 +114,7 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
         ],
         "producers": [
             {"stream": one.stream, "tasks": sorted(one.tasks, key=natural)}
-            for one in producer_sets(intended.feeds, grouping, {}).values()
+            for one in producer_sets(intended.graph.fed, grouping, {}).values()
         ],
         "problems": problems,
     }
@@ -175,10 +173,9 @@ async def _commands(declared: Declared, configuration: Configuration) -> dict[st
     await topics.start()
     try:
         counts = await topics.input_counts()
-        made, grouping = widths(intended, counts, before), tasks_of(intended, counts, before)
-        if made is None or grouping is None:
-            raise DeclarationError("the inputs could not be counted")
-        specs, outputs = topics.all_specs(counts, made, len(grouping))
+        grouping = tasks_of(intended, counts, before)
+        assert grouping is not None, "every input was counted"
+        specs, outputs = topics.all_specs(counts, widths(grouping), len(grouping))
         commands = await topics.topics.plan([*specs, *outputs])
         found = await topics.topics.find([spec.name for spec in specs])
     finally:

@@ -22,6 +22,7 @@ from headgate.core.coordinator import (
     Write,
     key_of,
 )  # fmt: skip
+from headgate.core.graph import Graph, Input, Stage
 from headgate.core.jobstate import JobState
 from headgate.core.leader import Leader
 from headgate.core.leader_plan import LeaderConfig, Plan, Timing
@@ -38,6 +39,7 @@ from headgate.core.leader_words import (
     LeaderIdLost,
     LeaderIdReady,
     Note,
+    Refuse,
     Resign,
     Resolve,
     Resolved,
@@ -68,11 +70,16 @@ def plan(deployment: str = "d1", **changes: Any) -> Plan:
     given: dict[str, Any] = {
         "deployment": deployment,
         "fingerprint": {"stage:all": deployment, "setting:grouper": "partition"},
-        "inputs": ("orders",),
-        "intermediates": {"by-country": None},
-        "feeds": {"by-country": frozenset({"orders"})},
+        "graph": graph(),
     }
     return Plan(**(given | changes))
+
+
+def graph(*, stateful: bool = True, shuffle: str | None = "by-country") -> Graph:
+    """One that reads `orders`, shuffles into `shuffle` if that is given, and counts."""
+    stages = () if shuffle is None else (Stage(shuffle, "repartition", ("orders",), by="country", writes=(shuffle,)),)
+    count = Stage("count", "agg" if stateful else "to", (shuffle or "orders",), stateful=stateful)
+    return Graph((Input("orders"),), (*stages, count))
 
 
 @dataclass
@@ -101,6 +108,7 @@ class Worker:
         self.dead = False
         self.exit: Exit | None = None
         self.notes: list[Note] = []
+        self.refused: list[Refuse] = []
         self.ready: Standing | None = None
         self.stood: list[Standing] = []
         self.config: ConfigChanged | None = None
@@ -292,6 +300,8 @@ class House:
                 one.config = instruction
             case Note():
                 one.notes.append(instruction)
+            case Refuse():
+                one.refused.append(instruction)
             case Resolve(run_id):
                 one.feed(machine, Resolved(run_id, {"orders": (0, 0, 0, 0)}))
             case Probe(target):

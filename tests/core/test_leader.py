@@ -205,6 +205,7 @@ def candidate(*messages: c.Message) -> tuple[Leader, list[object]]:
     leader = Leader(LeaderConfig("p1", "me", "uuid", plan("", fingerprint={})))
     assert leader.deadline() == 0.0
     assert leader.handle(Tick(), NOW) == [AskEnd()]
+    assert leader.handle(Counts({"orders": 1}), NOW) == []
     assert leader.handle(End(len(messages)), NOW) == []
     return leader, leader.handle(said(*messages), NOW)
 

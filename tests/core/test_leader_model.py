@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.core.leader_model import tasks_of, widths
+from headgate.core.grouping import counts
+from headgate.core.leader_model import tasks_of
 from headgate.core.leader_plan import Plan
 from headgate.core.leader_words import Counts
 from headgate.core.model import JobModel
 from headgate.core.names import StreamPartition
 from headgate.core.placement import place
 
-from .house import House, plan
+from .house import House, graph, plan
 
 
-def test_widths_come_from_the_broker_and_stay_for_intermediate_streams():
-    code = Plan(inputs=("orders",), intermediates={"a": None, "b": 3})
-    assert widths(code, {}, None) is None
-    assert widths(code, {"orders": 4}, None) == {"orders": 4, "a": 4, "b": 3}
-    before = JobModel(tasks={"Partition 0": (StreamPartition("a", 0), StreamPartition("a", 1))})
-    assert widths(code, {"orders": 4}, before) == {"orders": 4, "a": 2, "b": 3}
+def test_tasks_come_from_the_counts_of_the_broker_and_grow_from_those_that_were_there():
+    code = Plan(graph=graph())
     assert tasks_of(code, {}, None) is None
-    assert widths(Plan(inputs=("r",), broadcast=frozenset({"r"}), intermediates={"a": None}), {"r": 9}, None) == {
-        "r": 9,
-        "a": 1,
-    }
+    assert counts(tasks_of(code, {"orders": 4}, None)) == {"by-country": 4, "orders": 4}
+    before = JobModel(tasks=tasks_of(code, {"orders": 2}, None))
+    assert counts(tasks_of(code, {"orders": 4}, before)) == {"by-country": 2, "orders": 4}
 
 
 def test_without_partition_counts_there_is_no_model():
@@ -51,8 +47,8 @@ def test_workers_that_come_together_are_placed_together():
 
 def test_without_state_tasks_of_those_who_go_are_granted_at_once():
     house = House()
-    one = house.worker("p1", plan(stateful=False))
-    two = house.worker("p2", plan(stateful=False))
+    one = house.worker("p1", plan(graph=graph(stateful=False)))
+    two = house.worker("p2", plan(graph=graph(stateful=False)))
     house.run(3)
     house.leave(two)
     assert len(one.tasks) == 4
@@ -60,7 +56,7 @@ def test_without_state_tasks_of_those_who_go_are_granted_at_once():
 
 def test_growth_without_state_makes_new_tasks_at_once():
     house = House(partitions=2)
-    one = house.worker("p1", plan(stateful=False, intermediates={}, feeds={"x": frozenset({"orders"})}))
+    one = house.worker("p1", plan(graph=graph(stateful=False, shuffle="x")))
     epoch = house.state.model.producers["x"].epoch
     one.feed(one.leader, Counts({"orders": 3}))
     house.settle()
@@ -87,7 +83,7 @@ def test_growth_with_state_waits_for_the_next_run_and_joins_the_tasks_that_are_t
 def test_what_cannot_be_is_said_and_nothing_is_made_of_it():
     """An input that shrank."""
     house = House(partitions=4)
-    one = house.worker("p1", plan(stateful=False))
+    one = house.worker("p1", plan(graph=graph(stateful=False)))
     one.feed(one.leader, Counts({"orders": 2}))
     house.settle()
     assert len(one.tasks) == 4
@@ -196,7 +192,7 @@ def test_growth_that_would_change_a_task_that_is_there_waits_for_the_next_run():
         return {"One": [StreamPartition(stream, n) for stream, width in partitions.items() for n in range(width)]}
 
     house = House(partitions=2)
-    one = house.worker("p1", plan(stateful=False, intermediates={}, feeds={}, grouper=one_task))
+    one = house.worker("p1", plan(graph=graph(stateful=False, shuffle=None), grouper=one_task))
     before = house.state.model.tasks
     one.feed(one.leader, Counts({"orders": 4}))
     house.settle()
@@ -207,7 +203,7 @@ def test_growth_that_would_change_a_task_that_is_there_waits_for_the_next_run():
 def test_an_input_whose_ends_were_resolved_for_the_run_does_not_grow_in_it():
     """Its readers may have heard the end of all its producers: a new one would write to nobody."""
     house = House(partitions=2)
-    one = house.worker("p1", plan(stateful=False, intermediates={}, feeds={}))
+    one = house.worker("p1", plan(graph=graph(stateful=False, shuffle=None)))
     house.append(replace(house.state.run, untils={"orders": (5, 5)}))
     house.settle()
     one.feed(one.leader, Counts({"orders": 4}))

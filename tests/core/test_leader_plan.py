@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.core.coordinator import SetConfig
+from headgate.core.graph import Graph, Input
 from headgate.core.leader_plan import LeaderConfig, Plan, Timing, overridden
 
 
@@ -23,5 +24,5 @@ def test_dynamic_settings_change_the_waits_at_once():
 
 
 def test_plans_of_one_deployment_are_equal():
-    assert Plan("d1", inputs=("orders",)) == Plan("d1", inputs=("orders",))
+    assert Plan("d1", graph=Graph((Input("orders"),))) == Plan("d1", graph=Graph((Input("orders"),)))
     assert LeaderConfig("p1", "x", "u").timing == Timing()

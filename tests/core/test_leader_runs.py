@@ -8,9 +8,10 @@ import pytest
 
 from headgate.core import coordinator as c
 from headgate.core import orders as o
+from headgate.core.graph import Graph, Input, Stage
 from headgate.core.jobstate import JobState
 from headgate.core.leader_runs import Starter, refusal, starter
-from headgate.core.leader_words import Resolve
+from headgate.core.leader_words import Counts, Refuse, Resolve
 
 from .house import House, plan
 
@@ -158,6 +159,30 @@ def test_starts_and_ends_are_resolved_once_before_the_run_begins():
     assert slow.state.run.run_id == two.held[0].run_id
 
 
+def test_a_run_whose_tasks_cannot_be_made_does_not_begin_and_corrected_code_begins_it():
+    """Inputs of 4 and 3 partitions in a join: rows would be lost in silence; a run that had begun could not be followed by other code."""
+    joined = Stage("j", "join", ("orders", "t"), stateful=True)
+    both = (Input("orders"), Input("rates"))
+    wrong = Graph(both, (Stage("t", "table", ("rates",), stateful=True), joined))
+    house = House()
+    house.partitions = {"orders": 4, "rates": 3}
+    one = house.worker("p1", plan("d1", graph=wrong, fingerprint={"stage:j": "1"}))
+    assert house.state.run is None
+    house.wish("u1", "start")
+    house.run(3)
+    assert [type(refused) for refused in one.refused] == [Refuse]
+    assert "'rates' has 3 partitions and 'orders' has 4" in one.refused[0].what
+    assert "broadcast=True" in one.refused[0].remedy
+    assert house.answer("u1")[0] == "refused"
+    assert "'rates' has 3 partitions" in house.answer("u1")[1]
+    assert house.state.run is None
+    right = Graph((both[0], replace(both[1], broadcast=True)), wrong.stages)
+    two = house.worker("p1", plan("d2", graph=right, fingerprint={"stage:j": "2"}))
+    house.run(3)
+    assert house.state.run.state == "running"
+    assert len(two.tasks) == 4
+
+
 def Held(house: House):
     """A worker whose broker is slow to say where the inputs begin."""
     from .house import Tick, Worker  # the same steps as House.worker, with a hold
@@ -167,6 +192,7 @@ def Held(house: House):
     house.workers.append(one)
     one.feed(one.member, Tick())
     one.feed(one.leader, Tick())
+    one.feed(one.leader, Counts(house.partitions))
     house.settle()
     return one
 

@@ -94,7 +94,7 @@ def test_a_stopped_run_takes_it_and_applies_it_when_it_goes_on():
 
 def test_what_is_refused():
     house = House(partitions=2)
-    house.worker("p1", plan(inputs=("orders",)))
+    house.worker("p1", plan())
     house.drains = False
     for uuid, arguments, why in [
         ("a", {"stream": "nothing", "to": 1}, "no input of the job; it has orders"),

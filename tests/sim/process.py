@@ -352,6 +352,9 @@ class Process(Host):
         if self.exit is not None:
             self.world.exited(self, *self.exit)
 
+    def _l_refuse(self, order: leader_words.Refuse) -> None:
+        raise AssertionError(f"the tasks of this job can always be made: {order.what}")
+
     def _l_note(self, order: leader_words.Note) -> None:
         self.world.invariants.leader_note(self, order)
 
@@ -456,6 +459,7 @@ LEADER_EDGE: dict[type, Callable[[Process, Any], None]] = {
     leader_words.Resolve: Process._l_resolve,
     leader_words.Resigned: Process._l_resigned,
     leader_words.Note: Process._l_note,
+    leader_words.Refuse: Process._l_refuse,
 }
 MEMBER_EDGE: dict[type, Callable[[Process, Any], None]] = {
     words.AskEnd: Process._m_ask_end,

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from headgate.core import coordinator as words
 from headgate.core import orders
+from headgate.core.graph import Graph, Input, Stage
+from headgate.core.graph_checks import validate
 from headgate.core.grouping import by_partition, by_stream_partition
 from headgate.core.jobstate import FINAL
 from headgate.core.leader import Leader
@@ -132,17 +135,35 @@ class Job:
         return (SOURCE, EXTRAS) if self.shape.mixed else (SOURCE,)
 
     def _plan(self) -> Plan:
-        whole = self.kind == "whole"
         return Plan(
             deployment=DEPLOYMENT,
             fingerprint={"job": self.kind},
-            inputs=self.inputs,
-            intermediates={"shuffled": self.shape.width} if whole else {},
-            feeds={} if self.kind == "downstream" else {"shuffled": frozenset(self.inputs)},
-            stateful=self.shape.stateful and self.kind != "upstream",
+            graph=validate(self.graph),
             grouper=modulo if self.shape.modulo else by_stream_partition if self.shape.mixed else by_partition,
             resolve=self.shape.bounded and self.kind != "downstream",
         )
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The job as it would be declared."""
+        foreign = (str(JobName("upstream")),) if self.kind == "downstream" else ()
+        inputs = tuple(Input(stream, producers=foreign) for stream in self.inputs)
+        front: tuple[Stage, ...] = (Stage("passes", "merge", self.inputs),)
+        shuffle = Stage("shuffle", "share" if self.kind == "upstream" else "repartition", ("passes",), (self.shuffled,))
+        counted = Stage(
+            "counted",
+            "agg" if self.shape.stateful else "map",
+            ("shuffled" if foreign else "shuffle",),
+            stateful=self.shape.stateful,
+        )
+        match self.kind:
+            case "upstream":
+                stages = (*front, shuffle)
+            case "downstream":
+                stages = (counted,)
+            case _:
+                stages = (*front, replace(shuffle, width=self.shape.width), counted)
+        return Graph(inputs, stages)
 
     def counts(self) -> dict[str, int]:
         """What the broker says of the inputs."""
@@ -207,9 +228,8 @@ class Job:
             )
         outputs: tuple[OutputPlan, ...] = ()
         if self.kind != "downstream":
-            outputs = (
-                OutputPlan("shuffled", self.shape.width, frozenset(self.inputs), crosses=self.kind == "upstream"),
-            )
+            fed = self.graph.upstreams(self.shuffled)
+            outputs = (OutputPlan(self.shuffled, self.shape.width, fed, crosses=self.kind == "upstream"),)
         return TaskPlan(str(self.job_name), start.task, tuple(inputs), outputs, self.settings)
 
     @property
