@@ -3,6 +3,8 @@
 Every second a worker says who it is, and how long ago its main loop last turned; a loop that is stuck shows in that number and
 not as silence. What is heard, one's own beats included, goes to the main loop as events. Beats are worth nothing when they are
 old: a producer that cannot send drops them, and nothing is ever retried.
+
+Promise: whatever stands in the topic, it is passed. What is no heartbeat of this version is told as such, and the next one is heard.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from functools import partial
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import CorruptRecordException, KafkaError
 
+from ..core.errors import DataError
 from ..core.leader_liveness import decode_beat, encode_beat
 from ..core.leader_words import Beat, Heartbeat
 from .clients import ClientSettings
@@ -35,12 +38,15 @@ class Heartbeats:
         *,
         say: Callable[[], Heartbeat],
         heard: Callable[[Beat], None],
+        unread: Callable[[str, int, int, str], None],
         interval_s: float = 1.0,
     ) -> None:
         self.client = client
         self.topic = topic
         self.say = say
         self.heard = heard
+        self.unread = unread
+        """Told of each record that is no heartbeat, on the main loop: topic, partition, offset, why."""
         self.interval_s = interval_s
         self._thread: threading.Thread | None = None
         self._own_loop: asyncio.AbstractEventLoop | None = None
@@ -111,9 +117,11 @@ class Heartbeats:
                 while True:
                     answer = await consumer.getmany(at, timeout_ms=500)
                     for record in answer.get(at, []):
-                        self._hand_over(record.value or b"")
                         position = record.offset + 1
+                        self._hand_over(record.offset, record.value)
             except KafkaError as error:
+                if isinstance(error, CorruptRecordException) and position is not None:
+                    self._on_main(self.unread, self.topic, 0, position, str(error))
                 # the topic keeps an hour; whoever was away longer goes on from the present
                 log.debug("heartbeats not read", error=str(error))
                 position = None
@@ -125,7 +133,14 @@ class Heartbeats:
                 if consumer is not None:
                     await closed(consumer.stop)
 
-    def _hand_over(self, value: bytes) -> None:
-        beat = decode_beat(value)
-        if beat is not None and self._main_loop is not None and not self._main_loop.is_closed():
-            self._main_loop.call_soon_threadsafe(self.heard, Beat(beat))
+    def _hand_over(self, offset: int, value: bytes | None) -> None:
+        try:
+            beat = decode_beat(value)
+        except DataError as error:
+            self._on_main(self.unread, self.topic, 0, offset, str(error))
+        else:
+            self._on_main(self.heard, Beat(beat))
+
+    def _on_main(self, tell: Callable[..., None], *said: object) -> None:
+        if self._main_loop is not None and not self._main_loop.is_closed():
+            self._main_loop.call_soon_threadsafe(partial(tell, *said))

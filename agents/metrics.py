@@ -95,6 +95,10 @@ def _read(worker: Worker) -> Iterator[Sample]:
     yield from (((stream,), float(count)) for stream, count in sorted(worker.sensor.records.items()))
 
 
+def _unreadable(worker: Worker) -> Iterator[Sample]:
+    yield from (((topic,), float(one.count)) for topic, one in sorted(worker.unreadable.topics.items()))
+
+
 def _letters(worker: Worker) -> float:
     return float(worker.sensor.letters)
 
@@ -163,6 +167,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "headgate_records_read_total", COUNTER, "Records given to operators, again ones included.", ("stream",), _read
+    ),
+    Metric(
+        "headgate_unreadable_records_total",
+        COUNTER,
+        "Records of the job's own topics that could not be read and were passed.",
+        ("topic",),
+        _unreadable,
     ),
     Metric("headgate_letters_total", COUNTER, "Chunks, timers and control messages worked off.", (), _one(_letters)),
     Metric("headgate_work_seconds_total", COUNTER, "Time spent in operators and user code.", (), _one(_work_seconds)),

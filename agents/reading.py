@@ -1,7 +1,8 @@
 """What stands in a job's coordinator stream and on its heartbeat topic, read to the end from outside of any worker.
 
 The same fold as a worker's, so the command line sees what workers see. Heartbeats are those of the last seconds; how old each is, is
-measured between the broker's newest and ours by the time that stands in the records, never by this machine's clock alone.
+measured between the broker's newest and ours by the time that stands in the records, never by this machine's clock alone. A record that
+is no heartbeat of this version is passed, and counted.
 
 Promises: nothing is written, no group is joined, and a job that does not exist is `NotFound`.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import CorruptRecordException
 
 from ..core import coordinator as c
 from ..core.errors import DataError
@@ -116,28 +118,49 @@ class Heard:
     age_s: float
 
 
-async def heard(client: ClientSettings, topic: str, *, seconds: float = HEARD_S) -> dict[str, Heard]:
-    """The last heartbeat of each process within the last seconds, by process."""
+@dataclass(slots=True)
+class Hearing:
+    """What the heartbeat topic says of the last seconds."""
+
+    beats: dict[str, Heard] = field(default_factory=dict)
+    """The last one of each process, by process."""
+    unreadable: int = 0
+    """Records that are no heartbeats of this version: somebody may live of whom nothing is known."""
+    why: str = ""
+
+    def passed(self, error: Exception) -> None:
+        """One more that cannot be read."""
+        self.unreadable += 1
+        self.why = str(error)
+
+
+async def heard(client: ClientSettings, topic: str, *, seconds: float = HEARD_S) -> Hearing:
+    """The last heartbeat of each process within the last seconds."""
     at = TopicPartition(topic, 0)
     options = client.consumer(enable_auto_commit=False, auto_offset_reset="latest")
     consumer = await started(partial(AIOKafkaConsumer, **options), "heartbeats", deadline_s=CONNECT_S)
-    found: dict[str, Heard] = {}
+    found = Hearing()
     try:
         consumer.assign([at])
         end = (await retried(partial(consumer.end_offsets, [at]), "heartbeats", deadline_s=CONNECT_S))[at]
         since = int((time.time() - seconds) * 1000)
         first = (await retried(partial(consumer.offsets_for_times, {at: since}), "heartbeats"))[at]
         if first is None:
-            return {}
+            return found
         consumer.seek(at, first.offset)
         now = time.time()
         async with asyncio.timeout(CONNECT_S):
             while await consumer.position(at) < end:
                 answer = await consumer.getmany(at, timeout_ms=500)
                 for record in answer.get(at, []):
-                    with contextlib.suppress(DataError):
+                    try:
                         beat = decode_beat(record.value)
-                        found[beat.process] = Heard(beat, max(0.0, now - record.timestamp / 1000))
+                    except DataError as error:
+                        found.passed(error)
+                    else:
+                        found.beats[beat.process] = Heard(beat, max(0.0, now - record.timestamp / 1000))
+    except CorruptRecordException as error:
+        found.passed(error)
     finally:
         await closed(consumer.stop)
     return found

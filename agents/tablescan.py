@@ -80,7 +80,10 @@ class TableReader:
 
     def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> Row | None:
         """One row; None if it has expired."""
-        value, expires = parse_log_value(data)
+        try:
+            value, expires = parse_log_value(data)
+        except HeadgateError as error:
+            return guess(key), {"unreadable": error.what, "bytes": data.hex()}
         if expires is not None and expires <= now_ms:
             return None
         if table in self.serdes:
@@ -147,7 +150,7 @@ def guess(data: bytes) -> Any:
     if data[:1] and data[0] >= 0x80:
         try:
             return _plain(msgpack.unpackb(data, strict_map_key=False))
-        except (ValueError, msgpack.UnpackException):
+        except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
             pass
     try:
         text = data.decode()
@@ -163,4 +166,6 @@ def _plain(value: Any) -> Any:
         return {(key if isinstance(key, str) else str(_plain(key))): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    return value.hex() if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -52,6 +52,7 @@ class TaskState:
         clock: Callable[[], int],
         ends: LogEnds,
         log_limit: int | None = None,
+        unread: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
         self.client = client
         self.declared = declared
@@ -64,6 +65,8 @@ class TaskState:
         self.ends = ends
         self.log_limit = log_limit
         """max.message.bytes of the task log."""
+        self.unread = unread
+        """Told of records of the log that cannot be read: topic, partition, offset, why, count."""
         self.store: Store | None = None
         self.tables: TaskTables | None = None
         self.progress: Progress | None = None
@@ -108,7 +111,14 @@ class TaskState:
             tell(t.RestoreProgress(progress.position, progress.blocked))
 
         result = await restore(
-            self.client, self.log, self.store, start=order.start, end=order.end, progress=heard, now_ms=self.clock
+            self.client,
+            self.log,
+            self.store,
+            start=order.start,
+            end=order.end,
+            progress=heard,
+            unread=lambda count, offset, why: self.unread(*self.log, offset, why, count=count),
+            now_ms=self.clock,
         )
         self.replayed = result.records
         self._declare(self.store)

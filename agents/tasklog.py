@@ -6,6 +6,7 @@ What it decides: which records of the log mean what. Promises:
 - `restore` reads committed records only, from the store's position to the log's end, in batches that are written with the
   position they reach: cut short, it goes on where it stood.
 - It says how far it is, and says so when an open transaction blocks it.
+- A record that is no entry of a task's log (somebody's by hand, a newer version's kind) is passed, and told.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..core.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
+from ..core.checkpoint import CHECKPOINT_KEY, CheckpointError, parse_log_key, table_prefix
 from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
 from .chunks import Chunk
@@ -70,24 +71,27 @@ class _Replay:
 
     def __init__(self) -> None:
         self.changes: dict[str, Rows] = {}
+        self.unread: tuple[int, int, str] | None = None
+        """How many records are no entries of a task's log, where the last of them stands, and why."""
         self.checkpoint: bytes | None = None
         self._by_prefix: dict[bytes, Rows] = {}
 
     def add(self, chunk: Chunk) -> None:
         by_prefix = self._by_prefix
-        for key, value in zip(chunk.keys, chunk.values, strict=True):
+        for index, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
             if key == CHECKPOINT_KEY:
                 self.checkpoint = value
                 continue
-            if key is None or len(key) < 2:
-                parse_log_key(key or b"")  # raises, and says what it is
-                continue
-            split = key[1] + 2
-            rows = by_prefix.get(key[:split])
-            if rows is None:
-                table = parse_log_key(key).table or ""
-                rows = by_prefix[key[:split]] = self.changes.setdefault(table, {})
-            rows[key[split:]] = value
+            split = key[1] + 2 if key is not None and len(key) > 1 else 0
+            rows = by_prefix.get(key[:split]) if key is not None and split else None
+            if rows is None or key is None:
+                try:
+                    found = parse_log_key(key or b"")
+                except CheckpointError as error:
+                    self.unread = (self.unread[0] if self.unread else 0) + 1, chunk.columns.offset(index), error.what
+                    continue
+                rows = by_prefix[(key or b"")[:split]] = self.changes.setdefault(found.table or "", {})
+            rows[(key or b"")[split:]] = value
 
 
 async def restore(
@@ -98,6 +102,7 @@ async def restore(
     start: int,
     end: int,
     progress: Callable[[Progress], None] = lambda _: None,
+    unread: Callable[[int, int, str], None] = lambda count, offset, why: None,
     deadline_s: float = 60.0,
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     raw: bool = True,
@@ -129,6 +134,8 @@ async def restore(
             while (chunk := intake.take(at, RESTORE_RECORDS)) is not None:
                 replay = _Replay()
                 replay.add(chunk)
+                if replay.unread is not None:
+                    unread(*replay.unread)
                 records += len(chunk)
                 checkpoint = replay.checkpoint or checkpoint
                 store.write(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from aiokafka.errors import CorruptRecordException
 
 from ..core import commit_events as ce
 from ..core import coordinator as c
@@ -56,10 +57,13 @@ from .task_actor import TaskActor
 from .task_chooser import TaskChooser, own_chooser
 from .task_intake import TaskIntake
 from .task_state import TaskState
+from .unreadable import Unreadable
 from .upkeep import Upkeep
 from .worker_options import WorkerOptions
 
 log = structlog.get_logger("headgate.worker")
+DAMAGED_S = 2.0
+"""How often a damaged batch of the coordinator stream is fetched again."""
 
 
 class Worker(Producing):
@@ -88,10 +92,13 @@ class Worker(Producing):
         self.spark = self._make_spark()
         self.actors: dict[str, TaskActor] = {}
         self.counters: dict[str, Counter[str]] = {}
+        self.unreadable = Unreadable()
         self.exit_code: int | None = None
         self.exit_why = ""
         self.ready = False
         self.why = "starting"
+        self.blocked = ""
+        """What keeps this worker from following the job."""
         self.applied_config = -1
         self._loud = False
         """An override says how much is logged."""
@@ -143,6 +150,7 @@ class Worker(Producing):
             self.topics.heartbeat,
             say=self._say,
             heard=self.coordination.beat,
+            unread=self.unreadable.passed,
             interval_s=parse("heartbeat.interval", self.settings.get("heartbeat.interval", "1s")) / 1000,
         )
         self.heartbeats.start()
@@ -254,11 +262,24 @@ class Worker(Producing):
 
     async def _read(self) -> None:
         while True:
-            event = await self.coordination.reader.read()
+            try:
+                event = await self.coordination.reader.read()
+            except CorruptRecordException as error:
+                # grants may stand in it: it is read again, and never passed
+                self.blocked = (
+                    f"the coordinator stream cannot be read behind {self.coordination.reader.position}: {error}"
+                )
+                log.error("the coordinator stream is damaged", why=self.blocked)
+                await asyncio.sleep(DAMAGED_S)
+                continue
             if event is not None:
+                self.blocked = ""
                 await self.mailbox.put(event)
 
     async def _coordinator_letter(self, letter: c.Read) -> None:
+        for entry in letter.entries:
+            if entry.problem:
+                self.unreadable.passed(self.topics.coordinator, 0, entry.offset, entry.problem)
         self.coordination.read(letter)
 
     def _coordinator_gone(self, why: BaseException | None) -> None:
@@ -463,6 +484,7 @@ class Worker(Producing):
             clock=lambda: self.now().wall,
             ends=lambda at: outlasted(partial(self.offsets.log_ends, at)),
             log_limit=self.job_topics.limit(self.topics.log),
+            unread=self.unreadable.passed,
         )
 
     async def ask_offsets(self, order: t.Resolve) -> t.Resolved:

@@ -134,7 +134,7 @@ async def _diff(to: Target) -> dict[str, Any]:
                 )
         workers = [
             {"worker": one.beat.processor, "applied": int(one.beat.load.get("config", -1))}
-            for one in sorted(beats.values(), key=lambda one: one.beat.processor)
+            for one in sorted(beats.beats.values(), key=lambda one: one.beat.processor)
             if not one.beat.gone
         ]
         return {"settings": rows, "offset": state.config_offset, "workers": workers}

@@ -25,6 +25,7 @@ from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 
 OWN = "hg-"
+NUMBERS = ("hg-timestamp", "hg-partition", "hg-offset")
 
 
 @click.group(name="dead-letters", cls=Group)
@@ -38,17 +39,21 @@ async def _letters(to: Target) -> list[Any]:
 
 
 def letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
-    """One letter as plain values."""
-    headers = {name: value.decode(errors="replace") for name, value in record.headers}
+    """One letter as plain values. What somebody else has written into the topic is shown as far as it can be read."""
+    headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
+    unread = [name for name in NUMBERS if not _is_number(headers.get(name, "0"))]
+    said = {name: int(headers[name]) for name in NUMBERS if name in headers and name not in unread}
     found: dict[str, Any] = {
         "offset": record.offset,
-        "time": time_of(int(headers.get("hg-timestamp", record.timestamp))),
+        "time": time_of(said.get("hg-timestamp", record.timestamp)),
         "topic": headers.get("hg-topic", ""),
-        "partition": int(headers.get("hg-partition", -1)),
-        "origin_offset": int(headers.get("hg-offset", -1)),
+        "partition": said.get("hg-partition", -1),
+        "origin_offset": said.get("hg-offset", -1),
         "task": headers.get("hg-task", ""),
         "step": headers.get("hg-step", ""),
-        "exception": headers.get("hg-exception", ""),
+        "exception": headers.get("hg-exception", "")
+        if "hg-exception" in headers and not unread
+        else f"not a dead letter of this version: {', '.join(unread) or 'hg-exception'} cannot be read",
     }
     if whole:
         found |= {
@@ -58,6 +63,10 @@ def letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
             "traceback": headers.get("hg-traceback", ""),
         }
     return found
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdecimal() and len(text) < 20
 
 
 @dead_letters.command(name="list")
@@ -156,6 +165,11 @@ def replay(
 def again(to: Target, letter: Any, topic: str) -> Plain:
     """The record as it was."""
     said = letter_document(letter)
+    if not topic and not said["topic"]:
+        raise HeadgateError(
+            f"the record at {letter.offset} says not where it came from: {said['exception']}",
+            remedy="name a topic with --to TOPIC",
+        )
     if not topic and to.topics.step(said["topic"]) is not None:
         raise HeadgateError(
             f"the letter at {letter.offset} came from '{said['topic']}', between two stages of the job",

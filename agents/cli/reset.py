@@ -110,10 +110,12 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
     alive = sorted(
         {
             b.beat.processor
-            for b in beats.values()
+            for b in beats.beats.values()
             if b.age_s <= SILENT_S and not b.beat.gone and not _left(state, b.beat)
         }
     )
+    if beats.unreadable:
+        alive.append(f"whoever wrote {beats.unreadable} heartbeats that cannot be read ({beats.why})")
     between = [s for s in (state.model.streams if state.model is not None else {}) if names.step(s) is not None]
     wanted = [*between, names.log, names.heartbeat, names.coordinator, *([names.dead_letters] if dead_letters else [])]
     lives = [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]

@@ -15,7 +15,7 @@ import click
 from ...core.jobstate import JobState
 from ...core.requests import EXPIRED, expired
 from ..load import task_load
-from ..reading import Heard, following, heard, shown
+from ..reading import Hearing, following, heard, shown
 from ..web.documents import job, time_of
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
@@ -47,7 +47,7 @@ async def read(to: Target) -> dict[str, Any]:
         return document(to, stream.job, beats)
 
 
-def document(to: Target, state: JobState, beats: dict[str, Heard]) -> dict[str, Any]:
+def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     """Stream and heartbeats together."""
     found = job(state)
     now_ms = int(time.time() * 1000)
@@ -56,7 +56,7 @@ def document(to: Target, state: JobState, beats: dict[str, Heard]) -> dict[str, 
         request["state"] = EXPIRED if request["request"] in void else request["state"]
     loads: dict[str, Any] = {}
     for worker in found["workers"]:
-        beat = beats.get(worker["process"])
+        beat = hearing.beats.get(worker["process"])
         silent = beat is None or beat.age_s > SILENT_S or beat.beat.gone
         worker["heard_s"] = None if beat is None else round(beat.age_s, 1)
         worker["alive"] = not silent
@@ -82,6 +82,7 @@ def document(to: Target, state: JobState, beats: dict[str, Heard]) -> dict[str, 
     if found["run"] is not None and found["run"]["state"] == "draining":
         found["drain"] = {"request": found["run"]["draining"], "done": done, "of": len(tasks)}
     known = [task["lag"] for task in tasks if task["lag"] is not None]
+    found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
 
 
@@ -107,6 +108,12 @@ def show(found: dict[str, Any]) -> None:
     if found["drain"]:
         fields.append(("drain", f"{found['drain']['done']} of {found['drain']['of']} tasks"))
     fields += [("request", f"{one['verb']} by {one['by']}: {one['state']}") for one in found["requests"]]
+    if found["problems"]:
+        told = f"{found['problems']} records of the coordinator stream cannot be read: headgate coordinator cat {found['job']}"
+        fields.append(("unreadable", told))
+    if found["unreadable_heartbeats"]["records"]:
+        heartbeats = found["unreadable_heartbeats"]
+        fields.append(("unreadable", f"{heartbeats['records']} heartbeats of the last seconds: {heartbeats['why']}"))
     show_fields(fields)
     if found["workers"]:
         click.echo()

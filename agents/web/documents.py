@@ -36,6 +36,8 @@ def readiness(worker: Worker) -> tuple[bool, str]:
     """Whether its tasks run, and else what it waits for."""
     if worker.exit_code is not None:
         return False, worker.exit_why or "exiting"
+    if worker.blocked:
+        return False, worker.blocked
     return worker.ready, worker.why
 
 
@@ -141,6 +143,7 @@ def status(worker: Worker) -> dict[str, Any]:
             "up_s": round((now.wall - worker.started_ms) / 1000, 1),
             "commits": worker.committing.commits if worker.committing is not None else 0,
             "applied_config": worker.applied_config,
+            "unreadable": worker.unreadable.document(),
             "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
         },
         **(job(member.job) if member is not None else {"run": None, "leader": None, "workers": [], "tasks": []}),

@@ -13,6 +13,7 @@ from headgate.agents.cli.run import restore_line
 from headgate.agents.load import MOST_BYTES, STATES, load_of, task_load
 from headgate.agents.metrics import COUNTER, METRICS, render
 from headgate.agents.sensors import Counting
+from headgate.agents.unreadable import Unreadable
 from headgate.agents.web import documents
 from headgate.core.frames import MAX_TIME
 from headgate.core.leader_liveness import MAX_BEAT, decode_beat, encode_beat
@@ -44,6 +45,13 @@ def task(name: str, state: str, watermark: int = 1_000_000):
     )
 
 
+def unreadable():
+    """One record of a newer version."""
+    found = Unreadable()
+    found.passed("__headgate_heartbeat_sales_1", 0, 7, "a heartbeat of version 2")
+    return found
+
+
 def worker(*tasks):
     sensor = Counting()
     sensor.records["orders"] = 42
@@ -54,6 +62,8 @@ def worker(*tasks):
         exit_code=None,
         ready=True,
         why="",
+        blocked="",
+        unreadable=unreadable(),
         started_ms=5_000,
         applied_config=9,
         actors={one.name: one for one in tasks},
@@ -93,6 +103,7 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     assert found["headgate_records_read_total", ("orders",)] == 42.0
     assert found["headgate_dead_letters_total", ("Partition 0",)] == 2.0
     assert found["headgate_commits_total", ()] == 11.0
+    assert found["headgate_unreadable_records_total", ("__headgate_heartbeat_sales_1",)] == 1.0
     assert found["headgate_http_requests_total", ("200",)] == 3.0
 
 

@@ -1,0 +1,87 @@
+"""Records in the job's own topics that nobody understands: a newer version's, somebody's by hand, rubbish. Every reader goes on."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from aiokafka import AIOKafkaProducer
+
+import headgate as hg
+from headgate.agents.cli.dead_letters import letter_document
+from headgate.agents.metrics import render
+from headgate.agents.reading import following, heard
+from headgate.agents.topicscan import scan_topic
+from headgate.agents.web.documents import status
+from headgate.core.leader_liveness import encode_beat
+from headgate.core.leader_words import Heartbeat
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+async def scatter(job):
+    """What a careless hand and a newer version leave in every topic of a job."""
+    newer = msgpack.packb({**msgpack.unpackb(encode_beat(Heartbeat("w9", "p9", "", 1.0))), "v": 2})
+    producer = AIOKafkaProducer(**job.client.producer())
+    await producer.start()
+    for topic, key, value, headers in (
+        (job.topics.heartbeat, None, newer, []),
+        (job.topics.heartbeat, None, b"\xc1", []),
+        (job.topics.heartbeat, b"by hand", None, []),
+        (job.topics.coordinator, b"by hand", b"{}", []),
+        (job.topics.coordinator, msgpack.packb([2, "set-config", "chunk.max-records"]), b"\x80", []),
+        (job.topics.log, b"by hand", b"x", []),
+        (job.topics.log, b"\x07new kind", b"x", []),
+        (job.topics.dead_letters, b"k", b"v", [("hg-partition", b"one"), ("hg-offset", None)]),
+    ):
+        await producer.send_and_wait(topic, value, key=key, headers=headers, partition=0)
+    await producer.stop()
+
+
+async def test_whatever_stands_in_an_own_topic_is_passed_counted_and_shown(job, topic):
+    """One heartbeat that could not be read made every worker deaf for ever: nobody was seen to die any more, and in a rolling upgrade the
+    newer version's heartbeats did that. A record by hand in the task log failed the task at each start."""
+    inp, out = topic("in"), topic("out")
+
+    def declared():
+        app = hg.App(job.name)
+        app.input(inp, key="k", on_bad_data="dead_letter").agg(n=hg.count(), name="counts").to(out)
+        return app
+
+    await job.write(inp, [{"k": "a"}, b"no json", {"k": "a"}])
+    first = await job.start(declared())
+    beats: list[str] = []
+    first.worker.coordination.beat = lambda event, told=first.worker.coordination.beat: (
+        beats.append(event.heartbeat.process),
+        told(event),
+    )
+    await job.records(out, 1)
+    await scatter(job)
+    passed = first.worker.unreadable.topics
+
+    def all_passed():
+        return {name: one.count for name, one in passed.items()} == {job.topics.heartbeat: 3, job.topics.coordinator: 2}
+
+    await first.until(all_passed, "all are passed")
+    so_far = len(beats)
+    await first.until(lambda: len(beats) > so_far + 3, "the next heartbeats are heard")
+    hearing = await heard(job.client, job.topics.heartbeat)
+    assert hearing.unreadable == 3
+    assert first.worker.options.process in hearing.beats
+    async with following(job.client, job.topics) as follower:
+        assert follower.job.problem_count == 2
+    assert all_passed()
+    letters = [letter_document(one) async for one in scan_topic(job.client, job.topics.dead_letters)]
+    assert [one["topic"] for one in letters] == [inp, ""]
+    assert "hg-partition" in letters[1]["exception"]
+    assert await first.stop() == 0
+
+    second = await job.start(declared(), "w2", state_dir=job.directory / "elsewhere")
+    await second.until_running(1)
+    await job.write(inp, [{"k": "a"}])
+    assert (await job.values(out, 2))[-1]["n"] == 3
+    shown = status(second.worker)["worker"]["unreadable"]
+    assert shown[job.topics.log]["records"] == 2
+    assert shown[job.topics.coordinator]["records"] == 2
+    assert "unknown to format version" in shown[job.topics.log]["why"]
+    text = render(second.worker).decode()
+    assert f'headgate_unreadable_records_total{{job="{job.name}/1",topic="{job.topics.log}",worker="w2"}} 2.0' in text
