@@ -140,13 +140,7 @@ class RocksStore(GuardedStore):
         found = self._families.get(table)
         if found is None:
             return iter(())
-        options = ReadOptions()
-        if end is not None:
-            options.set_iterate_upper_bound(end)
-        rows = found[0].items(backwards=reverse, from_key=None if reverse else start, read_opt=options)
-        if reverse and start is not None:  # a lower bound in the options replaces the upper one in rocksdict 0.3
-            return takewhile(lambda row: row[0] >= start, rows)
-        return iter(rows)
+        return _rows(found[0], start, end, reverse=reverse)
 
     def _where(self) -> str:
         return f"in {self._path}"
@@ -199,6 +193,19 @@ class RocksStore(GuardedStore):
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
+
+
+def _rows(view: Any, start: bytes | None, end: bytes | None, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+    """Rows of a column family. RocksDB reads the upper bound from the bytes that it was given, as long as it iterates, and rocksdict
+    copies neither them nor keeps them: this frame does."""
+    options = ReadOptions()
+    if end is not None:
+        options.set_iterate_upper_bound(end)
+    rows = view.items(backwards=reverse, from_key=None if reverse else start, read_opt=options)
+    if reverse and start is not None:  # a lower bound in the options replaces the upper one in rocksdict 0.3
+        rows = takewhile(lambda row: row[0] >= start, rows)
+    yield from rows
+    del options, end
 
 
 def _closed(handle: Any) -> None:

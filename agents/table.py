@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..core.checkpoint import log_value, parse_log_value, table_prefix
 from ..core.errors import DataError
@@ -35,6 +35,21 @@ Rows = dict[bytes, bytes | None]
 TTL_TABLE = "__ttl."
 """The local index of what expires when, by table; it is not logged, because a restore makes it anew."""
 CACHED_ROWS = 100_000
+EXPIRED_AT_ONCE = 4_000
+"""Entries of the expiry index that are looked at between two letters: more than a chunk has records, or expiry falls behind."""
+EXPIRED_UNCOMMITTED = 100_000
+"""Entries that are spent and wait for a commit, at most: when no broker takes one, expiry waits, too."""
+
+
+class Expired(NamedTuple):
+    """What `expire` did: keys deleted, entries looked at (0: a commit must come first), and whether there is more to do."""
+
+    gone: int
+    seen: int
+    more: bool
+
+
+NOTHING_EXPIRED = Expired(0, 0, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,11 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.spent: Rows = {}
         """Entries of the expiry index that the next commit makes void; not logged."""
         self.sealed_spent: deque[Rows] = deque()
+        self._first: int | None = None
+        """The first time at which something of `dirty` expires; the same of each seal."""
+        self._sealed_first: deque[int | None] = deque()
+        self._searched: bytes | None = None
+        """Up to here the expiry index has nothing that is not spent."""
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
@@ -264,6 +284,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                     dirty[key or b""] = None if value is None else b"\x00" + value
             else:
                 expires = self._clock() + self._ttl_ms
+                self._expires_from(expires)
                 for key, value in zip(keys, values, strict=True):
                     dirty[key or b""] = None if value is None else log_value(value, expires)
             self._changed.clear()
@@ -271,6 +292,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if len(self._live) > self._cached_rows or (self._ttl_ms is not None and self._live):
             for key in list(islice(self._live, max(1, len(self._live) // 2) if self._ttl_ms is None else None)):
                 del self._live[key]
+
+    def _expires_from(self, expires: int) -> None:
+        """Something will expire then: the search must not be further, even if the clock has gone back."""
+        self._first = expires if self._first is None else min(self._first, expires)
+        if self._searched is not None and expires.to_bytes(8, "big") < self._searched:
+            self._searched = expires.to_bytes(8, "big")
 
     def drop(self) -> None:
         """The chunk failed: its changes never were, and neither was what it did to the values it had read."""
@@ -300,32 +327,43 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._changed.update(dict.fromkeys(aside.changed))
         self._read = [*aside.read, *self._read]
 
-    def expire(self, now_ms: int, most: int = 1000) -> int:
-        """Delete, logged, what has expired; at most so many, and the number is returned. Between two chunks only."""
-        index = TTL_TABLE + self.name
-        entries = (entry for entry, _ in self._store.range(index, None, (now_ms + 1).to_bytes(8, "big")))
-        due = list(
-            islice((e for e in entries if e not in self.spent and not any(e in s for s in self.sealed_spent)), most)
-        )
-        gone = 0
-        for entry in due:
-            key = entry[8:]
-            data = self._newest(key)
-            expires = None if data is None else parse_log_value(data)[1]
-            if expires is not None and expires <= now_ms:
-                self.dirty[key] = None
-                gone += 1
-            self.spent[entry] = None
-        if due:
-            self._live.clear()
-        return gone
+    def expire(self, now_ms: int, most: int = EXPIRED_AT_ONCE) -> Expired:
+        """Delete, logged, what has expired: at most so many entries of the index. Between two letters only.
+
+        The search goes on where it ended: what it has passed is deleted, and RocksDB would step over every deleted entry again. So
+        it never passes a time at which something may expire that is not in the store yet.
+        """
+        underway = [first for first in (self._first, *self._sealed_first) if first is not None]
+        end = min([now_ms + 1, *underway]).to_bytes(8, "big")
+        if self._searched is not None and self._searched >= end:
+            return NOTHING_EXPIRED
+        if len(self.spent) + sum(map(len, self.sealed_spent)) >= EXPIRED_UNCOMMITTED:
+            return Expired(0, 0, True)
+        entries = [entry for entry, _ in islice(self._store.range(TTL_TABLE + self.name, self._searched, end), most)]
+        self._searched = entries[-1] + b"\x00" if len(entries) == most else end
+        keys = [entry[8:] for entry in entries]
+        # a value that was set again has another time, and an entry of its own
+        found = zip(entries, keys, self._newest_many(keys), strict=True)
+        gone = [key for entry, key, data in found if data is not None and data[1:9] == entry[:8] and data[0] == 1]
+        self.dirty.update(dict.fromkeys(gone))
+        self.spent.update(dict.fromkeys(entries))
+        for key in gone if self._live else ():
+            self._live.pop(self._key.loads(key), None)
+        return Expired(len(gone), len(entries), len(entries) == most)
 
     def seal(self) -> Rows:
         """What this commit logs; it is read from here until it is applied."""
         self.sealed.append(self.dirty)
         self.sealed_spent.append(self.spent)
-        self.dirty, self.spent = {}, {}
+        self._sealed_first.append(self._first)
+        self.dirty, self.spent, self._first = {}, {}, None
         return self.sealed[-1]
+
+    def applied(self) -> None:
+        """The oldest seal is in the store."""
+        self.sealed.popleft()
+        self.sealed_spent.popleft()
+        self._sealed_first.popleft()
 
 
 def _overlay(

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ..core.errors import DeclarationError
 from .serde import Serde
 from .store import Store
-from .table import TTL_TABLE, Aside, Rows, Table, indexed
+from .table import TTL_TABLE, Aside, Expired, Rows, Table, indexed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -92,9 +92,10 @@ class TaskTables:
         for name, part in aside.items():
             self._tables[name].resume(part)
 
-    def expire(self, now_ms: int, most: int = 1000) -> int:
-        """Log deletes of what has expired."""
-        return sum(table.expire(now_ms, most) for table in self._tables.values())
+    def expire(self, now_ms: int) -> Expired:
+        """Log deletes of what has expired, a limited number of them in each table."""
+        found = [table.expire(now_ms) for table in self._tables.values()]
+        return Expired(sum(one.gone for one in found), sum(one.seen for one in found), any(one.more for one in found))
 
     @property
     def changed(self) -> bool:
@@ -125,8 +126,7 @@ class TaskTables:
         if self._sealed_raw:
             self._sealed_raw.popleft()
         for table in tables.values():
-            table.sealed.popleft()
-            table.sealed_spent.popleft()
+            table.applied()
 
 
 _current: contextvars.ContextVar[TaskTables | None] = contextvars.ContextVar("headgate_tables", default=None)

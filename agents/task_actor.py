@@ -74,6 +74,8 @@ class TaskActor:
         self._asked: set[str] = set()
         """What operators want to do, asked for and not begun."""
         self._unsealed = False
+        self._expiring = False
+        """Something may have expired."""
         self._sealing = False
         """A commit divides: what was held back has just been given on."""
         self._learnt: set[str] = set()
@@ -335,6 +337,7 @@ class TaskActor:
         self._letter_now = None
         self.idle.set()
         self.feed(fact)
+        self._expire()
 
     def _dropped(self) -> bool:
         """Whether the letter that runs was called off meanwhile."""
@@ -488,16 +491,37 @@ class TaskActor:
             self.pipeline.durable()
             self._watch_due()
         self.feed(t.CommitDone(txn, log_position))
+        self._expire_idle()
 
     def upkeep(self, *, refresh: bool) -> None:
-        """Between two letters: delete what has expired; now and then have an idle store note that it stands at its log's end."""
-        if self._gone or self.pipeline is None or not self.idle.is_set() or self.machine.state not in WORKING:
+        """Delete what has expired; now and then have an idle store note that it stands at its log's end.
+
+        That is done between two letters. A busy task has hardly a moment between them, so it is asked for here, and each letter that
+        is completed is followed by a share of it until nothing is left.
+        """
+        if self._gone or self.pipeline is None or self.machine.state not in WORKING:
             return
-        if self.state.expire(self.host.now().wall):
+        self._expiring = True
+        if self.idle.is_set():
+            self._expire()
+            if refresh and not self._unsealed:
+                self.state.refresh(self.host.now().wall)
+
+    def _expire(self) -> None:
+        """One share of what has expired; when nothing else is to be done, the next share follows."""
+        if not self._expiring or self._gone or self.machine.state not in WORKING:
+            return
+        done = self.state.expire(self.host.now().wall)
+        self._expiring = done.more
+        if done.seen:
             self._unsealed = True
             self.feed(t.CommitWanted())
-        elif refresh:
-            self.state.refresh(self.host.now().wall)
+            if done.more:
+                asyncio.get_running_loop().call_soon(self._expire_idle)
+
+    def _expire_idle(self) -> None:
+        if self.idle.is_set():
+            self._expire()
 
     def apply(self, log_position: int) -> None:
         """Write what was sealed into the store, in one step. Raises what the store does."""

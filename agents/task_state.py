@@ -27,6 +27,7 @@ from .pipeline import CLOSED
 from .serde import msgpack
 from .store import MemoryStore, Store, StoreBroken
 from .store_rocks import StoreMemory, wipe
+from .table import NOTHING_EXPIRED, Expired
 from .tables import TaskTables
 from .task_directory import open_best
 from .tasklog import Progress, log_write, restore
@@ -189,9 +190,9 @@ class TaskState:
         assert self.tables is not None
         self.tables.applied(position, checkpoint=self._checkpoints.pop(0), followed_until_ms=now_ms)
 
-    def expire(self, now_ms: int) -> int:
-        """Delete what has expired, with the next commit; how many keys."""
-        return self.tables.expire(now_ms) if self.tables is not None else 0
+    def expire(self, now_ms: int) -> Expired:
+        """Delete some of what has expired, with the next commit."""
+        return self.tables.expire(now_ms) if self.tables is not None else NOTHING_EXPIRED
 
     def refresh(self, now_ms: int) -> None:
         """Nothing waits to be applied, and nobody else writes this log: the store stands at its end."""

@@ -285,7 +285,7 @@ class DriverTask:
         assert self.pipeline is not None
         try:
             if step.kind == "expire":
-                more = self.tables.expire(self.world.now().wall) >= 1000
+                more = self.tables.expire(self.world.now().wall).more
             else:
                 more = await self.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause)
         except Exception as error:  # noqa: BLE001 - as above

@@ -359,7 +359,7 @@ class Task(TaskCommits):
         if self.state not in WORKING:
             return []
         self.ledger.touch()
-        return self.ask_commit("asked for", urgent=True)
+        return self.ask_commit("changed beside the letters", urgent=False)
 
     def on_Tick(self, event: Tick, now: Now) -> Out:
         if self.state == RESTORING:

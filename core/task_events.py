@@ -306,7 +306,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class CommitWanted:
-    """User code wants a commit after the present chunk."""
+    """Something was changed beside the letters, as by expiry: the next commit takes it along, and nobody hurries for it."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- commit

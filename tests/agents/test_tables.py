@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.agents import serde
 from headgate.agents.store import MemoryStore
+from headgate.agents.store_rocks import StoreMemory, open_rocks
 from headgate.agents.tables import TaskTables, bound, current_table
 from headgate.core.errors import DataError, DeclarationError
 
@@ -147,12 +148,83 @@ def test_expiry_is_stored_and_logged():
     now[0] = 100
     assert "a" not in table
     assert table["b"] == 1
-    assert tables.expire(100) == 1
-    assert tables.expire(100) == 0
+    assert tables.expire(100).gone == 1
+    assert tables.expire(100).gone == 0
     assert tables.seal() == {"counts": {b"a": None}}
     tables.applied(3)
     assert [key for key, _ in tables.store.range("counts")] == [b"b"]
     assert len(list(tables.store.range("__ttl.counts"))) == 1
+
+
+def test_on_disk_all_that_is_due_expires_and_nothing_else(tmp_path):
+    """20,000 keys in files of many blocks, half of them set again: the other half is deleted, and only then found in the log."""
+    now = [0]
+    store = open_rocks(tmp_path / "t", StoreMemory(8 << 20), "u")
+    tables = TaskTables(store, clock=lambda: now[0])
+    table = tables.declare("counts", serde.text(), serde.json(), ttl_ms=1000)
+
+    def commit(position):
+        tables.complete()
+        logged = tables.seal()
+        tables.applied(position)
+        return logged.get("counts", {})
+
+    for at, keys in ((0, range(20_000)), (500, range(0, 20_000, 2))):
+        now[0] = at
+        table.update({f"user {n:05}": n for n in keys})
+        commit(at)
+    now[0] = 1000
+    gone = {}
+    for position in range(1001, 1100):
+        done = tables.expire(now[0])
+        gone |= commit(position)
+        if not done.more:
+            break
+    else:
+        raise AssertionError("expiry has no end")
+    assert sorted(gone) == [b"user %05d" % n for n in range(1, 20_000, 2)]
+    assert set(gone.values()) == {None}
+    assert len(table) == 10_000
+    bounds = [b"user %05d" % n for n in (5_000, 15_000)]
+    for reverse in (False, True):
+        rows = store.range("counts", *[bytes(bytearray(one)) for one in bounds], reverse=reverse)
+        assert len(list(rows)) == 5_000
+    store.close()
+
+
+def test_expiry_passes_nothing_that_is_not_in_the_store_yet():
+    """A commit that takes longer than the ttl, and a clock that goes back: what is due is found all the same."""
+    now = [1000]
+    tables, table = make(ttl_ms=10, now=now)
+    table["slow"] = 1
+    tables.complete()
+    tables.seal()
+    assert tables.expire(2000) == (0, 0, False)
+    tables.applied(1)
+    assert tables.expire(2000) == (1, 1, False)
+    now[0] = 500
+    table["back"] = 1
+    tables.complete()
+    tables.seal()
+    tables.applied(2)
+    assert tables.expire(2000) == (1, 1, False)
+    assert tables.seal() == {"counts": {b"back": None}}
+
+
+def test_expiry_waits_for_a_commit_when_too_much_waits_for_one(monkeypatch):
+    """No broker takes a commit: what has expired meanwhile must not fill the memory."""
+    monkeypatch.setattr("headgate.agents.table.EXPIRED_UNCOMMITTED", 3)
+    now = [0]
+    tables, table = make(ttl_ms=10, now=now)
+    table.update({f"k{n}": n for n in range(5)})
+    tables.complete()
+    tables.seal()
+    tables.applied(1)
+    assert table.expire(100, 3) == (3, 3, True)
+    assert table.expire(100, 3) == (0, 0, True)
+    tables.seal()
+    tables.applied(2)
+    assert table.expire(100, 3) == (2, 2, False)
 
 
 def test_a_value_that_was_set_again_does_not_expire_with_its_first_time():
@@ -166,10 +238,10 @@ def test_a_value_that_was_set_again_does_not_expire_with_its_first_time():
         tables.seal()
         tables.applied(at)
     now[0] = 120
-    assert tables.expire(120) == 0
+    assert tables.expire(120).gone == 0
     assert table["a"] == 60
     now[0] = 160
-    assert tables.expire(160) == 1
+    assert tables.expire(160).gone == 1
 
 
 def test_outside_of_a_task_a_table_says_so():

@@ -124,7 +124,10 @@ async def test_a_store_that_cannot_be_trusted_is_rebuilt_and_the_log_says_why(jo
 
 
 async def test_what_has_lived_its_time_is_deleted_in_the_log(job, topic):
-    """A ttl is a logged delete: the key is gone from the table, and stays gone after a restore from nothing."""
+    """A ttl is a logged delete: the key is gone from the table, and stays gone after a restore from nothing.
+
+    There are 20,000 of them: whoever deletes one a second would keep them for hours.
+    """
     inp, out = topic("in", 1), topic("out", 1)
     app = hg.App(job.name)
     seen = app.table("seen", key=hg.text(), value=hg.json(), ttl="300ms")
@@ -140,6 +143,8 @@ async def test_what_has_lived_its_time_is_deleted_in_the_log(job, topic):
     await job.write(inp, [{"k": "a"}, {"k": "a"}, {"k": "b"}])
     assert [v["known"] for v in await job.values(out, 3)] == [False, True, False]
     store = one.worker.actors["Partition 0"].state.store
+    await job.write(inp, [{"k": f"k{n}"} for n in range(20_000)])
+    await one.until(lambda: sum(one.worker.actors["Partition 0"].durable.values()) == 20_003, "all is read")
     await one.until(lambda: not list(store.range("seen")), "the keys are deleted")
     await one.until(lambda: not one.worker.actors["Partition 0"].state._checkpoints, "the delete is durable")
     await one.crash()
