@@ -27,6 +27,7 @@ from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
 from .alarm import Alarm
+from .expiry import Expiry
 from .mailbox import Mailbox, MailboxClosed
 from .outbox_errors import unknown_target
 from .pipeline import Pipeline
@@ -74,8 +75,7 @@ class TaskActor:
         self._asked: set[str] = set()
         """What operators want to do, asked for and not begun."""
         self._unsealed = False
-        self._expiring = False
-        """Something may have expired."""
+        self.expiry = Expiry(self._at_rest, lambda: self.state.expire(host.now().wall), self._changed)
         self._sealing = False
         """A commit divides: what was held back has just been given on."""
         self._learnt: set[str] = set()
@@ -337,7 +337,7 @@ class TaskActor:
         self._letter_now = None
         self.idle.set()
         self.feed(fact)
-        self._expire()
+        self.expiry.go_on()
 
     def _dropped(self) -> bool:
         """Whether the letter that runs was called off meanwhile."""
@@ -491,37 +491,20 @@ class TaskActor:
             self.pipeline.durable()
             self._watch_due()
         self.feed(t.CommitDone(txn, log_position))
-        self._expire_idle()
+        self.expiry.go_on()
 
     def upkeep(self, *, refresh: bool) -> None:
-        """Delete what has expired; now and then have an idle store note that it stands at its log's end.
+        """Delete what has expired; now and then have an idle store note that it stands at its log's end."""
+        self.expiry.look()
+        if refresh and self._at_rest() and not self._unsealed:
+            self.state.refresh(self.host.now().wall)
 
-        That is done between two letters. A busy task has hardly a moment between them, so it is asked for here, and each letter that
-        is completed is followed by a share of it until nothing is left.
-        """
-        if self._gone or self.pipeline is None or self.machine.state not in WORKING:
-            return
-        self._expiring = True
-        if self.idle.is_set():
-            self._expire()
-            if refresh and not self._unsealed:
-                self.state.refresh(self.host.now().wall)
+    def _at_rest(self) -> bool:
+        return not self._gone and self.pipeline is not None and self.idle.is_set() and self.machine.state in WORKING
 
-    def _expire(self) -> None:
-        """One share of what has expired; when nothing else is to be done, the next share follows."""
-        if not self._expiring or self._gone or self.machine.state not in WORKING:
-            return
-        done = self.state.expire(self.host.now().wall)
-        self._expiring = done.more
-        if done.seen:
-            self._unsealed = True
-            self.feed(t.CommitWanted())
-            if done.more:
-                asyncio.get_running_loop().call_soon(self._expire_idle)
-
-    def _expire_idle(self) -> None:
-        if self.idle.is_set():
-            self._expire()
+    def _changed(self) -> None:
+        self._unsealed = True
+        self.feed(t.CommitWanted())
 
     def apply(self, log_position: int) -> None:
         """Write what was sealed into the store, in one step. Raises what the store does."""
