@@ -26,6 +26,14 @@ from .model import JobModel
 VERSION = 1
 MAX_KEY = 1024
 MAX_VALUE = 1_000_000
+MAX_COUNT = 2**53
+"""Terms, grants, offsets and the like are below this, so that whoever counts on from one that was read can write the next."""
+MAX_SETTING = 1000
+"""Letters of an override at most: the last changes of a setting stand in one message."""
+FOR_EVER = frozenset({"set-run", "set-leader", "set-job-model", "set-grant", "set-changelog"})
+"""Types whose keys nobody deletes, not even the leader: what was counted in them would begin again."""
+LEADERS = FOR_EVER | {"set-config", "set-member", "set-fence", "set-answer"}
+"""Types that the leader alone writes."""
 
 RUNNING = "running"
 DRAINING = "draining"

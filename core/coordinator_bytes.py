@@ -6,11 +6,14 @@ Promises:
 - `read` never raises: what cannot be read becomes an `Entry` with a `problem` that says why, and with its key if that was legible;
 - a key that is not written in the one way in which we write it is a problem, not a second spelling of the same key:
   otherwise compaction, which compares bytes, and the fold, which compares keys, would disagree about what replaces what;
-- a newer version is named as such; unknown fields of a value are ignored, missing ones take their default or are a problem.
+- a newer version is named as such; unknown fields of a value are ignored, missing ones take their default or are a problem;
+- what is read can be acted on, and written again: states are those that there are, numbers leave room to count on, values are plain,
+  and fields of one message do not contradict each other. So nothing that stands in the stream can make a machine raise.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, cast
@@ -18,9 +21,21 @@ from typing import Any, cast
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
 from .coordinator import (
+    CLOSED,
+    DRAINED,
+    DRAINING,
+    ENDING,
+    JOINED,
     KEYS,
+    LEAVING,
+    LEFT,
+    LIVE,
+    MAX_COUNT,
     MAX_KEY,
+    MAX_SETTING,
     MAX_VALUE,
+    STOPPED,
+    STOPPING,
     VERSION,
     Change,
     Entry,
@@ -45,6 +60,8 @@ from .coordinator import (
 from .errors import DataError, DeclarationError
 from .model import from_value, to_value
 from .names import incarnation_order
+from .orders import DRAINED as TASK_DRAINED
+from .orders import ENDED, FAILED, RELEASED, RUNNING
 
 _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
 _unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportUnknownMemberType]
@@ -68,8 +85,8 @@ def _number(value: Any) -> int:
 
 
 def _count(value: Any) -> int:
-    if _number(value) < 0:
-        raise ValueError(f"{value} is negative")
+    if not 0 <= _number(value) < MAX_COUNT:
+        raise ValueError(f"{value} is negative, or no number that anybody has counted to")
     return value
 
 
@@ -80,7 +97,7 @@ def _flag(value: Any) -> bool:
 
 
 def _incarnation(value: Any) -> str:
-    incarnation_order(_text(value))
+    _count(incarnation_order(_text(value))[0])
     return value
 
 
@@ -106,13 +123,45 @@ def _map(reader: Reader) -> Reader:
     return read
 
 
+def _one_of(*names: str) -> Reader:
+    def read(value: Any) -> str:
+        if value not in names:
+            raise ValueError(f"{value!r:.80} is none of {', '.join(names)}")
+        return value
+
+    return read
+
+
 def _anything(value: Any) -> Any:
     return value
 
 
+def _fact(value: Any) -> Any:
+    """What JSON can say: it is shown to people, and written again by whoever changes the message."""
+    if isinstance(value, list):
+        for item in cast("list[Any]", value):
+            _fact(item)
+    elif isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            _text(key)
+            _fact(item)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no number")
+    elif value is not None and not isinstance(value, str | int):
+        raise TypeError(f"{value!r:.80} is no plain value")
+    return cast("Any", value)
+
+
+def _setting(value: Any) -> Any:
+    if isinstance(value, list | dict) or (isinstance(value, str) and len(value) > MAX_SETTING):
+        raise TypeError(f"{value!r:.80} is no value of a setting")
+    return _fact(value)
+
+
 def _change(value: Any) -> Change:
     setting, by, at_ms = _list(_anything)(value)
-    return Change(setting, _text(by), _number(at_ms))
+    return Change(_setting(setting), _text(by), _number(at_ms))
 
 
 def _seek(value: Any) -> SeekWish:
@@ -125,22 +174,23 @@ def _seek(value: Any) -> SeekWish:
     return SeekWish(_text(id_), _text(request), _text(stream), _count(partition), cast("Any", to))
 
 
-_offsets = _map(_list(_number))
+_offsets = _map(_list(_count))
 _texts = _map(_text)
-_facts = _map(_anything)
+_facts = _map(_fact)
 
 FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
-    SetConfig: {"setting": _text, "value": _anything, "changes": _list(_change)},
+    SetConfig: {"setting": _text, "value": _setting, "changes": _list(_change)},
     SetChangelog: {"task": _text, "partition": _count},
     SetRun: {
-        "run_id": _text, "deployment": _text, "state": _text, "job_uuid": _text, "drain": _maybe(_text), "closing": _flag,
-        "paused_job": _flag, "paused_streams": lambda v: frozenset(_list(_text)(v)), "seeks": _list(_seek),
+        "run_id": _text, "deployment": _text, "state": _one_of(*sorted(LIVE | CLOSED)), "job_uuid": _text,
+        "drain": _maybe(_text), "closing": _flag, "paused_job": _flag,
+        "paused_streams": lambda v: frozenset(_list(_text)(v)), "seeks": _list(_seek),
         "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
         "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
         "reads": _map(_list(_text)), "goes_on": _flag,
     },
     SetProcessor: {
-        "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _text,
+        "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(JOINED, LEAVING, LEFT),
         "deployment": _text, "run_id": _text, "url": _text, "pid": _count, "version": _text, "fingerprint": _texts,
     },
     SetMember: {"processor": _text, "incarnation": _incarnation, "location": _text, "dismissed": _text},
@@ -149,12 +199,17 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
         "task": _text, "grant": _count, "processor": _text, "incarnation": _incarnation, "last_location": _text,
     },
     SetFence: {"processor": _text, "incarnation": _incarnation},
-    SetTaskState: {"task": _text, "grant": _count, "state": _text, "why": _text, "applied": _list(_text)},
+    SetTaskState: {
+        "task": _text, "grant": _count, "state": _one_of(RUNNING, RELEASED, TASK_DRAINED, ENDED, FAILED), "why": _text,
+        "applied": _list(_text),
+    },
     SetRequest: {
         "uuid": _text, "verb": _text, "run_id": _text, "arguments": _facts, "not_after": _maybe(_number),
         "requested_by": _text,
     },
-    SetAnswer: {"uuid": _text, "state": _text, "why": _text, "progress": _facts},
+    SetAnswer: {
+        "uuid": _text, "state": _one_of("accepted", "running", "done", "refused", "failed"), "why": _text, "progress": _facts,
+    },
 }  # fmt: skip
 """How each field of each message is read back."""
 
@@ -255,13 +310,31 @@ def _read_value(key: Key, value: bytes) -> tuple[Message, Stamp]:
     values = _map(_anything)(whole["values"])
     cls = _CLASSES[key[0]]
     if cls is SetJobModel:
-        return SetJobModel(from_value(_count(values["term"]), values)), stamp
+        model = from_value(_count(values["term"]), values)
+        for number in (model.version, *(found.epoch for found in model.producers.values())):
+            _count(number)
+        if model.wanted.keys() != model.tasks.keys() or not set(model.wanted.values()) <= set(model.processors):
+            raise ValueError("a model wants every one of its tasks, and no other, of a processor that it names")
+        return SetJobModel(model), stamp
     form, defaults = FORMS[cls], _DEFAULTS[cls]
     given: dict[str, Any] = dict(zip(KEYS[cls][1], key[1], strict=True))
     for name in _VALUES[cls]:
         if name in values or name not in defaults:
             given[name] = form[name](values[name])
-    return cls(**given), stamp
+    message = cls(**given)
+    if cls is SetRun:
+        _sane(message)
+    return message, stamp
+
+
+def _sane(run: SetRun) -> None:
+    """A run can go on from what it says: only what drains or ends closes, and whoever drains was asked to."""
+    if run.closing and run.state not in (DRAINING, ENDING):
+        raise ValueError(f"a run that is {run.state} cannot be closing")
+    if run.drain is None and run.state == DRAINING:
+        raise ValueError("a run that drains names the request for it")
+    if run.drain is not None and run.state not in (DRAINING, DRAINED, STOPPING, STOPPED):
+        raise ValueError(f"a run that is {run.state} does not drain")
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,10 @@ the same state as folding all of it.
 Promises:
 
 - `apply` never raises; what could not be read is counted, and kept by offset for people (the last thousand);
-- a key whose last message cannot be read has no value, as it has none after compaction;
+- what cannot be read is skipped: the last message of its key that could be read stands, and the key is named in `damaged` until
+  somebody has written it again (compaction takes what stood there: whoever owns the key must say it again before). So is the deletion of
+  a key that nobody may delete;
+- an override that is none (no such setting, no such value) is skipped likewise, and named in `wrong_configs`;
 - the same messages per key, in the same order, give equal states.
 """
 
@@ -22,6 +25,7 @@ from . import coordinator as c
 from .model import JobModel
 from .names import incarnation_order
 from .orders import FAILED, RELEASED, RunView
+from .settings import override_problem
 
 PROBLEMS_KEPT = 1000
 FINAL = frozenset({"done", "refused", "failed"})
@@ -33,6 +37,12 @@ _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 order = lru_cache(maxsize=10_000)(incarnation_order)
 """What the incarnations of one processor are compared by."""
+
+
+@lru_cache(maxsize=1000, typed=True)
+def _wrong(setting: str, value: Any) -> str:
+    """Why this override counts for nothing; empty if it counts. What is immutable may stand since before the first run."""
+    return override_problem(setting, value, ran=False)
 
 
 class JobState:
@@ -55,6 +65,8 @@ class JobState:
         self.problem_count = 0
         self.problems: dict[int, str] = {}
         """Offset → what could not be read there."""
+        self.damaged: dict[c.Key, int] = {}
+        """Keys whose last message was skipped → its offset."""
         self._states: dict[str, dict[int, c.SetTaskState]] = {}
         self._lives: dict[str, dict[str, c.SetProcessor]] = {}
 
@@ -66,17 +78,23 @@ class JobState:
     # ------------------------------------------------------------------------------------------------------------- fold
 
     def apply(self, entry: c.Entry) -> None:
-        """Take one entry: the last message of its key wins, whatever it says."""
+        """Take one entry: the last message of its key wins, whatever it says, if it can be read."""
         self.position = max(self.position, entry.offset + 1)
-        if entry.problem:
+        problem, message = entry.problem, entry.message
+        if not problem and message is None and entry.key is not None and entry.key[0] in c.FOR_EVER:
+            problem = f"{entry.key[0]} is deleted, which nobody may; what stood there goes on standing"
+        if problem:
             self.problem_count += 1
-            self.problems[entry.offset] = entry.problem
+            self.problems[entry.offset] = problem
             if len(self.problems) > PROBLEMS_KEPT:
                 del self.problems[next(iter(self.problems))]
+            if entry.key is not None:
+                self.damaged[entry.key] = entry.offset
+            return
         if entry.key is None:
             return
         kind, key = entry.key
-        message = entry.message
+        self.damaged.pop(entry.key, None)
         if message is None:
             self.messages[kind].pop(key, None)
             self.at.pop(entry.key, None)
@@ -100,6 +118,7 @@ class JobState:
         other.messages = {kind: dict(found) for kind, found in self.messages.items()}
         other.at = dict(self.at)
         other.position = self.position
+        other.damaged = dict(self.damaged)
         other._states = {task: dict(said) for task, said in self._states.items()}
         other._lives = {processor: dict(lives) for processor, lives in self._lives.items()}
         return other
@@ -121,7 +140,15 @@ class JobState:
 
     @property
     def configs(self) -> Mapping[str, c.SetConfig]:
-        return {m.setting: m for m in cast("Iterable[c.SetConfig]", self.messages["set-config"].values())}
+        """The overrides that count."""
+        said = cast("Iterable[c.SetConfig]", self.messages["set-config"].values())
+        return {m.setting: m for m in said if not _wrong(m.setting, m.value)}
+
+    @property
+    def wrong_configs(self) -> Mapping[str, str]:
+        """The overrides that count for nothing, and why."""
+        said = cast("Iterable[c.SetConfig]", self.messages["set-config"].values())
+        return {m.setting: why for m in said if (why := _wrong(m.setting, m.value))}
 
     @property
     def config_offset(self) -> int:
@@ -176,7 +203,7 @@ class JobState:
         seen = list(self.recorded(processor))
         seen += [m.incarnation for m in (self.member(processor),) if m is not None]
         seen += [f for f in (self.fence(processor),) if f is not None]
-        return 1 + max((order(incarnation)[0] for incarnation in seen), default=0)
+        return _next(order(incarnation)[0] for incarnation in seen)
 
     def member(self, processor: str) -> c.SetMember | None:
         """The incarnation that counts, as the leader last named it (it may be fenced, or have left, by now)."""
@@ -219,7 +246,7 @@ class JobState:
     def next_grant(self, task: str) -> int:
         """Above every number that was ever heard of for this task, also where its grant could not be read any more."""
         grant = self.grant(task)
-        return 1 + max((0 if grant is None else grant.grant, *self.task_states(task)))
+        return _next((0 if grant is None else grant.grant, *self.task_states(task)))
 
     def says(self, task: str) -> str:
         """The state that the holder of a live grant reports; empty when there is no such grant or it said nothing yet."""
@@ -284,6 +311,11 @@ class JobState:
             drain_upto=run.drain_upto,
             goes_on=run.goes_on,
         )
+
+
+def _next(seen: Iterable[int]) -> int:
+    """The number behind all of these, as far as numbers go."""
+    return min(1 + max(seen, default=0), c.MAX_COUNT - 1)
 
 
 def _place(into: dict[str, dict[Any, Any]], key: tuple[Any, ...], message: Any) -> None:

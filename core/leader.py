@@ -27,9 +27,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from .coordinator import CLOSED, JOINED, LEFT, AskEnd, End, Read, SetLeader, SetProcessor
+from .coordinator import CLOSED, JOINED, LEFT, MAX_COUNT, AskEnd, End, Read, SetLeader, SetProcessor
 from .jobstate import JobState
 from .leader_cleanup import cleanup
+from .leader_damage import repair
 from .leader_draft import Draft, Memory
 from .leader_grants import changelogs, grants
 from .leader_liveness import Liveness
@@ -253,13 +254,16 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
 
     def _stand(self, now: Now) -> list[LeaderInstruction]:
         self.state, self._bar = "standing", None
-        self.term = (self.job.leader.term if self.job.leader else 0) + 1
+        self.term = self._next_term()
         return [InitLeaderId(self.term)]
 
     def _claim(self) -> list[LeaderInstruction]:
         self.state = "claiming"
-        self.term = (self.job.leader.term if self.job.leader else 0) + 1
+        self.term = self._next_term()
         return [Commit((SetLeader(self.term, self.config.processor, self.config.process),))]
+
+    def _next_term(self) -> int:
+        return min((self.job.leader.term if self.job.leader else 0) + 1, MAX_COUNT - 1)
 
     def _read_back(self, now: Now) -> list[LeaderInstruction]:
         leader = self.job.leader
@@ -336,7 +340,19 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         if own is not None and own.process != self.config.process:
             return self._step_down("superseded by a newer process of its own processor")
         self.memory.waits.begin(now.mono)
-        for rule in (write_fences, begin, requests, members, close, requests, model, changelogs, grants, cleanup):
+        for rule in (
+            repair,
+            write_fences,
+            begin,
+            requests,
+            members,
+            close,
+            requests,
+            model,
+            changelogs,
+            grants,
+            cleanup,
+        ):
             rule(draft)
             if draft.resign:
                 return self._step_down(draft.resign)

@@ -2,7 +2,8 @@
 
 - a task state below the current grant is superseded;
 - a fenced incarnation's record is superseded when nobody asks any more where it was;
-- a request goes when its final answer stands; the answer goes after `answers.keep`, and after nobody can want the request any more.
+- a request goes when its final answer stands; the answer goes after `answers.keep`, and after nobody can want the request any more;
+- a request or an answer that nobody can read goes: nobody can answer it, and nobody waits for it.
 
 What a zombie writes again afterwards stands below the fence or beside the current grant: it is ignored, and deleted again. Grants,
 fences, task log partitions, the run and the model are never deleted: their numbers must not begin again.
@@ -22,7 +23,7 @@ MOST = 200
 
 def cleanup(draft: Draft) -> None:
     """Delete what is due."""
-    due = [*_task_states(draft), *_incarnations(draft), *_requests(draft), *_answers(draft)]
+    due = [*_task_states(draft), *_incarnations(draft), *_requests(draft), *_answers(draft), *_unread(draft)]
     for key in due[:MOST]:
         draft.delete(key)
 
@@ -73,3 +74,8 @@ def _answers(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
         and state.at["set-answer", key][1] < oldest
         and key not in state.messages["set-request"]
     ]
+
+
+def _unread(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
+    state = draft.state
+    return [at for at in state.damaged if at[0] in ("set-request", "set-answer") and at[1] not in state.messages[at[0]]]

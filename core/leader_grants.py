@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 
 from .coordinator import DRAINING, JOINED, RUNNING, SetChangelog, SetGrant, SetProcessor
+from .leader_damage import may_be_held, unknown
 from .leader_draft import Draft
 from .leader_members import fence
 
@@ -21,11 +23,11 @@ def changelogs(draft: Draft) -> None:
     if model is None:
         return
     given = draft.state.changelogs
-    free = 1 + max(given.values(), default=-1)
+    taken = set(given.values())
+    free = (partition for partition in count() if partition not in taken)
     for task in model.tasks:
-        if task not in given:
-            draft.put(SetChangelog(task, free))
-            free += 1
+        if task not in given and not unknown(draft, "set-changelog", task):
+            draft.put(SetChangelog(task, next(free)))
 
 
 def grants(draft: Draft) -> None:
@@ -39,7 +41,7 @@ def grants(draft: Draft) -> None:
         owner = workers.get(wanted.get(task, "")) if granting else None
         held = draft.state.held(task)
         if held is None:
-            if owner is not None:
+            if owner is not None and not may_be_held(draft, task):
                 _grant(draft, task, owner)
         elif not granting or _must_go(draft, held, owner, wanted.get(task)):
             _let_go(draft, held)

@@ -18,6 +18,7 @@ from .coordinator import DRAINING, RUNNING, SetJobModel, SetRun
 from .errors import DeclarationError
 from .graph_resolve import resolve
 from .grouping import Grouping, counts
+from .leader_damage import unknown
 from .leader_draft import Draft
 from .leader_plan import Plan
 from .model import JobModel, producer_sets
@@ -41,7 +42,7 @@ def tasks_of(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> G
 def model(draft: Draft) -> None:
     """Write a new model if tasks or placement must change."""
     run = draft.run
-    if run is None or run.closing or run.state not in (RUNNING, DRAINING):
+    if run is None or run.closing or run.state not in (RUNNING, DRAINING) or unknown(draft, "set-job-model"):
         return
     before = draft.state.model
     same = before is not None and before.is_of(run.run_id, run.deployment)

@@ -60,6 +60,8 @@ from .requests import RUNNING as UNDER_WAY
 from .settings import DYNAMIC, find, override_problem
 
 CHANGES_KEPT = 10
+SHOWN = 20
+"""So many tasks are named in an answer, which is one message."""
 
 Answer = tuple[str, str] | tuple[str, str, dict[str, Any]] | None
 """State, why, progress; None while there is nothing (new) to say."""
@@ -118,7 +120,8 @@ def _drained(draft: Draft, run: SetRun | None, accepted: str) -> Answer:
     if run.state == STOPPED:
         return FAILED, "stopped before it was drained; it goes on draining when it is started"
     if run.state == DRAINING and (given_up := draft.state.failed()):
-        return FAILED, "; ".join(f"{task}: {why}" for task, why in given_up.items())
+        shown = [f"{task}: {why:.500}" for task, why in list(given_up.items())[:SHOWN]]
+        return FAILED, "; ".join([*shown, *([f"and {len(given_up) - SHOWN} more"] if len(given_up) > SHOWN else [])])
     return None
 
 
@@ -242,7 +245,7 @@ def _set_config(draft: Draft, wish: SetRequest) -> Answer:
 
 def _unset_config(draft: Draft, wish: SetRequest) -> Answer:
     name = wish.arguments["setting"]
-    if name not in draft.state.configs:
+    if (name,) not in draft.state.messages["set-config"] and ("set-config", (name,)) not in draft.state.damaged:
         why = override_problem(name, None, ran=draft.run is not None, unset=True)
         return (REFUSED, why) if why else (DONE, "it was not set")
     draft.delete(Delete(("set-config", (name,))).key)

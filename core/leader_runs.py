@@ -33,6 +33,7 @@ from .coordinator import (
 )  # fmt: skip
 from .errors import DeclarationError
 from .jobstate import JobState
+from .leader_damage import unknown
 from .leader_draft import Draft, differences
 from .leader_model import tasks_of
 from .leader_words import Resolve
@@ -40,6 +41,9 @@ from .requests import DRAIN, START, drain_ends, problem
 
 IMMUTABLE_PARTS = "setting:"
 """Parts of a fingerprint that no later run may change either: they decide where state lies."""
+
+PAST_KEPT = 1000
+"""So many past runs, and so many deployments, are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,8 @@ def _by_itself(run: SetRun | None, life: SetProcessor) -> Starter | None:
 def begin(draft: Draft) -> None:
     """Begin or resume a run if somebody should; or resign for those who have its code."""
     run, plan = draft.run, draft.plan
+    if unknown(draft, "set-run"):
+        return
     found = starter(draft.state, draft.silent, draft.now.wall)
     if found is None:
         return
@@ -179,7 +185,8 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
 
 
 def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    return names if name in names else (*names, name)
+    """With this name as the newest; the oldest are forgotten, for the run is one message, and a job may have a run each minute."""
+    return (*(one for one in names if one != name), name)[-PAST_KEPT:]
 
 
 def close(draft: Draft) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from .coordinator import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor
+from .coordinator import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor, key_of
 from .jobstate import JobState, order
 from .leader_draft import fits
 from .leader_liveness import Liveness
@@ -417,7 +417,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if self.state == "leaving":
             state = LEFT if self.tasks.all_over() and not missing else LEAVING
         life = self._record_of(state)
-        if self.job.recorded(self.config.processor).get(self.incarnation) != life:
+        said = self.job.recorded(self.config.processor).get(self.incarnation)
+        if said != life or key_of(life) in self.job.damaged:
             missing.insert(0, life)
         if not missing:
             return []

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .coordinator import LIVE, STOPPING, SeekWish, SetGrant, SetRun, SetTaskState
+from .coordinator import LIVE, STOPPING, SeekWish, SetGrant, SetRun, SetTaskState, key_of
 from .jobstate import NEVER_RAN, JobState
 from .member_targets import Targets
 from .member_words import Probe, Tell
@@ -28,6 +28,8 @@ OVER = "over"
 """It has released, or never ran."""
 HELD_BACK = "held back"
 """Not started yet: its log partition is not known, or what it writes to is broken (`member_targets`)."""
+MAX_WHY = 2000
+"""Letters of a reason in the stream."""
 
 
 @dataclass(slots=True)
@@ -63,14 +65,14 @@ class Tasks:
         mine = self.mine.get(report.task)
         if mine is None or mine.grant != report.grant or mine.phase == OVER:
             return
-        mine.state, mine.why = report.state, report.why
+        mine.state, mine.why = report.state, _short(report.why)
         if report.state == RELEASED:
             mine.phase = OVER
 
     def sought(self, report: SeekApplied) -> None:
         """A task has applied a seek, or refused it."""
         mine = self.mine.get(report.task)
-        done = f"{report.request}!{report.refused}" if report.refused else report.request
+        done = f"{report.request}!{_short(report.refused)}" if report.refused else report.request
         if mine is not None and done not in mine.applied:
             mine.applied = (*mine.applied, done)
 
@@ -157,7 +159,7 @@ class Tasks:
         if view is None or log_partition is None:
             return []
         if why := self.targets.holds(grant.task, mono):
-            mine.state, mine.why = FAILED, why
+            mine.state, mine.why = FAILED, _short(why)
             return []
         if not sure:
             self.eager = True
@@ -195,7 +197,7 @@ class Tasks:
             if mine.state:
                 mine.applied = tuple(done for done in mine.applied if done.partition("!")[0] in seeks)
                 word = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied)
-                if job.task_states(task).get(mine.grant) != word:
+                if job.task_states(task).get(mine.grant) != word or key_of(word) in job.damaged:
                     missing.append(word)
         return missing
 
@@ -216,6 +218,12 @@ def _wishes(job: JobState, task: str) -> list[SeekWish]:
     if run is None or model is None:
         return []
     return [wish for wish in run.seeks if (wish.stream, wish.partition) in model.tasks.get(task, ())]
+
+
+def _short(why: str) -> str:
+    """A reason as it stands in the stream: what a user's exception says may be longer than any message, and no text at all."""
+    plain = why.encode(errors="replace").decode()
+    return plain if len(plain) <= MAX_WHY else f"{plain[: MAX_WHY - 1]}…"
 
 
 def _must_go(job: JobState, run: SetRun | None, task: str, processor: str) -> str:

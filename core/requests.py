@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from .coordinator import SetAnswer, SetRequest
+from .coordinator import MAX_COUNT, MAX_SETTING, SetAnswer, SetRequest
+from .coordinator_bytes import encode
+from .errors import DataError
 from .jobstate import FINAL
 
 ACCEPTED = "accepted"
@@ -26,6 +28,10 @@ FAILED = "failed"
 START, STOP, PAUSE, RESUME, DRAIN = "start", "stop", "pause", "resume", "drain"
 SEEK, MOVE, SET_CONFIG, UNSET_CONFIG = "seek", "move", "set-config", "unset-config"
 VERBS = (START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG)
+
+MAX_BYTES = 65_536
+"""Bytes of a request at most: what it brings about must fit into the messages that say so."""
+MAX_RUN_ID = 200
 
 EXPIRED = "expired"
 OTHER_RUN = "other run"
@@ -72,11 +78,11 @@ def seek_target(to: Any) -> str | int | tuple[str, int] | None:
     if to in ("oldest", "newest"):
         return cast("str", to)
     if isinstance(to, int) and not isinstance(to, bool):
-        return to if to >= 0 else None
+        return to if 0 <= to < MAX_COUNT else None
     if isinstance(to, list | tuple):
         pair = tuple(cast("tuple[Any, ...]", to))
         if len(pair) == 2 and pair[0] == "time" and isinstance(pair[1], int) and not isinstance(pair[1], bool):
-            return ("time", pair[1])
+            return ("time", pair[1]) if abs(pair[1]) < MAX_COUNT else None
     return None
 
 
@@ -95,9 +101,23 @@ def _are_ends(upto: Any) -> bool:
     for stream, ends in cast("Mapping[Any, Any]", upto).items():
         if not isinstance(stream, str) or not isinstance(ends, list | tuple):
             return False
-        if any(isinstance(end, bool) or not isinstance(end, int) or end < 0 for end in cast("list[Any]", ends)):
+        if not all(_is_count(end) for end in cast("list[Any]", ends)):
             return False
     return True
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT
+
+
+def _too_large(request: SetRequest) -> str:
+    if len(request.run_id) > MAX_RUN_ID:
+        return f"a run id has at most {MAX_RUN_ID} characters; this one has {len(request.run_id)}"
+    try:
+        size = sum(map(len, encode(request)))
+    except DataError as error:
+        return error.what
+    return f"a request has at most {MAX_BYTES} bytes; this one has {size}" if size > MAX_BYTES else ""
 
 
 def problem(request: SetRequest) -> str:
@@ -107,7 +127,9 @@ def problem(request: SetRequest) -> str:
     "move needs 'to'"
     """
     if request.verb not in VERBS:
-        return f"unknown request '{request.verb}'; one of {', '.join(VERBS)}"
+        return f"unknown request '{request.verb:.80}'; one of {', '.join(VERBS)}"
+    if why := _too_large(request):
+        return why
     needed, allowed = _ARGUMENTS[request.verb]
     given = set(request.arguments)
     if missing := sorted(needed - given):
@@ -123,8 +145,12 @@ def problem(request: SetRequest) -> str:
         return "'to' of move must be the name of a processor"
     if request.verb == SEEK:
         partition = request.arguments.get("partition")
-        if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int) or partition < 0):
+        if partition is not None and not _is_count(partition):
             return "'partition' of seek must be a number"
         if seek_target(request.arguments["to"]) is None:
             return "'to' of seek must be oldest, newest, an offset or a time"
+    if request.verb == SET_CONFIG:
+        value = request.arguments["value"]
+        if not isinstance(value, str | int | float) or (isinstance(value, str) and len(value) > MAX_SETTING):
+            return f"'value' of set-config must be true, false, a number, or a text of at most {MAX_SETTING} characters"
     return ""

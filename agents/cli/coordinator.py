@@ -1,26 +1,28 @@
 """`headgate coordinator cat|write JOB`: the coordinator stream, record by record, for people.
 
-`cat` shows every message with who wrote it and when, and what could not be read, with the reason. `write` puts one message in, as it
-is given: for repairs, by somebody who knows the law of keys; it shows the message and asks.
+`cat` shows every message with who wrote it and when, and what could not be read, with the reason. `write` puts in what anybody may write:
+a request, in its own words. Everything else in the stream has one writer, the leader or the worker that it is about, and a message by
+another hand would be believed by all of them; so it is refused, with the verb that does it.
 """
 
 from __future__ import annotations
 
 import json
-import socket
 import time
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ...core import coordinator as c
+from ...core import requests as r
 from ...core.coordinator_bytes import encode, read
-from ..launch import user_name
-from ..plainwrite import Plain, put
-from ..reading import must_exist
+from ...core.errors import HeadgateError
+from ..asking import Wish
+from ..reading import must_exist, shown
 from ..topicscan import scan_topic
+from .asks import Asker, asks
 from .group import Group, Mistyped
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
@@ -117,64 +119,57 @@ def _short(value: Any) -> str:
 @click.argument("job")
 @click.argument("kind", metavar="TYPE", type=click.Choice(sorted(TYPES)))
 @click.argument("values", metavar="JSON")
-@click.option("--delete", is_flag=True, help="Delete the key that these fields make, instead of writing a value.")
+@click.option("--delete", is_flag=True, help="Take the override of this set-config back.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@broker_options
-@output_option
-def write(
-    job: str,
-    kind: str,
-    values: str,
-    delete: bool,
-    yes: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
-    """Put one message into the stream, as it is: for repairs. JSON is a map of its fields."""
-    to = target(job, bootstrap, pairs, config)
-    message = message_of(kind, values)
-    run_async(must_exist(to.client, to.topics))
-    key = c.key_of(message)
-    confirmed(f"This {'deletes' if delete else 'writes'} {kind} {list(key[1])} in {to.topics.coordinator}.", yes)
-    offset = run_async(_write(to, message, delete))
-    if output == "json":
-        show_json({"job": str(to.job), "type": kind, "key": list(key[1]), "offset": offset, "deleted": delete})
-    else:
-        click.echo(f"written at offset {offset}")
+@asks(wait=True)
+def write(ask: Asker, kind: str, values: str, delete: bool, yes: bool) -> None:
+    """Put a request into the stream, in its own words; the leader judges it, and answers. JSON is a map of the fields.
+
+    TYPE is set-request, or set-config for the request that sets one. All other messages are the leader's, or a worker's own.
+    """
+    wish = wish_of(kind, values, delete=delete)
+    confirmed(f"This asks {shown(ask.to.job)} for: {wish.verb} {_short(plain(wish.arguments))}", yes)
+    ask(wish)
 
 
-def message_of(kind: str, text: str) -> Any:
-    """A message from its fields; raises `Mistyped` for what is none, checked by the bytes that a reader would get."""
+INSTEAD = {
+    "set-run": "`headgate start`, `stop`, `drain`, `pause` and `resume` change the run",
+    "set-grant": "`headgate move` gives a task to another worker",
+    "set-job-model": "`headgate move` gives a task to another worker",
+    "set-member": "`headgate stop JOB --worker P` takes a worker out",
+    "set-fence": "`headgate stop JOB --worker P` takes a worker out",
+    "set-leader": "stop the worker that leads; another one takes over",
+    "set-processor": "a worker writes it when it comes and when it goes",
+    "set-task-state": "the worker that holds the task writes it",
+    "set-changelog": "it is given once, and stands for ever",
+    "set-answer": "`headgate requests withdraw` ends a request that waits",
+}
+"""What does what somebody may have meant by writing this message."""
+
+
+def wish_of(kind: str, text: str, *, delete: bool = False) -> Wish:
+    """The wish that these fields make; raises `Mistyped` for what is none."""
+    if kind in INSTEAD:
+        raise Mistyped(f"{kind} is not written by hand: all workers would believe it", remedy=INSTEAD[kind])
+    allowed = ("setting", "value") if kind == "set-config" else ("verb", "run_id", "arguments")
     try:
         given = json.loads(text)
         if not isinstance(given, dict):
             raise TypeError("a map of fields is needed")
-        if kind == "set-job-model":
-            raise TypeError("a job model is made by the leader only")
-        known = [field.name for field in fields(TYPES[kind])]
-        if strange := [name for name in given if name not in known]:
+        if strange := [name for name in given if name not in allowed]:
             raise TypeError(f"there is no field '{strange[0]}'")
-        needed = [field.name for field in fields(TYPES[kind]) if field.default is field.default_factory is MISSING]
-        if absent := [name for name in needed if name not in given]:
-            raise TypeError(f"without {', '.join(absent)}")
-        message = TYPES[kind](**{name: _frozen(value) for name, value in given.items()})
-        found = read(0, *encode(message))
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        names = ", ".join(field.name for field in fields(TYPES[kind]))
-        raise Mistyped(f"not a {kind}: {error}", remedy=f"its fields are {names}") from error
-    if found.problem:
-        raise Mistyped(f"not a {kind}: {found.problem}")
-    return message
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value
-
-
-async def _write(to: Target, message: Any, delete: bool) -> int:
-    stamp = c.Stamp(socket.gethostname(), user_name(), "headgate coordinator write", int(time.time() * 1000))
-    key, value = encode(message, stamp)
-    record = Plain(to.topics.coordinator, key, None if delete else value, 0)
-    return (await put(to.client, [record]))[0]
+        if kind == "set-config":
+            arguments = {"setting": given["setting"]} if delete else {name: given[name] for name in allowed}
+            made = c.SetRequest("", r.UNSET_CONFIG if delete else r.SET_CONFIG, arguments=arguments)
+        else:
+            if delete:
+                raise TypeError("`headgate requests withdraw` takes a request back")
+            made = c.SetRequest("", given["verb"], given.get("run_id", ""), given.get("arguments", {}))
+        wrong = read(0, *encode(made)).problem or r.problem(made)
+    except KeyError as error:
+        raise Mistyped(f"not a {kind}: without {error}", remedy=f"its fields are {', '.join(allowed)}") from error
+    except (TypeError, ValueError, AttributeError, HeadgateError) as error:
+        raise Mistyped(f"not a {kind}: {error}", remedy=f"its fields are {', '.join(allowed)}") from error
+    if wrong:
+        raise Mistyped(f"not a {kind}: {wrong}", remedy=f"its fields are {', '.join(allowed)}")
+    return Wish(made.verb, made.run_id, made.arguments, lasting=made.verb == r.DRAIN and bool(made.run_id))

@@ -114,6 +114,7 @@ def show(found: dict[str, Any]) -> None:
     if found["unreadable_heartbeats"]["records"]:
         heartbeats = found["unreadable_heartbeats"]
         fields.append(("unreadable", f"{heartbeats['records']} heartbeats of the last seconds: {heartbeats['why']}"))
+    fields += [("warning", one) for one in found["warnings"]]
     show_fields(fields)
     if found["workers"]:
         click.echo()

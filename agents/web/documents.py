@@ -146,7 +146,11 @@ def status(worker: Worker) -> dict[str, Any]:
             "unreadable": worker.unreadable.document(),
             "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
         },
-        **(job(member.job) if member is not None else {"run": None, "leader": None, "workers": [], "tasks": []}),
+        **(
+            job(member.job)
+            if member is not None
+            else {"run": None, "leader": None, "workers": [], "tasks": [], "warnings": []}
+        ),
     }
 
 
@@ -196,7 +200,13 @@ def job(state: Any) -> dict[str, Any]:
             for wish in state.open_requests()
         ],
         "problems": state.problem_count,
+        "warnings": warnings(state),
     }
+
+
+def warnings(state: Any) -> list[str]:
+    """What stands in the coordinator stream, can be read, and counts for nothing."""
+    return [f"the override of '{setting}' counts for nothing: {why}" for setting, why in state.wrong_configs.items()]
 
 
 def _answer(state: Any, uuid: str) -> str:

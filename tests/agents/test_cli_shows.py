@@ -7,7 +7,8 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from click.testing import CliRunner
 
 from headgate.agents.cli import model
-from headgate.agents.cli.group import LazyGroup
+from headgate.agents.cli.coordinator import INSTEAD, TYPES, wish_of
+from headgate.agents.cli.group import LazyGroup, Mistyped
 from headgate.agents.cli.run import last_words
 from headgate.agents.web.documents import model_document
 from headgate.core.coordinator import SetRun
@@ -66,3 +67,31 @@ def test_what_kafka_refuses_is_an_error_and_no_traceback() -> None:
     assert "Error: Kafka refused: " in done.output
     assert "orders" in done.output
     assert isinstance(CliRunner().invoke(group, ["broken"]).exception, ZeroDivisionError)
+
+
+def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_wish_or_nothing() -> None:
+    """A message by another hand than its writer's is believed by every worker: a grant that two hold, a run without its fields."""
+    assert {*INSTEAD, "set-request", "set-config"} == set(TYPES)
+    for kind in INSTEAD:
+        with pytest.raises(Mistyped, match="not written by hand"):
+            wish_of(kind, "{}")
+    pause = wish_of("set-request", '{"verb": "drain", "run_id": "r7"}')
+    assert (pause.verb, pause.run_id, pause.lasting) == ("drain", "r7", True)
+    one = wish_of("set-config", '{"setting": "stall.timeout", "value": "1m"}')
+    assert (one.verb, one.arguments) == ("set-config", {"setting": "stall.timeout", "value": "1m"})
+    assert wish_of("set-config", '{"setting": "stall.timeout"}', delete=True).verb == "unset-config"
+    for kind, text, why in [
+        ("set-request", "[]", "a map of fields"),
+        ("set-request", "{", "Expecting"),
+        ("set-request", "{}", "without 'verb'"),
+        ("set-request", '{"verb": 5}', "is not a text"),
+        ("set-request", '{"verb": "dance"}', "unknown request"),
+        ("set-request", '{"verb": "pause", "arguments": 5}', "not a set-request"),
+        ("set-request", '{"verb": "pause", "uuid": "u"}', "no field 'uuid'"),
+        ("set-request", '{"verb": "seek", "arguments": {"stream": "s", "to": 1e999}}', "not a set-request"),
+        ("set-config", '{"setting": "stall.timeout", "value": [1]}', "'value' of set-config"),
+    ]:
+        with pytest.raises(Mistyped, match=why):
+            wish_of(kind, text)
+    with pytest.raises(Mistyped, match="requests withdraw"):
+        wish_of("set-request", '{"verb": "pause"}', delete=True)

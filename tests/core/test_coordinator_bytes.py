@@ -145,6 +145,7 @@ def _value(**values: Any) -> bytes:
 
 
 GRANT = encode_key(("set-grant", ("t",)))
+MODEL_VALUES = msgpack.unpackb(encode(c.SetJobModel(MODEL))[1])["values"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,21 @@ GRANT = encode_key(("set-grant", ("t",)))
         (encode_key(("set-run", ())), _value(run_id="r", deployment="d", state="running", job_uuid="u", closing=1), "corrupt"),
         (encode_key(("set-run", ())), _value(run_id="r", deployment="d", state="running", job_uuid="u", seeks=5), "corrupt"),
         (encode_key(("set-run", ())), _value(run_id="r", deployment="d", state="running", job_uuid="u", starts=5), "corrupt"),
+        (encode_key(("set-run", ())), _value(run_id="r", deployment="d", state="running", job_uuid="u", closing=True), "closing"),
+        (encode_key(("set-run", ())), _value(run_id="r", deployment="d", state="resting", job_uuid="u"), "is none of"),
+        (encode_key(("set-run", ())), _value(run_id="r", deployment="d", state="draining", job_uuid="u"), "names the request"),
+        (encode_key(("set-run", ())), _value(run_id="r", deployment="d", state="running", job_uuid="u", drain="q"), "not drain"),
+        (encode_key(("set-run", ())), _value(run_id="r", deployment="d", state="running", job_uuid="u", settings={"x": b"y"}), "plain"),
+        (encode_key(("set-config", ("x",))), _value(value=[1]), "no value of a setting"),
+        (encode_key(("set-config", ("x",))), _value(value="x" * 1001), "no value of a setting"),
+        (encode_key(("set-config", ("x",))), _value(value=float("nan")), "no number"),
+        (encode_key(("set-request", ("u",))), _value(verb="seek", arguments={"a": [{"b": float("inf")}]}), "no number"),
+        (GRANT, _value(grant=2**53, processor="p1", incarnation="000001-a"), "counted to"),
+        (GRANT, _value(grant=1, processor="p1", incarnation="9007199254740992-a"), "counted to"),
         (encode_key(("set-job-model", ())), _value(term=1), "corrupt value"),
+        (encode_key(("set-job-model", ())), _value(**(MODEL_VALUES | {"wanted": {}})), "wants every one"),
+        (encode_key(("set-job-model", ())), _value(**(MODEL_VALUES | {"processors": []})), "wants every one"),
+        (encode_key(("set-job-model", ())), _value(**(MODEL_VALUES | {"version": 2**60})), "counted to"),
         (GRANT, b"\x93" * 900_000, "corrupt value"),
     ],
 )  # fmt: skip

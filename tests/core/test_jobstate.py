@@ -55,8 +55,9 @@ def test_an_empty_stream_is_an_empty_state():
 def test_the_last_message_of_a_key_wins_and_a_tombstone_deletes():
     grant = c.SetGrant("t", 3, "p2", "000001-b")
     assert folded(GRANT, grant).grant("t") == grant
-    assert folded(GRANT, Delete(key_of(GRANT))) == JobState()
-    assert folded(Delete(key_of(GRANT))) == JobState()
+    fence = c.SetFence("p1", "000001-a")
+    assert folded(fence, Delete(key_of(fence))) == JobState()
+    assert folded(Delete(key_of(fence))) == JobState()
 
 
 def test_what_is_deleted_is_not_found_by_its_task_or_processor_either():
@@ -162,8 +163,9 @@ def test_what_tasks_see_of_the_run():
 
 
 def test_configuration_and_log_partitions():
-    state = folded(c.SetConfig("a", 1), c.SetChangelog("t", 4), c.SetConfig("b", 2), c.SetLeader(1, "p", "x"))
-    assert {name: config.value for name, config in state.configs.items()} == {"a": 1, "b": 2}
+    one, two = c.SetConfig("stall.timeout", "1s"), c.SetConfig("error.retries", 2)
+    state = folded(one, c.SetChangelog("t", 4), two, c.SetLeader(1, "p", "x"))
+    assert {name: config.value for name, config in state.configs.items()} == {"stall.timeout": "1s", "error.retries": 2}
     assert state.config_offset == 2
     assert state.changelogs == {"t": 4}
     assert state.leader == c.SetLeader(1, "p", "x")
@@ -178,12 +180,33 @@ def test_problems_are_counted_and_kept_by_offset(monkeypatch: pytest.MonkeyPatch
     assert state == JobState()
 
 
-def test_a_key_whose_last_message_cannot_be_read_has_no_value():
-    """For compaction has dropped the message before it."""
+def test_an_override_that_is_none_counts_for_nothing_and_is_named():
+    """Somebody wrote it by hand; the settings that workers act on never hold it."""
+    wrong = [c.SetConfig("stall.timeout", "soon"), c.SetConfig("no.such", 1), c.SetConfig("state.dir", "/")]
+    state = folded(*wrong, c.SetConfig("error.retries", True), c.SetConfig("release.timeout", "5s"))
+    assert list(state.configs) == ["release.timeout"]
+    assert list(state.wrong_configs) == ["stall.timeout", "no.such", "state.dir", "error.retries"]
+    assert "is not a duration" in state.wrong_configs["stall.timeout"]
+
+
+def test_what_cannot_be_read_is_skipped_and_its_key_is_named_until_it_is_written_again():
+    """One typing error in the run would otherwise end every worker of the job: it would be gone."""
     key, value = encode(GRANT)
-    whole = JobState().fold([read(0, key, value), read(1, key, b"?")])
-    assert whole == JobState().fold([read(1, key, b"?")])
-    assert whole.grant("t") is None
+    state = JobState().fold([read(0, key, value), read(1, key, b"?")])
+    assert state.grant("t") == GRANT
+    assert state.damaged == {key_of(GRANT): 1}
+    assert state.copy().damaged == state.damaged
+    state.apply(read(2, key, value))
+    assert (state.damaged, state.problem_count) == ({}, 1)
+    assert JobState().fold([read(1, key, b"?")]).grant("t") is None
+
+
+def test_nobody_may_delete_what_is_counted_on():
+    """A grant, a run, a log partition: their numbers would begin again, and a task would run twice."""
+    state = folded(GRANT, Delete(key_of(GRANT)), Delete(("set-run", ())))
+    assert state.grant("t") == GRANT
+    assert state.damaged == {key_of(GRANT): 1, ("set-run", ()): 2}
+    assert "which nobody may" in state.problems[2]
 
 
 def test_a_copy_is_equal_and_independent():
@@ -244,11 +267,17 @@ def compacted(
 def test_folding_the_compacted_stream_is_folding_the_whole(
     given_records: list[tuple[bytes, bytes | None]], upto: int, tombstones: bool
 ):
-    """Whatever was compacted, and whether tombstones are still there."""
+    """Whatever was compacted, and whether tombstones are still there: but for what a message hides that cannot be read."""
     records = [(n, key, value) for n, (key, value) in enumerate(given_records)]
     whole = JobState().fold(read(n, key, value, n) for n, key, value in records)
-    kept = compacted(records, upto, tombstones)
-    assert JobState().fold(read(n, key, value, n) for n, key, value in kept) == whole
+    kept = JobState().fold(read(n, key, value, n) for n, key, value in compacted(records, upto, tombstones))
+    for state in (kept, whole):
+        state.messages = {
+            kind: {key: found for key, found in messages.items() if (kind, key) not in whole.damaged}
+            for kind, messages in state.messages.items()
+        }
+        state.at = {key: at for key, at in state.at.items() if key not in whole.damaged}
+    assert kept == whole
 
 
 @settings(deadline=None, max_examples=100)

@@ -125,11 +125,12 @@ def test_a_grant_that_is_somebody_elses_is_abandoned(grant: c.SetGrant):
     assert (len(told) == 2) == (grant.processor == "p1" and grant.incarnation == INC)
 
 
-def test_a_lost_grant_is_abandoned_and_one_that_was_over_only_forgotten():
+def test_a_grant_that_is_deleted_stands_and_one_that_was_over_is_only_forgotten():
+    """Nobody may delete it, so whoever did is not heard; two would run the task."""
     scene = Scene()
     scene.told()
     scene.job.apply(Entry(99, key_of(GRANT), None))
-    assert scene.told() == [o.Abandon("the grant is somebody else's")]
+    assert scene.told() == []
     over = Scene()
     over.told("bye")
     over.say(c.SetGrant("t", 4, "p2", INC))

@@ -73,3 +73,20 @@ def test_where_a_seek_may_go(to: object, target: object):
 def test_the_words_of_a_request(verb: str, arguments: dict, why: str):
     found = problem(SetRequest("u", verb, arguments=arguments))
     assert (why in found) if why else found == ""
+
+
+def test_what_a_request_brings_about_fits_into_the_messages_that_say_so() -> None:
+    """A setting of a megabyte, ten of which stand in one message, would have stopped every leader at its first word."""
+    for request, why in [
+        (SetRequest("u", "start", "r" * 201), "at most 200 characters"),
+        (
+            SetRequest("u", "set-config", arguments={"setting": "chooser", "value": "x" * 1001}),
+            "at most 1000 characters",
+        ),
+        (SetRequest("u", "set-config", arguments={"setting": "chooser", "value": None}), "'value' of set-config"),
+        (SetRequest("u", "drain", arguments={"upto": {"s": [1] * 70_000}}), "at most 65536 bytes"),
+        (SetRequest("u", "pause", arguments={"stream": {"s"}}), "cannot be written"),
+        (SetRequest("u", "seek", arguments={"stream": "s", "to": 2**53}), "oldest, newest"),
+        (SetRequest("u", "seek", arguments={"stream": "s", "to": ["time", 2**60]}), "oldest, newest"),
+    ]:
+        assert why in problem(request)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -243,12 +244,46 @@ def test_frames_and_coordinator_messages_are_shown_for_people(hg: Headgate) -> N
     assert "set-run" in hg.run("coordinator", "cat", hg.job, "--type", "set-run")
 
 
-def test_a_message_can_be_written_by_hand_and_nonsense_cannot(hg: Headgate) -> None:
-    """A wish of its own, for repairs; it is checked, and asked for."""
-    wish = json.dumps({"uuid": uuid.uuid4().hex, "verb": "pause", "not_after": 1})
+def test_what_is_written_by_hand_is_a_request_and_garbage_in_the_stream_ends_nobody(hg: Headgate) -> None:
+    """One typing error in a repair would have ended every worker of the job, and every later one at its start."""
+    wish = json.dumps({"verb": "pause", "arguments": {"stream": f"{hg.job}-orders"}})
     hg.run("coordinator", "write", hg.job, "set-request", wish, code=1)
-    assert hg.json("coordinator-write", "coordinator", "write", hg.job, "set-request", wish, "--yes")["offset"] > 0
-    hg.run("coordinator", "write", hg.job, "set-request", '{"uuid": 5}', "--yes", code=2)
+    assert hg.json("answer", "coordinator", "write", hg.job, "set-request", wish, "--yes")["state"] == "done"
+    assert hg.json("answer", "resume", hg.job)["state"] == "done"
+    hg.run("coordinator", "write", hg.job, "set-request", '{"verb": 5}', "--yes", code=2)
+    override = json.dumps({"setting": "stall.timeout", "value": "soon"})
+    hg.run("coordinator", "write", hg.job, "set-config", override, "--yes", code=1)
+    assert "'soon' is not a duration" in hg.said
+    run = json.dumps({"run_id": "r", "deployment": "d", "state": "running", "job_uuid": "u", "closing": True})
+    hg.run("coordinator", "write", hg.job, "set-run", run, "--yes", code=2)
+    assert "`headgate start`" in hg.said
+    before = hg.running()["run"]
+    told = asyncio.run(by_hand(hg, [("set-run", (), run), ("set-config", ("stall.timeout",), override)]))
+
+    def healed() -> Any:
+        messages = hg.json("coordinator-cat", "coordinator", "cat", hg.job, "--type", "set-run")["messages"]
+        return messages[-1]["offset"] > told and not messages[-1]["problem"]
+
+    hg.until(healed, "the leader has written the run again")
+    found = hg.running()
+    assert found["run"] == before
+    assert [one for one in found["warnings"] if "'stall.timeout' counts for nothing" in one]
+    assert "1 records of the coordinator stream cannot be read" in hg.run("status", hg.job)
+    assert hg.json("answer", "config", "unset", hg.job, "stall.timeout")["state"] == "done"
+
+
+async def by_hand(hg: Headgate, messages: list[tuple[str, tuple[str, ...], str]]) -> int:
+    """Write messages as a producer of the user's own may; the offset of the first."""
+    from headgate.agents.clients import ClientSettings
+    from headgate.agents.plainwrite import Plain, put
+    from headgate.core.coordinator_bytes import encode_key
+
+    topic = f"__headgate_coordinator_{hg.job}_1"
+    records = [
+        Plain(topic, encode_key((kind, key)), msgpack.packb({"values": json.loads(values)}), 0)
+        for kind, key, values in messages
+    ]
+    return (await put(ClientSettings(hg.bootstrap), records))[0]
 
 
 def test_plan_says_what_there_is_and_would_be(hg: Headgate) -> None:
