@@ -18,11 +18,15 @@ def imported(what: str, path: str, built_in: Iterable[str]) -> Any:
     >>> imported("grouper", "headgate.core.grouping:all_in_one", ["partition"]).__name__
     'all_in_one'
     """
+    remedy = f"one of {', '.join(built_in)}, or package.module:name"
     module, _, attribute = path.replace(":", ".").rpartition(".")
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(
-            f"the {what} '{path}' cannot be imported: {error}",
-            remedy=f"one of {', '.join(built_in)}, or package.module:name",
-        ) from error
+        found = getattr(importlib.import_module(module), attribute)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        why = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
+        raise SettingError(f"the {what} '{path}' cannot be imported: {why}", remedy=remedy) from error
+    if not callable(found) and not callable(getattr(found, "choose", None)):
+        raise SettingError(f"the {what} '{path}' is no function: {found!r}", remedy=remedy)
+    return found

@@ -21,7 +21,7 @@ import socket
 import sys
 import traceback
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -29,8 +29,10 @@ from typing import IO, Any
 from .. import __version__
 from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ..core.names import JobName, processor_id
+from ..core.own_rule import called
 from ..core.settings import JOB, find
 from .app import App
+from .by_name import imported
 from .configuration import Configuration
 from .declared import Declared
 from .steps import InputStep
@@ -170,7 +172,9 @@ def location_of(configuration: Configuration, root: Path) -> str:
     provider = str(configuration.value("location.provider"))
     if provider == "default":
         return stored_location(root.parent)
-    found = _imported(provider)(root.parent)
+    remedy = "correct it, or leave location.provider at its default"
+    given = imported("location.provider", provider, ["default"])
+    found = called("location.provider", provider, given, root.parent, remedy=remedy, error=SettingError)
     if not isinstance(found, str) or not found:
         raise SettingError(f"location.provider '{provider}' gave {found!r}, no name", remedy="return a text")
     return found
@@ -195,17 +199,6 @@ def stored_location(directory: Path) -> str:
         raise EnvironmentFault(
             f"the location cannot be kept in {directory}: {error.strerror or error}", remedy="give another --state-dir"
         ) from error
-
-
-def _imported(path: str) -> Callable[[Path], Any]:
-    module, _, name = path.replace(":", ".").rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(f"'{path}' cannot be imported: {error}", remedy="MODULE:function") from error
-    if not callable(found):
-        raise SettingError(f"'{path}' is no function", remedy="MODULE:function")
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,5 +104,4 @@ def own_chooser(given: Any, settings: Mapping[str, Any]) -> tuple[Any, str]:
     name = given or settings.get("chooser", "")
     if not name or name in RULES:
         return None, ""
-    found = imported("chooser", str(name), RULES)
-    return (found() if isinstance(found, type) else found), str(name)
+    return imported("chooser", str(name), RULES), str(name)

@@ -26,6 +26,7 @@ from ..core import leader_words as lw
 from ..core import member_words as mw
 from ..core import task_events as t
 from ..core.batches import Bridge
+from ..core.chooser_checked import CheckedChooser
 from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ..core.leader import Leader
 from ..core.machine import Now
@@ -77,7 +78,9 @@ class Worker(Producing):
         self.client: ClientSettings = options.client
         self.settings: dict[str, Any] = dict(options.settings)
         self.topics = self.declared.topics
-        own_chooser(self.declared.app.chooser, self.settings)  # one that is not there is said before anything begins
+        own, name = own_chooser(self.declared.app.chooser, self.settings)
+        if own is not None:
+            CheckedChooser(own, name)  # one that is not there, or cannot choose, is said before anything begins
         self.memory = StoreMemory(self._setting_or("state.memory", options.state_memory))
         self.app: ActorApp = new_app(f"{self.job.slug}.{options.processor}")
         self.sensor = Counting()

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
+from typing import cast
 
 from .errors import DeclarationError
 from .names import StreamPartition, task_name
+from .own_rule import called, whole
 from .placement import natural
 
 Grouping = Mapping[str, tuple[StreamPartition, ...]]
@@ -84,17 +86,12 @@ def group(
             "every stream of the job is broadcast, so there is nothing to make tasks of",
             remedy="give the job at least one input that is not broadcast",
         )
-    return check_grouping(
-        name or getattr(grouper, "__name__", repr(grouper)), grouper(partitions, wide), partitions, wide
-    )
+    called_so = name or getattr(grouper, "__name__", repr(grouper))
+    answer = called("grouper", called_so, grouper, MappingProxyType(dict(partitions)), wide)
+    return check_grouping(called_so, answer, partitions, wide)
 
 
-def check_grouping(
-    name: str,
-    result: Mapping[str, Collection[StreamPartition]],
-    partitions: Mapping[str, int],
-    broadcast: frozenset[str],
-) -> Grouping:
+def check_grouping(name: str, answer: object, partitions: Mapping[str, int], broadcast: frozenset[str]) -> Grouping:
     """What the grouper called `name` has answered, frozen; refused when it breaks a promise of this module."""
 
     def refuse(what: str) -> DeclarationError:
@@ -103,12 +100,15 @@ def check_grouping(
             remedy="give every partition to exactly one task, and every partition of a broadcast stream to all tasks",
         )
 
+    result = called("grouper", name, _plain, answer, refuse)
+    if isinstance(result, DeclarationError):
+        raise result
     owners: dict[StreamPartition, list[str]] = {}
     for task in sorted(result, key=natural):
         if not task or len(task.encode()) > 249:
             raise refuse(f"names a task {task!r}; a name has 1 to 249 bytes")
         for at in result[task]:
-            owners.setdefault(StreamPartition(*at), []).append(task)
+            owners.setdefault(at, []).append(task)
         if all(at[0] in broadcast for at in result[task]):
             raise refuse(f"makes a task '{task}' that owns no partition of its own")
     for at, tasks in owners.items():
@@ -127,7 +127,26 @@ def check_grouping(
                 raise refuse(
                     f"gives partition {n} of '{stream}', which is broadcast, to {given} of {len(result)} tasks"
                 )
-    return frozen({task: (StreamPartition(*at) for at in result[task]) for task in result})
+    return frozen(result)
+
+
+def _plain(
+    answer: object, refuse: Callable[[str], DeclarationError]
+) -> dict[str, list[StreamPartition]] | DeclarationError:
+    """A user's answer as plain values, or what is none about it. Walking through it runs code of the user's, and that may raise, too."""
+    if not isinstance(answer, Mapping):
+        return refuse(f"has answered {answer!r}, which is no mapping of tasks to partitions")
+    result: dict[str, list[StreamPartition]] = {}
+    for task, owned in cast("Mapping[object, Iterable[object]]", answer).items():
+        if not isinstance(task, str):
+            return refuse(f"names a task {task!r}, which is no text")
+        result[task] = []
+        for at in owned:
+            pair = cast("tuple[object, ...]", at)
+            if not (isinstance(at, tuple) and len(pair) == 2 and isinstance(pair[0], str) and whole(pair[1])):
+                return refuse(f"gives '{task}' {at!r}, which is no (stream, partition)")
+            result[task].append(StreamPartition(pair[0], pair[1]))
+    return result
 
 
 def frozen(tasks: Mapping[str, Iterable[StreamPartition]]) -> Grouping:

@@ -22,7 +22,7 @@ from .leader_damage import unknown
 from .leader_draft import Draft
 from .leader_plan import Plan
 from .model import JobModel, producer_sets
-from .placement import check_placement
+from .placement import asked
 
 FOR_GOOD = "for good"
 
@@ -117,9 +117,9 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
     ):
         return
     locality = {task: draft.state.location(task) for task in tasks}
-    asked = draft.plan.placer(list(tasks), locality, dict(workers), dict(known))
+    plan = draft.plan
     try:
-        placed = check_placement("placement", asked, list(tasks), list(workers))
+        placed = asked(plan.placer_name, plan.placer, list(tasks), locality, workers, known)
     except DeclarationError as error:
         draft.note_once(f"the tasks cannot be placed: {error}")
         return

@@ -38,7 +38,7 @@ class Plan:
     grouper_name: str = ""
     """What its user calls it: the value of the setting."""
     placer: Placer = place
-    placer_name: str = ""
+    placer_name: str = "default"
     settings: Mapping[str, Any] = field(default_factory=_empty)
     """The resolved settings of this deployment, without secrets and client settings; they go into `set-run`."""
 

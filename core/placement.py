@@ -23,12 +23,13 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, cast
 
 from .errors import DeclarationError
+from .own_rule import called
 
 Placement = Mapping[str, tuple[str, ...]]
 """Processor → its tasks, both in natural order; immutable."""
@@ -290,9 +291,24 @@ def moved(placement: Mapping[str, Collection[str]], task: str, to: str) -> Place
     return MappingProxyType({p: tuple(sorted(held[p], key=natural)) for p in sorted(held, key=natural)})
 
 
-def check_placement(
-    name: str, result: Mapping[str, Collection[str]], tasks: Collection[str], processors: Collection[str]
+def asked(
+    name: str,
+    placer: Placer,
+    tasks: Collection[str],
+    task_locality: Mapping[str, str | None],
+    processor_locality: Mapping[str, str | None],
+    previous: Mapping[str, str | None],
 ) -> Placement:
+    """What a placement answers, checked; `DeclarationError` with its name if it raises or answers what none may.
+
+    >>> dict(asked("default", place, ["a"], {}, {"p1": None}, {}))
+    {'p1': ('a',)}
+    """
+    given = list(tasks), dict(task_locality), dict(processor_locality), dict(previous)
+    return check_placement(name, called("placement", name, placer, *given), tasks, processor_locality)
+
+
+def check_placement(name: str, answer: object, tasks: Collection[str], processors: Collection[str]) -> Placement:
     """What the placement called `name` has answered, frozen; refused unless each task stands exactly once, at a known processor.
 
     Balance is not asked for: to place otherwise is the reason to bring a placement of one's own.
@@ -303,6 +319,9 @@ def check_placement(
             f"the placement '{name}' {what}", remedy="place each task once, on one of the given processors"
         )
 
+    result = called("placement", name, _plain, answer, refuse)
+    if isinstance(result, DeclarationError):
+        raise result
     if unknown := sorted(set(result) - set(processors)):
         raise refuse(f"names a processor that is not there: '{unknown[0]}'")
     counts = Counter(task for held in result.values() for task in held)
@@ -315,3 +334,21 @@ def check_placement(
     return MappingProxyType(
         {p: tuple(sorted(result.get(p, ()), key=natural)) for p in sorted(set(processors), key=natural)}
     )
+
+
+def _plain(answer: object, refuse: Callable[[str], DeclarationError]) -> dict[str, list[str]] | DeclarationError:
+    """A user's answer as plain values, or what is none about it. Walking through it runs code of the user's, and that may raise, too."""
+    if not isinstance(answer, Mapping):
+        return refuse(f"has answered {answer!r}, which is no mapping of processors to tasks")
+    result: dict[str, list[str]] = {}
+    for processor, held in cast("Mapping[object, Iterable[object]]", answer).items():
+        if not isinstance(processor, str):
+            return refuse(f"names a processor {processor!r}, which is no text")
+        if isinstance(held, str):
+            return refuse(f"gives '{processor}' {held!r}, which is no list of tasks")
+        result[processor] = []
+        for task in held:
+            if not isinstance(task, str):
+                return refuse(f"gives '{processor}' {task!r}, which is no task")
+            result[processor].append(task)
+    return result

@@ -10,7 +10,7 @@ import click
 from ...core.grouping import counts as widths
 from ...core.leader_model import tasks_of
 from ...core.model import producer_sets
-from ...core.placement import natural, place
+from ...core.placement import asked, natural
 from ..configuration import Configuration, Said
 from ..declared import Declared
 from ..job_topics import JobTopics
@@ -101,7 +101,8 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
     wanted = dict(before.wanted) if before is not None else {}
     names = list(before.processors) if before is not None and len(before.processors) == workers else []
     names = names or [f"worker-{number}" for number in range(workers)]
-    placed = place(list(grouping), dict.fromkeys(grouping), dict.fromkeys(names, ""), wanted)
+    placer = intended.placer_name, intended.placer
+    placed = asked(*placer, list(grouping), dict.fromkeys(grouping), dict.fromkeys(names, ""), wanted)
     owner = {task: worker for worker, tasks in placed.items() for task in tasks}
     return {
         "job": str(declared.app.job),

@@ -77,6 +77,13 @@ def test_a_wait_is_passed_on_and_none_does_not_stall():
     assert checked(None).choose(heads()[1:], 5.0) == Wait()
 
 
+def test_a_wait_over_what_could_be_taken_is_asked_again_and_none_turns_on_the_spot():
+    """`Wait()` stalled the task until something new came, which for a finished input is never; one in the past used up a core."""
+    assert checked(Wait(why="not yet")).choose(heads(), 5.0) == Wait(5.1, "not yet")
+    assert checked(Wait()).choose(heads()[1:], 5.0) == Wait()
+    assert checked(Wait(3)).choose(heads(), 5.0) == Wait(5.001)
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -87,7 +94,20 @@ def test_a_wait_is_passed_on_and_none_does_not_stall():
         (Choice(A, 0), "wants 0 records of a:0, of which 5 are ready"),
         (Choice(A, -1), "wants -1 records of a:0"),
         (Choice(A, 6), "wants 6 records of a:0, of which 5 are ready"),
-        (Choice(A, 1.5), "wants 1.5 records of a:0"),
+        (Choice(A, 1.5), "has answered max_records=1.5"),
+        (Choice(A, True), "has answered max_records=True"),
+        (Choice(A, None), "has answered max_records=None"),
+        (Choice(A, float("nan")), "has answered max_records=nan"),
+        (Choice(A, 1, float("nan")), "has answered up_to_timestamp=nan"),
+        (Choice(A, 1, "100"), "has answered up_to_timestamp='100'"),
+        (Choice(A, 1, None, True), "has answered up_to_offset=True"),
+        (Choice("a:0", 1), "has chosen 'a:0', which is no (stream, partition)"),
+        (Choice(("a", True), 1), "has chosen ('a', True), which is no"),
+        (Choice(None, 1), "has chosen None, which is no"),
+        (Wait(float("nan")), "wants to wait until nan"),
+        (Wait(float("inf")), "wants to wait until inf"),
+        (Wait("soon"), "wants to wait until 'soon'"),
+        (Wait(True), "wants to wait until True"),
         (Choice(A, 1, None, 10), "wants a:0 only below offset 10, where it stands at 10"),
         (Choice(A, 1, 99), "wants a:0 only up to time 99, where it stands at 100"),
         ("a", "has answered 'a'"),
@@ -121,6 +141,18 @@ def test_what_it_raises_is_said_to_be_its_own():
         with pytest.raises(ChooserError, match=f"the chooser 'shop.Broken' has raised {kind.__name__}") as caught:
             call()
         assert isinstance(caught.value.__cause__, kind)
+
+
+def test_what_would_end_a_process_is_an_error_of_the_chooser_too():
+    def leaves(heads, now):
+        raise SystemExit(1)
+
+    with pytest.raises(ChooserError, match="the chooser 'x' has raised SystemExit: 1"):
+        CheckedChooser(leaves, "x").choose(heads(), 0.0)
+    chatty = Loudest()
+    chatty.describe = lambda: 3
+    with pytest.raises(ChooserError, match="has described itself as 3"):
+        CheckedChooser(chatty, "x").describe()
 
 
 def test_what_cannot_choose_is_refused_when_it_is_named():

@@ -140,6 +140,43 @@ def test_a_grouper_of_your_own_that_breaks_the_contract_is_refused_by_name(answe
         check_grouping("mine.group", result, {"a": 2, "w": 1}, frozenset({"w"}))
 
 
+class Lazy(dict):
+    def items(self):
+        raise SystemExit("not today")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (None, "has answered None, which is no mapping"),
+        ([("t", ())], "has answered"),
+        ({1: []}, "names a task 1, which is no text"),
+        ({"t": None}, "has raised TypeError"),
+        ({"t": ["a"]}, "gives 't' 'a', which is no"),
+        ({"t": [("a", 0, 1)]}, "gives 't' ('a', 0, 1), which is no"),
+        ({"t": [(0, "a")]}, "gives 't' (0, 'a'), which is no"),
+        ({"t": [("a", True), ("a", 0)]}, "gives 't' ('a', True), which is no"),
+        ({"t": [("a", float("nan"))]}, "gives 't' ('a', nan), which is no"),
+        (Lazy(), "has raised SystemExit: not today"),
+    ],
+)
+def test_nonsense_of_a_grouper_is_refused_by_name(answer, why):
+    """A TypeError out of the leader's round would have ended the worker."""
+    with pytest.raises(DeclarationError) as caught:
+        group(lambda partitions, broadcast: answer, {"a": 2}, name="mine.group")
+    assert caught.value.what.startswith(f"the grouper 'mine.group' {why}")
+
+
+def test_a_grouper_cannot_change_what_it_is_given():
+    """The counts of the job model are not its own."""
+
+    def greedy(partitions, broadcast):
+        partitions["a"] = 9
+
+    with pytest.raises(DeclarationError, match="the grouper 'greedy' has raised TypeError"):
+        group(greedy, {"a": 2})
+
+
 def test_a_grouper_without_a_name_is_called_by_what_it_is():
     class Nothing:
         def __call__(self, partitions, broadcast):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.core.grouping import counts
+from headgate.core.grouping import by_partition, counts
 from headgate.core.leader_model import tasks_of
 from headgate.core.leader_plan import Plan
 from headgate.core.leader_words import Counts
@@ -95,6 +95,47 @@ def test_a_placement_that_breaks_its_contract_is_said_and_not_used():
     one = house.worker("p1", plan(placer=lambda tasks, locality, processors, previous: {"nobody": tasks}))
     assert house.state.model is None
     assert any("cannot be placed" in note.text for note in one.notes)
+
+
+def test_a_placement_that_raises_keeps_the_old_assignment_and_the_leader_goes_on():
+    """It raised out of the leader's round, and every leader after it died of it, too."""
+    broken = False
+
+    def moody(tasks, locality, processors, previous):
+        if broken:
+            raise SystemExit("no")
+        return place(tasks, locality, processors, previous)
+
+    house = House()
+    code = plan(placer=moody, placer_name="mine.place")
+    one = house.worker("p1", code)
+    before = house.state.model
+    broken = True
+    house.worker("p2", code)
+    house.run(3)
+    assert house.state.model == before
+    assert len(one.tasks) == 4
+    notes = [note.text for note in one.notes]
+    assert any("the placement 'mine.place' has raised SystemExit: no" in text for text in notes)
+    broken = False
+    house.run(3)
+    assert len(one.tasks) == 2
+
+
+def test_a_grouper_that_raises_while_an_input_grows_keeps_the_tasks_and_the_leader_goes_on():
+    def moody(partitions, broadcast):
+        return by_partition(partitions, broadcast) if partitions["orders"] == 2 else 1 / 0
+
+    house = House(partitions=2)
+    code = plan(graph=graph(stateful=False, shuffle=None), grouper=moody, grouper_name="mine.group")
+    one = house.worker("p1", code)
+    one.feed(one.leader, Counts({"orders": 3}))
+    house.run(3)
+    assert len(one.tasks) == 2
+    assert any("the grouper 'mine.group' has raised ZeroDivisionError" in note.text for note in one.notes)
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.run(1)
+    assert one.leader.state == "leading"
 
 
 def test_a_drain_places_only_what_has_lost_its_owner_and_at_once():

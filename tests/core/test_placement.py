@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError
-from headgate.core.placement import check_placement, moved, natural, place
+from headgate.core.placement import asked, check_placement, moved, natural, place
 
 PLACES = [None, "x", "y", "z"]
 
@@ -299,3 +299,34 @@ def test_a_placement_of_your_own_may_place_nothing_where_nobody_is():
 def test_a_placement_of_your_own_that_breaks_the_contract_is_refused_by_name(answer, why):
     with pytest.raises(DeclarationError, match=f"the placement 'mine.place' {why}"):
         check_placement("mine.place", answer, ["a", "b"], ["p1", "p2"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (None, "has answered None, which is no mapping"),
+        ({None: ["a"]}, "names a processor None, which is no text"),
+        ({"p1": "a"}, "gives 'p1' 'a', which is no list"),
+        ({"p1": ["a", float("nan")]}, "gives 'p1' nan, which is no task"),
+        ({"p1": [["a"]]}, "gives 'p1' ['a'], which is no task"),
+        ({"p1": 3}, "has raised TypeError"),
+    ],
+)
+def test_nonsense_of_a_placement_is_refused_by_name(answer, why):
+    """A TypeError out of the leader's round would have ended the worker."""
+    with pytest.raises(DeclarationError) as caught:
+        asked("mine.place", lambda *_: answer, ["a"], {}, {"p1": None}, {})
+    assert caught.value.what.startswith(f"the placement 'mine.place' {why}")
+
+
+def test_a_placement_that_raises_is_an_error_with_its_name_and_changes_nothing_that_it_is_given():
+    before = {"a": "p1"}
+
+    def leaves(tasks, locality, processors, previous):
+        previous.clear()
+        processors.clear()
+        raise SystemExit(2)
+
+    with pytest.raises(DeclarationError, match=r"the placement 'mine\.place' has raised SystemExit: 2"):
+        asked("mine.place", leaves, ["a"], {}, {"p1": None}, before)
+    assert before == {"a": "p1"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headgate as hg
-from headgate.core.chooser import Choice
+from headgate.core.chooser import Choice, Wait
 from headgate.core.errors import HeadgateError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -31,6 +31,28 @@ def breaks(heads, now):
 def raises(heads, now):
     """Is broken."""
     raise ZeroDivisionError("a bug")
+
+
+def leaves(heads, now):
+    """Would end the process."""
+    raise SystemExit(3)
+
+
+def nowhen(heads, now):
+    """Waits for a time that never comes."""
+    return Wait(float("nan"))
+
+
+class Hesitant:
+    """Waits once before each choice, and says no time."""
+
+    def __init__(self):
+        self.waited = False
+
+    def choose(self, heads, now):
+        self.waited = not self.waited
+        able = [head for head in heads if head.takeable]
+        return Wait(why="not yet") if self.waited or not able else Choice(able[0].at, able[0].ready)
 
 
 def declared(job, first, second, out, chooser, **more):
@@ -66,7 +88,13 @@ async def test_a_chooser_that_cannot_be_imported_refuses_the_start_with_what_may
 
 
 @pytest.mark.parametrize(
-    ("chooser", "says"), [(breaks, "of which 1 are ready"), (raises, "has raised ZeroDivisionError: a bug")]
+    ("chooser", "says"),
+    [
+        (breaks, "of which 1 are ready"),
+        (raises, "has raised ZeroDivisionError: a bug"),
+        (leaves, "has raised SystemExit: 3"),
+        (nowhen, "wants to wait until nan"),
+    ],
 )
 async def test_a_chooser_that_breaks_its_contract_fails_the_task_and_says_how(job, topic, chooser, says):
     """Not the worker, and not in silence."""
@@ -78,3 +106,11 @@ async def test_a_chooser_that_breaks_its_contract_fails_the_task_and_says_how(jo
     assert f"the chooser '{chooser.__name__}'" in why
     assert says in why
     assert not worker.task.done()
+
+
+async def test_a_chooser_that_waits_over_what_is_there_is_asked_again(job, topic):
+    """All records are there before it waits, and nothing more comes: it stalled for good."""
+    low, high, out = topic("low"), topic("high"), topic("out")
+    await job.write(low, [{"n": n} for n in range(3)])
+    await job.start(declared(job, low, high, out, Hesitant))
+    assert sorted(v["n"] for v in await job.values(out, 3)) == [0, 1, 2]
