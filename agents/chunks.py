@@ -13,12 +13,12 @@ What it decides: where a chunk ends. Promises:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from aiokafka.errors import KafkaError
 
-from ..core.frames import ArrowFrame, BatchFrame, ControlFrame, FrameError, UserFrame, decode, is_control
+from ..core.frames import NO_TIME, ArrowFrame, BatchFrame, ControlFrame, FrameError, UserFrame, decode, is_control
 from ..core.names import StreamPartition
 from .columns import Bytes, Columns, Header, joined
 from .rawkafka import Batch
@@ -143,6 +143,8 @@ class Buffer:
         "_head",
         "_head_size",
         "_index",
+        "_stamps",
+        "_times",
         "_wanted",
         "at",
         "damaged",
@@ -152,8 +154,18 @@ class Buffer:
         "until",
     )
 
-    def __init__(self, at: StreamPartition, position: int, *, framed: bool = False, until: int | None = None) -> None:
+    def __init__(
+        self,
+        at: StreamPartition,
+        position: int,
+        *,
+        framed: bool = False,
+        until: int | None = None,
+        times: Callable[[Columns], list[int]] | None = None,
+    ) -> None:
+        """`times`: the times that a chooser goes by, where they are not Kafka's own."""
         self.at = at
+        self._times = times
         self.framed = framed
         self.until = until
         self.clear(position)
@@ -166,6 +178,7 @@ class Buffer:
         """Why the batch at the position cannot be decoded, and where the next one begins."""
         self._batches: deque[tuple[Batch | None, int, int]] = deque()
         self._head = _EMPTY
+        self._stamps: list[int] = []
         self._head_size = 0
         self._count = 0
         self._index = 0
@@ -215,7 +228,7 @@ class Buffer:
         if self.empty:
             return None
         head, index = self._head, self._index
-        return Next(head.offset(index), head.timestamps[index], head.values[index])
+        return Next(head.offset(index), self._stamps[index], head.values[index])
 
     def _settle(self) -> None:
         """Make the next record the head; step over batches without readable records, and stop at one that is damaged."""
@@ -233,6 +246,7 @@ class Buffer:
                     return
             self._batches.popleft()
             self._head, self._index, self._count = head, head.index_from(start), len(head)
+            self._stamps = head.timestamps if self._times is None and not self.framed else self._when(head)
             if batch is not None and self._index < self._count:
                 self._head_size = batch.size
             elif batch is not None:
@@ -240,6 +254,15 @@ class Buffer:
             self._wanted = following
             if self._index >= self._count:
                 self.position = max(self.position, following)
+
+    def _when(self, head: Columns) -> list[int]:
+        """The times that choosers see. A control message has none: whatever it says is better known early."""
+        if self._times is not None:
+            return self._times(head)
+        return [
+            NO_TIME if value is not None and is_control(value) else stamp
+            for value, stamp in zip(head.values, head.timestamps, strict=True)
+        ]
 
     def _after(self) -> int:
         """The position behind the records handed out so far."""
@@ -279,7 +302,7 @@ class Buffer:
         if self.until is not None:
             stop = min(stop, head.index_from(self.until))
         if up_to_ms is not None:
-            stamps = head.timestamps
+            stamps = self._stamps
             stop = next((i for i in range(start, stop) if stamps[i] > up_to_ms), stop)
         return stop
 

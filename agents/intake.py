@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ from ..core.frames import ControlFrame
 from ..core.names import StreamPartition
 from .chunks import Buffer, Chunk
 from .clients import ClientSettings
+from .columns import Columns
 from .connect import started
 from .rawkafka import Answer, Taken, observe, set_long_poll, taker
 
@@ -57,6 +58,8 @@ class Source:
     position: int
     framed: bool = False
     until: int | None = None
+    times: Callable[[Columns], list[int]] | None = None
+    """The times that a chooser goes by, where they are not Kafka's own."""
 
 
 class LostPosition(EnvironmentFault):
@@ -88,6 +91,8 @@ class Head:
     paused: bool
     answered_age_s: float | None
     high_watermark: int | None
+    stable: int | None
+    """The read-committed end: what stands behind it belongs to an open transaction."""
     degraded: str | None
     lost: LostPosition | None
     value: bytes | None
@@ -104,7 +109,7 @@ class _Partition:
     __slots__ = ("answer", "buffer", "damage", "full", "held", "lost", "retry_at", "since", "tp", "trouble")
 
     def __init__(self, source: Source) -> None:
-        self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until)
+        self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until, times=source.times)
         self.tp = TopicPartition(source.at.stream, source.at.partition)
         self.answer: Answer | None = None
         self.since = time.monotonic()
@@ -371,6 +376,7 @@ class Intake:
             paused=part.held,
             answered_age_s=age,
             high_watermark=high,
+            stable=answer.stable if answer is not None and high is not None else None,
             degraded=part.damage or part.trouble,
             lost=part.lost,
             value=None if record is None else record.value,

@@ -138,8 +138,9 @@ class TaskIntake:
             if head.count and at not in self.held and at.stream not in full and machine.may_take(at)
         }
         if not ready:
+            self.chooser.nothing()
             return False
-        choice = self.chooser.choose(heads, ready, self.actor.host.now())
+        choice = self.chooser.choose(heads, ready, machine.inputs.closed, self.actor.host.now())
         if choice is None:
             return False
         chunk = self.intake.take(choice.at, choice.max_records, choice.up_to_ms)

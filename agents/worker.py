@@ -497,8 +497,11 @@ class Worker(Producing):
     def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake:
         """A consumer for a task."""
         inputs = {plan.stream: plan for plan in actor.plan.inputs}
-        sources = [Source(at, position, framed=inputs[at.stream].framed) for at, position in positions.items()]
+        chooser = TaskChooser(self.declared, actor.plan, self.settings)
+        sources = [
+            Source(at, position, framed=inputs[at.stream].framed, times=chooser.times.get(at.stream))
+            for at, position in positions.items()
+        ]
         name = f"{self.job.slug}-{actor.name}".replace(" ", "-")
         intake = Intake(self.client, sources, name=name, watchdog_s=self.seconds("fetch.watchdog"))
-        chooser = TaskChooser(self.declared, actor.plan, self.settings)
         return TaskIntake(actor, intake, positions, chooser)

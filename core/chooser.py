@@ -42,8 +42,9 @@ class Head:
     end: int | None = None
     """The end as last heard from the broker."""
     start_end: int | None = None
-    """The read-committed end that was taken at this start, as next offset. Streams of the job itself have none. The intake asks
-    nothing of a chooser before this is known for all inputs."""
+    """The read-committed end that was taken at this start, as next offset. Streams of the job itself have none."""
+    start_unknown: bool = False
+    """It will have such an end, and nobody has heard of it yet: until then it has not reached it."""
     bootstrap: bool = False
     paused: bool = False
     draining: bool = False
@@ -66,12 +67,9 @@ class Head:
     def lagging(self) -> bool:
         """Not yet where the stream ended at start, and able to get there: what has ended is there, and so is what drains, once its
         buffer is empty."""
-        return (
-            self.start_end is not None
-            and self.offset < self.start_end
-            and not self.ended
-            and not (self.draining and (self.ready == 0 or self.paused))
-        )
+        if self.ended or (self.draining and (self.ready == 0 or self.paused)):
+            return False
+        return self.start_unknown or (self.start_end is not None and self.offset < self.start_end)
 
 
 class Choice(NamedTuple):

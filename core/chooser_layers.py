@@ -6,9 +6,10 @@ heads are passed on, for a rule may have to wait for them.
 - `Bootstrap`: while a bootstrap partition has not reached the end that it had at start, only such partitions flow, and none beyond
   that end. What is empty, ended, or drained of its buffer is there; a drain in the middle of a bootstrap hangs on nothing. A paused one
   is not there: whoever pauses it, pauses what depends on it.
-- `Tiers`: a higher tier first. After a start no lower tier flows before the higher ones have caught up with the ends of that start (here
-  paused partitions hold up nobody: priority is about latency, not about truth). From then on a lower tier that has had something ready
-  for `max_starve` seconds gets one chunk. A tier whose rule waits does not keep lower ones from work. Priorities may change at any time.
+- `Tiers`: a higher tier first. After a start no lower tier flows before the higher ones have caught up with the ends of that start; one
+  whose end nobody has told yet has not. (Here paused partitions hold up nobody: priority is about latency, not about truth.) From then on
+  a lower tier that has had something ready for `max_starve` seconds gets one chunk. A tier whose rule waits does not keep lower ones from
+  work. Priorities may change at any time.
 - `Batching`: up to `size` records from one partition before the rule is asked again. Exactly `size`, over as many chunks as it takes. It
   stands within a tier, so a batch never holds up a higher one, and ends early where the rule would be broken.
 """
@@ -37,7 +38,9 @@ class Bootstrap:
         if not isinstance(answer, Choice):
             return Wait(answer.until if answer else None, f"bootstrapping: waiting for {listed(lagging)}")
         end = next(head.start_end for head in lagging if head.at == answer.at)
-        return answer._replace(up_to_offset=end if answer.up_to_offset is None else min(answer.up_to_offset, end or 0))
+        if end is None:
+            return answer
+        return answer._replace(up_to_offset=end if answer.up_to_offset is None else min(answer.up_to_offset, end))
 
     def taken(self, choice: Choice, records: int) -> None:
         self.inner.taken(choice, records)
@@ -104,7 +107,11 @@ class Tiers:
         """The tiers that may flow: down to the first that has not caught up with its start. And what that one still lacks."""
         for n, tier in enumerate(order[:-1]):
             # The plain comparison first: it settles nearly all, and this runs for every chunk.
-            behind = [head for head in by_tier[tier] if head.start_end is not None and head.offset < head.start_end]
+            behind = [
+                head
+                for head in by_tier[tier]
+                if head.start_unknown or (head.start_end is not None and head.offset < head.start_end)
+            ]
             if behind and (held_up := [head for head in behind if head.lagging and not head.paused]):
                 return order[: n + 1], held_up
         return order, []

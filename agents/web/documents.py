@@ -112,6 +112,8 @@ def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
 def why_of(actor: TaskActor) -> str:
     """What a task waits for, or why it failed."""
     why = getattr(actor.machine, "why", "") or ""
+    if not why and actor.machine.state in WORKING and actor.intake is not None:
+        why = actor.intake.chooser.why
     return str(why)
 
 

@@ -75,6 +75,22 @@ def test_what_is_empty_or_ends_or_drains_holds_nobody_up(there):
     assert Bootstrap(RoundRobin()).choose([head("a", 5), there], 0.0).at == at("a")
 
 
+def test_a_bootstrap_whose_end_is_unknown_has_not_reached_it():
+    """It is read without a bound, and nothing else flows."""
+    unknown = boot("r", 5, end=None, start_unknown=True)
+    assert Bootstrap(RoundRobin()).choose([head("a", 5), unknown], 0.0) == Choice(at("r"), 5)
+
+
+def test_no_lower_tier_flows_before_the_end_of_a_higher_one_is_known():
+    """Not known is not reached; unless it has ended, or is paused."""
+    low = head("low", 5)
+    tiers = Tiers(RoundRobin, {"high": 1})
+    held = tiers.choose([low, head("high", start_unknown=True)], 0.0)
+    assert held == Wait(None, "catching up before lower priorities: high:0")
+    for there in ({"start_end": 0}, {"start_unknown": True, "paused": True}, {"start_unknown": True, "ended": True}):
+        assert tiers.choose([low, head("high", **there)], 0.0).at == at("low")
+
+
 def test_what_drains_in_the_middle_is_read_as_far_as_it_was_fetched():
     """So that a drain does not join what is buffered with half of a table whose other half stands in the next buffer."""
     assert Bootstrap(RoundRobin()).choose([head("a", 5), boot("r", 3, offset=4, draining=True)], 0.0).at == at("r")

@@ -114,3 +114,41 @@ async def test_a_chooser_that_waits_over_what_is_there_is_asked_again(job, topic
     await job.write(low, [{"n": n} for n in range(3)])
     await job.start(declared(job, low, high, out, Hesitant))
     assert sorted(v["n"] for v in await job.values(out, 3)) == [0, 1, 2]
+
+
+async def test_alignment_goes_by_the_time_that_the_inputs_declare(job, topic):
+    """Two inputs were loaded one after the other, so Kafka's timestamps say nothing of when things happened: by these the whole first input
+    was read before the second, and everything of the second was late. By `timestamp=` they come in the order of their events."""
+    first, second, out = topic("first"), topic("second"), topic("out")
+    await job.write(first, [{"ts": n} for n in range(0, 40, 2)], timestamp_ms=1_000)
+    await job.write(second, [{"ts": n} for n in range(1, 40, 2)], timestamp_ms=2_000)
+    app = hg.App(job.name, settings={"chooser": "time-aligned", "chooser.align-wait": "20s"})
+    inputs = [app.input(name, timestamp="ts", until="newest") for name in (first, second)]
+    inputs[0].merge(inputs[1]).to(out)
+    worker = await job.start(app)
+    assert await worker.ended() == 0
+    assert [v["ts"] for v in await job.values(out, 40)] == list(range(40))
+
+
+class MostUrgent:
+    """Looks into the records."""
+
+    needs = frozenset({"value"})
+
+    def choose(self, heads, now):
+        able = [head for head in heads if head.takeable]
+        return Choice(max(able, key=lambda head: head.value["urgency"]).at, 1) if able else None
+
+
+async def test_a_chooser_that_needs_the_value_gets_it_decoded(job, topic):
+    """It was given bytes, and failed the task at its first field."""
+    low, high, out = topic("a-low"), topic("b-high"), topic("out")
+    await job.write(low, [{"urgency": n} for n in (1, 5, 2)])
+    await job.write(high, [{"urgency": n} for n in (4, 3, 6)])
+    app = hg.App(job.name, chooser=MostUrgent)
+    app.input(low, until="newest").merge(app.input(high, until="newest")).to(out)
+    worker = await job.start(app)
+    assert await worker.ended() == 0
+    found = [v["urgency"] for v in await job.values(out, 6)]
+    assert [n for n in found if n in (1, 5, 2)] == [1, 5, 2]
+    assert [n for n in found if n in (4, 3, 6)] == [4, 3, 6]
