@@ -41,6 +41,8 @@ from .worker_options import WorkerOptions
 MOST_HERE = 1000
 """Workers of one job on one machine."""
 LOCKS = ".workers"
+RUN_FAILED = 5
+"""With this a child tells its supervisor that the run has failed, which ends it with 1 and is not tried again."""
 
 
 def load_app(target: str, app_dir: Path | None = None) -> App:
@@ -211,6 +213,7 @@ class Identity:
     run_id: str = ""
     deployment: str = ""
     no_wait: bool = False
+    bounded: bool = False
 
 
 def worker_options(
@@ -240,6 +243,7 @@ def worker_options(
         lock_free=seat.free,
         supervised=identity.supervised,
         no_wait=identity.no_wait,
+        bounded=identity.bounded,
         jitter_s=secrets.randbelow(1000) / 1000,
         job_uuid=uuid.uuid4().hex,
     )

@@ -145,6 +145,10 @@ class Operator:
         """When (wall ms) it next wants `work(key)`, and for what."""
         return None
 
+    def owes(self) -> bool:
+        """Whether it has something to do though no further record comes."""
+        return self.due() is not None
+
     async def close(self) -> None:
         """The task goes: end what user code has running."""
 

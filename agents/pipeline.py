@@ -318,6 +318,10 @@ class Pipeline:
         ]
         return min(found, default=None)
 
+    def owes(self) -> bool:
+        """Whether an operator has something to do though no further record comes."""
+        return any(op.owes() for op in self.operators)
+
     def runs(self, chunk: Chunk, rows: Rows, offsets: list[int] | None, skipped: frozenset[int]) -> None:
         """These rows of this chunk run now."""
         self._running = (chunk, rows)

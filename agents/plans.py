@@ -66,11 +66,13 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
     """What this process would lead with."""
     graph = options.declared.graph
     bounded = any(one.until is not None or one.start != "oldest" for one in graph.inputs)
+    counted = [one for one in graph.inputs if not one.bootstrap] or graph.inputs
     plan = Plan(
         deployment=deployment(options, settings),
         fingerprint=parts(options.declared, settings),
         graph=graph,
         resolve=bounded,
+        ends=tuple(sorted(one.stream for one in counted)),
         grouper=grouper(settings),
         grouper_name=str(settings.get("grouper", find("grouper").default)),
         placer=placer(settings),
@@ -107,6 +109,7 @@ def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Member
         lock_free=options.lock_free,
         supervised=options.supervised,
         no_wait=options.no_wait,
+        bounded=options.bounded,
         beat_s=seconds(settings, "heartbeat.interval"),
         session_s=seconds(settings, "session.timeout"),
     )

@@ -206,6 +206,10 @@ class BatchOp(Operator):
         old = self._kept.due_ms(self.limits)
         return (old, AGE) if old is not None else None
 
+    def owes(self) -> bool:
+        """A closed batch has its result to come."""
+        return self._kept.first() is not None or self.due() is not None
+
     async def work(self, key: str) -> bool:
         """One of these."""
         if key == RUN:

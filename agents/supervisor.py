@@ -8,7 +8,8 @@ Decides:
 - a child that dies is reported at once (`Heartbeat(gone=True)`), and the next one is told that its predecessor is dead: nobody waits
   a session for either;
 - a child that died is started again after a pause that doubles up to ten seconds; one that has died five times in a row within ten
-  seconds of its start stays down, and so does one that says that it must not run (exit 2 or 4);
+  its start stays down, and so does one that says that it must not run (exit 2 or 4), or whose bounded run can go no further: the
+  supervisor then ends with 1, and whoever starts it again goes on with that run;
 - SIGTERM and Ctrl-C go to all children; a second Ctrl-C kills them. The exit code is 0 when every child ended with 0, 130 after that second
   Ctrl-C, else that of the first child that did not (128 and the signal for one that was killed, as a shell has it).
 
@@ -39,7 +40,7 @@ from ..core.names import processor_id
 from .app import App
 from .configuration import Configuration
 from .connect import closed, started
-from .launch import host_word
+from .launch import RUN_FAILED, host_word
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
@@ -105,6 +106,10 @@ class Supervisor:
                 if child.code and not self.ended_at_once:
                     say(f"{child.processor} ended {how(code)} while it was leaving")
                     await self.report(child.processor, child.process)
+                return
+            if code == RUN_FAILED:
+                say(f"{child.processor} has ended: its run can go no further")
+                child.code = 1
                 return
             if code in (2, 4):
                 say(f"{child.processor} must not run (exit {code})")

@@ -423,6 +423,10 @@ class TaskActor:
             self._asked.add(key)
             self.feed(t.WorkDue("work", key))
 
+    def owes(self) -> bool:
+        """Whether there is something to do though no further record comes."""
+        return self.pipeline is not None and self.pipeline.owes()
+
     def holds(self) -> frozenset[str]:
         """Streams of which no more chunks are taken for now: what they lead to is full."""
         return self.pipeline.held() if self.pipeline is not None else frozenset()

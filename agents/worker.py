@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -103,6 +103,8 @@ class Worker(Producing):
         self.blocked = ""
         """What keeps this worker from following the job."""
         self.applied_config = -1
+        self.on_waiting: Callable[[str, str, str], None] | None = None
+        """Told when it waits because its run is closed: why, the run's state, and why that has failed."""
         self._loud = False
         """An override says how much is logged."""
         self.started_ms = self.now().wall
@@ -396,6 +398,9 @@ class Worker(Producing):
         """How this worker stands."""
         self.ready, self.why = ready, why
         log.info("standing", ready=ready, why=why)
+        run = self.coordination.member.job.run
+        if self.on_waiting is not None and not ready and run is not None and why.startswith(f"run {run.run_id} is "):
+            self.on_waiting(why, run.state, run.failed)
 
     async def before_commit(self, writes: tuple[c.Write, ...]) -> None:
         """Topics that the leader's writes speak of."""

@@ -46,6 +46,7 @@ class WorkerOptions:
     lock_free: bool = False
     supervised: bool = False
     no_wait: bool = False
+    bounded: bool = False
     compression: str | None = None
     jitter_s: float = 0.0
     job_uuid: str = ""

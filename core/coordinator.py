@@ -130,6 +130,8 @@ class SetRun:
     """Stream of other jobs → the jobs that its producers are said to be: how a cascade finds who comes behind whom."""
     goes_on: bool = False
     """The run before this one was drained, not ended."""
+    failed: str = ""
+    """Why a bounded run has stopped by itself: tasks have given up, and nothing else can move. Whoever comes next goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,8 @@ class SetProcessor:
     pid: int = 0
     version: str = ""
     fingerprint: Mapping[str, str] = field(default_factory=_empty)
+    bounded: bool = False
+    """`--bounded`: it begins another run when the last one has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +212,9 @@ class SetTaskState:
     why: str = ""
     applied: tuple[str, ...] = ()
     """The seeks (`SeekWish.id`) whose effect is in the task's checkpoint; `id!reason` for one that was refused."""
+    still: bool = False
+    """Nothing moves here by itself: it has given up for good, or has read all that there is and waits for others. Said only in a bounded
+    run in which a task has failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,11 +187,12 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
         "paused_streams": lambda v: frozenset(_list(_text)(v)), "seeks": _list(_seek),
         "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
         "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
-        "reads": _map(_list(_text)), "goes_on": _flag,
+        "reads": _map(_list(_text)), "goes_on": _flag, "failed": _text,
     },
     SetProcessor: {
         "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(JOINED, LEAVING, LEFT),
         "deployment": _text, "run_id": _text, "url": _text, "pid": _count, "version": _text, "fingerprint": _texts,
+        "bounded": _flag,
     },
     SetMember: {"processor": _text, "incarnation": _incarnation, "location": _text, "dismissed": _text},
     SetLeader: {"term": _count, "processor": _text, "process": _text},
@@ -201,7 +202,7 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
     SetFence: {"processor": _text, "incarnation": _incarnation},
     SetTaskState: {
         "task": _text, "grant": _count, "state": _one_of(RUNNING, RELEASED, TASK_DRAINED, ENDED, FAILED), "why": _text,
-        "applied": _list(_text),
+        "applied": _list(_text), "still": _flag,
     },
     SetRequest: {
         "uuid": _text, "verb": _text, "run_id": _text, "arguments": _facts, "not_after": _maybe(_number),
@@ -217,7 +218,7 @@ _CLASSES = {kind: cls for cls, (kind, _) in KEYS.items()}
 _DEFAULTS = {
     cls: {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING} for cls in FORMS
 }
-_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on"})
+_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on", "failed", "bounded", "still"})
 """Fields that came later: not written while they are empty, so a message that does not need them has the bytes that it always had."""
 _VALUES = {cls: tuple(name for name in form if name not in KEYS[cls][1]) for cls, form in FORMS.items()}
 

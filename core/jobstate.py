@@ -310,6 +310,7 @@ class JobState:
             producers=_NOTHING if model is None else model.producers,
             drain_upto=run.drain_upto,
             goes_on=run.goes_on,
+            bounded=bool(run.untils),
         )
 
 

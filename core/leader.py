@@ -299,7 +299,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         if run is not None and run.state not in CLOSED:
             if dict(run.fingerprint) != dict(self.config.plan.fingerprint):
                 return False
-        elif (found := starter(self.job, self._silent, now.wall)) is not None:
+        elif (found := starter(self.job, self._silent, now.wall, self.config.timing.session_s)) is not None:
             plan = self.config.plan
             if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
                 return False

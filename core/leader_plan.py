@@ -34,6 +34,8 @@ class Plan:
     """Checked. How many partitions its inputs have is the broker's word (`Counts`)."""
     resolve: bool = False
     """Whether a new run must first find out where inputs start and end (`start="newest"`, a time, `until=`)."""
+    ends: tuple[str, ...] = ()
+    """The external streams whose ends the run waits for; it is bounded when each of them has one."""
     grouper: Grouper = by_partition
     grouper_name: str = ""
     """What its user calls it: the value of the setting."""

@@ -2,10 +2,13 @@
 
     running → draining → (every task drained or ended: closing) → (every task released) → drained
     running → ending (every task has ended: closing) → ended
+    running → (bounded; a task has failed, and nothing else can move) → stopping → stopped, with the reason
     running | draining → stopping → stopped → (start) → running | draining
 
 - A restart starts nothing. Only a deployment that never ran before starts a run by itself, and only when the last one is drained
   or ended; a new `--run-id` and `headgate start` do, too. A stopped run is resumed by `headgate start` or by its own run id.
+- A worker with `--bounded` begins another run when the last one has *ended*, from one session after its end on: whoever comes sooner
+  takes it for its own. A bounded run that has stopped by itself is resumed by whoever comes.
 - Whoever leads a run has its code. A leader with other code than the run that should begin resigns in favour of one that has it.
 - A run whose tasks cannot be made (inputs that meet in a join and are not partitioned alike) does not begin: the process is told why.
 - A run is closed last: after every task was released or its holder fenced, together with the answers to those who asked for it.
@@ -37,8 +40,13 @@ from .leader_damage import unknown
 from .leader_draft import Draft, differences
 from .leader_model import tasks_of
 from .leader_words import Resolve
+from .model import JobModel
 from .requests import DRAIN, START, drain_ends, problem
 
+STILL_S = 2.0
+"""How long nothing must have moved in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
+MOST_TOLD = 5
+"""Of so many failed tasks the run says why."""
 IMMUTABLE_PARTS = "setting:"
 """Parts of a fingerprint that no later run may change either: they decide where state lies."""
 
@@ -67,7 +75,15 @@ def refusal(run: SetRun | None, life: SetProcessor) -> list[str]:
     return differences(run.fingerprint, kept)
 
 
-def starter(state: JobState, silent: Callable[[SetProcessor], str], wall: int) -> Starter | None:
+def late(state: JobState, life: SetProcessor, session_s: float) -> bool:
+    """Whether this worker came so long after the run had closed that it cannot have been meant for it."""
+    came, closed = state.at["set-processor", (life.processor, life.incarnation)][1], state.at["set-run", ()][1]
+    return came - closed > session_s * 1000
+
+
+def starter(
+    state: JobState, silent: Callable[[SetProcessor], str], wall: int, session_s: float = 6.0
+) -> Starter | None:
     """Who should begin, or resume, a run now; None if nobody should."""
     run = state.run
     if run is not None and run.state not in CLOSED:
@@ -84,7 +100,14 @@ def starter(state: JobState, silent: Callable[[SetProcessor], str], wall: int) -
         # Who was there when it was stopped is on his way out, or was not meant: only a process that came after it resumes it.
         closed = state.at["set-run", ()][0]
         lives = [life for life in lives if state.at["set-processor", (life.processor, life.incarnation)][0] > closed]
-    return next((one for life in reversed(lives) if (one := _by_itself(run, life)) is not None), None)
+    return next(
+        (
+            one
+            for life in reversed(lives)
+            if (one := _by_itself(run, life, run is not None and late(state, life, session_s))) is not None
+        ),
+        None,
+    )
 
 
 def _asked(run: SetRun | None, wish: SetRequest, lives: list[SetProcessor]) -> Starter | None:
@@ -100,13 +123,16 @@ def _asked(run: SetRun | None, wish: SetRequest, lives: list[SetProcessor]) -> S
     return None
 
 
-def _by_itself(run: SetRun | None, life: SetProcessor) -> Starter | None:
+def _by_itself(run: SetRun | None, life: SetProcessor, late: bool) -> Starter | None:
     if run is None:
         return Starter(life, life.run_id, False)
     if run.state == STOPPED:
-        return Starter(life, run.run_id, True) if life.run_id == run.run_id else None
+        meant = life.run_id == run.run_id or (run.failed and not life.run_id)
+        return Starter(life, run.run_id, True) if meant else None
     if life.run_id:
         return None if life.run_id in (run.run_id, *run.past_runs) else Starter(life, life.run_id, False)
+    if run.state == ENDED and life.bounded and late:
+        return Starter(life, "", False)
     return None if life.deployment in run.past_deployments else Starter(life, "", False)
 
 
@@ -115,7 +141,7 @@ def begin(draft: Draft) -> None:
     run, plan = draft.run, draft.plan
     if unknown(draft, "set-run"):
         return
-    found = starter(draft.state, draft.silent, draft.now.wall)
+    found = starter(draft.state, draft.silent, draft.now.wall, draft.timing.session_s)
     if found is None:
         return
     if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
@@ -129,6 +155,7 @@ def begin(draft: Draft) -> None:
                 run,
                 state=DRAINING if run.drain is not None else RUNNING,
                 closing=False,
+                failed="",
                 deployment=plan.deployment,
                 fingerprint=dict(plan.fingerprint),
                 settings=dict(plan.settings),
@@ -184,6 +211,25 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
     )
 
 
+def _stuck(draft: Draft, run: SetRun, model: JobModel) -> str:
+    """Why a bounded run can go no further: what has failed, when every other task has ended or only waits for others; else empty.
+
+    What somebody says of himself is a little older than what he does, hence the pause. A task whose target is broken begins again when that
+    takes something, so it is given `stall.timeout`.
+    """
+    failed, ends = draft.state.failed(), draft.plan.ends
+    if not failed or not ends or any(stream not in run.untils for stream in ends):
+        return ""
+    said = {task: draft.state.task_state(task) for task in model.tasks}
+    moving = [t for t, word in said.items() if word is None or not (word.still or word.state == ENDED)]
+    if any(task not in failed for task in moving):
+        return ""
+    if not draft.waits.over(("stuck", tuple(failed), not moving), draft.timing.stall_s if moving else STILL_S):
+        return ""
+    told = [f"{task}: {why}" for task, why in failed.items()]
+    return "; ".join(told[:MOST_TOLD]) + (f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else "")
+
+
 def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     """With this name as the newest; the oldest are forgotten, for the run is one message, and a job may have a run each minute."""
     return (*(one for one in names if one != name), name)[-PAST_KEPT:]
@@ -203,6 +249,10 @@ def close(draft: Draft) -> None:
         elif said <= {DRAINED, ENDED} and run.state == DRAINING:
             run = replace(run, closing=True)
             draft.put(run)
+        elif run.state == RUNNING and (why := _stuck(draft, run, model)):
+            run = replace(run, state=STOPPING, failed=why)
+            draft.put(run)
+            draft.note("a bounded run can go no further", run=run.run_id, why=why)
     if (run.closing or run.state == STOPPING) and not any(state.held(grant.task) for grant in state.grants()):
         closed = {DRAINING: DRAINED, ENDING: ENDED, STOPPING: STOPPED}[run.state]
         paused = run.state == STOPPING

@@ -25,15 +25,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from .coordinator import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor, key_of
+from .coordinator import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor, SetRun, key_of
 from .jobstate import JobState, order
 from .leader_draft import fits
 from .leader_liveness import Liveness
+from .leader_runs import late
 from .leader_words import Beat, Fence, FenceFailed, FenceReturned, Note
 from .machine import Machine, Now, Rule, Tick, rules
 from .member_pauses import Pauses
 from .member_plan import MemberConfig
-from .member_run import may_begin, refusal
+from .member_run import may_begin, over, refusal
 from .member_tasks import Tasks
 from .member_words import (
     CloseProducer,
@@ -384,14 +385,25 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if counts and member is not None and member.dismissed:
             self._leave(member.dismissed, 0)
         elif self._in_run and (run is None or run.run_id != self._in_run or run.state in CLOSED):
-            self._leave(f"run {self._in_run} is closed", 0)
+            failed = "" if run is None or run.run_id != self._in_run else run.failed
+            self._leave(
+                f"run {self._in_run} can go no further: {failed}" if failed else f"run {self._in_run} is closed",
+                int(bool(failed)),
+            )
         elif run is not None and run.state not in CLOSED:
             if counts and fits(run, self._record_of(JOINED)):
                 self._in_run = run.run_id
             elif why := refusal(run, self.config):
                 self._leave(why, 1)
+        elif run is not None and (why := self._over(run)):
+            self._leave(why, 0)
         elif run is not None and self.config.no_wait and not may_begin(run, self.config):
             self._leave(f"run {run.run_id} is {run.state}", 4)
+
+    def _over(self, run: SetRun) -> str:
+        """Why the run that stands closed leaves nothing to do for this process."""
+        life = self.job.recorded(self.config.processor).get(self.incarnation)
+        return "" if life is None else over(run, self.config, late=late(self.job, life, self.config.session_s))
 
     def _leave(self, why: str, code: int) -> None:
         self.state, self._going, self._code = "leaving", why, code
@@ -405,7 +417,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         c = self.config
         return SetProcessor(
             c.processor, self.incarnation, c.process, c.location, state,
-            c.deployment, c.run_id, c.url, c.pid, c.version, dict(c.fingerprint),
+            c.deployment, c.run_id, c.url, c.pid, c.version, dict(c.fingerprint), c.bounded,
         )  # fmt: skip
 
     def _record(self) -> list[MemberInstruction]:
@@ -440,7 +452,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if run is None:
             return False, "waiting for a run to begin"
         if run.state in CLOSED:
-            return False, f"run {run.run_id} is {run.state}; `headgate start` or a new run id begins another"
+            return False, f"run {run.run_id} is {run.state}{': ' + run.failed if run.failed else ''}"
         if member is None or member.incarnation != self.incarnation:
             return False, "waiting for the leader"
         if run.state != "running":

@@ -30,6 +30,8 @@ class MemberConfig:
     """The supervisor that started this process says that the one before it is dead."""
     no_wait: bool = False
     """`--no-wait`: do not wait for a run that is closed; exit with 4."""
+    bounded: bool = False
+    """`--bounded`: begin another run when the last one has ended."""
     beat_s: float = 1.0
     session_s: float = 6.0
     retry_s: float = 1.0

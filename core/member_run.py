@@ -1,12 +1,13 @@
 """Whether a worker may take part in the run that stands: what it refuses by itself, before it asks anybody.
 
 - In a live run nothing may differ that its fingerprint covers; the worker is told what does.
-- A run id of its own is refused while another run is live or stopped. The id of a run that is closed is no error: it waits.
+- A run id of its own is refused while another run is live or stopped. The id of a run that is closed is no error: it waits; and if that
+  run has ended, there is nothing left to do for this process (`over`).
 """
 
 from __future__ import annotations
 
-from .coordinator import CLOSED, STOPPED, SetRun
+from .coordinator import CLOSED, DRAINED, ENDED, STOPPED, SetRun
 from .leader_draft import differences
 from .member_plan import MemberConfig
 
@@ -34,7 +35,38 @@ def refusal(run: SetRun | None, config: MemberConfig) -> str:
 def may_begin(run: SetRun, config: MemberConfig) -> bool:
     """Whether the leader will begin, or resume, a closed run for this worker by itself."""
     if run.state == STOPPED:
-        return config.run_id == run.run_id
+        return config.run_id == run.run_id or bool(run.failed and not config.run_id)
+    if run.state == ENDED and config.bounded and not config.run_id:
+        return True
     if config.run_id:
         return config.run_id not in (run.run_id, *run.past_runs)
     return config.deployment not in run.past_deployments
+
+
+def over(run: SetRun, config: MemberConfig, *, late: bool) -> str:
+    """Why a process that finds this run closed has nothing to do, and is done; empty if it may begin another, or waits.
+
+    `late`: it came so long after the end that it cannot have been meant for this run.
+    """
+    if config.run_id:
+        past = config.bounded and config.run_id in run.past_runs
+        return f"run {config.run_id} has ended" if past or (run.state, run.run_id) == (ENDED, config.run_id) else ""
+    if run.state != ENDED or late or (not config.bounded and may_begin(run, config)):
+        return ""
+    return f"run {run.run_id} had just ended when this worker came, and counts as its own"
+
+
+def goes_on(state: str, job: str, failed: str = "") -> str:
+    """What makes a job go on whose run is closed: the commands, for whoever waits or asks.
+
+    >>> goes_on("drained", "sales")
+    '`headgate start sales` begins the next run, and so does `headgate run` with a new --run-id'
+    >>> goes_on("running", "sales")
+    ''
+    """
+    if state == STOPPED and failed:
+        return "correct what has failed and run it again: `headgate run` goes on with this run where it stood"
+    if state == STOPPED:
+        return f"`headgate start {job}` goes on with it, and so does `headgate run` with its --run-id"
+    begins = f"`headgate start {job}` begins the next run, and so does `headgate run` with a new --run-id"
+    return {DRAINED: begins, ENDED: f"{begins}, or with --bounded"}.get(state, "")

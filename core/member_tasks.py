@@ -40,6 +40,7 @@ class Mine:
     phase: str
     state: str = ""
     why: str = ""
+    still: bool = False
     applied: tuple[str, ...] = ()
     told: set[str] = field(default_factory=set[str])
     """Seeks that were told to it."""
@@ -65,7 +66,7 @@ class Tasks:
         mine = self.mine.get(report.task)
         if mine is None or mine.grant != report.grant or mine.phase == OVER:
             return
-        mine.state, mine.why = report.state, _short(report.why)
+        mine.state, mine.why, mine.still = report.state, _short(report.why), report.still
         if report.state == RELEASED:
             mine.phase = OVER
 
@@ -193,10 +194,13 @@ class Tasks:
         """What must stand in the stream and does not yet."""
         seeks = {wish.id for wish in job.run.seeks} if job.run is not None and self.mine else set[str]()
         missing: list[SetTaskState] = []
+        bounded = job.run is not None and bool(job.run.untils)
+        failed = bounded and bool(job.failed())
         for task, mine in self.mine.items():
             if mine.state:
+                still = bounded and mine.phase == STARTED and (mine.state == FAILED or (mine.still and failed))
                 mine.applied = tuple(done for done in mine.applied if done.partition("!")[0] in seeks)
-                word = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied)
+                word = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied, still)
                 if job.task_states(task).get(mine.grant) != word or key_of(word) in job.damaged:
                     missing.append(word)
         return missing

@@ -45,6 +45,8 @@ class RunView:
     """Streams of other jobs that a drain still reads, up to these offsets, partition by partition."""
     goes_on: bool = False
     """The run before this one was drained: what other jobs said to it still counts."""
+    bounded: bool = False
+    """It has an end of its own, so a task says when it only waits for others (`TaskReported.still`)."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- orders
@@ -104,6 +106,8 @@ class TaskReported:
     grant: int
     state: str
     why: str = ""
+    still: bool = False
+    """It runs, has read and made durable all that there is, and only somebody else can bring it more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ class Task(TaskCommits):
         if not self.may_take(event.at) or event.upto <= self.inputs.positions[event.at]:
             raise IllegalEvent(self, event)
         self.chunk = event
-        return []
+        return self.stirs()
 
     def on_PositionMoved(self, event: PositionMoved, now: Now) -> Out:
         at = event.at
@@ -219,7 +219,7 @@ class Task(TaskCommits):
             self.inputs.hear(at, event.offset, event.frame)
         else:
             self.inputs.advance(at, event.offset + 1)
-        return self.ask_commit("control") + self.settle(now)
+        return self.stirs() + self.ask_commit("control") + self.settle(now)
 
     def on_AtEnd(self, event: AtEnd, now: Now) -> Out:
         at = event.at
@@ -229,7 +229,7 @@ class Task(TaskCommits):
             self._advance(at, event.position)
         if event.position == self.inputs.positions.get(at) and self.inputs.at_end(at, now):
             self._time_news = True
-        return self.settle(now)
+        return [*self.settle(now), *(self.stirs() if event.owes else self.rests())]
 
     def on_NotAtEnd(self, event: NotAtEnd, now: Now) -> Out:
         if self.state in WORKING and self.inputs.not_at_end(event.at, now):
@@ -328,7 +328,7 @@ class Task(TaskCommits):
             return []
         self.letters.work.append(event)
         self._restless = True
-        return self.settle(now)
+        return self.stirs() + self.settle(now)
 
     def on_StepDone(self, event: StepDone, now: Now) -> Out:
         step = self.letters.current

@@ -96,6 +96,8 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         """Drained or ended when this change is durable."""
         self._pace_s = float("-inf")
         """From when time may be told and said again."""
+        self._still = False
+        """It has said that it only waits for others."""
         self._time_news = False
         self._speak_time = False
         self._restless = False
@@ -239,6 +241,24 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
             return []
         self.ledger.touch()
         return self.ask_commit("control messages")
+
+    def rests(self) -> list[TaskInstruction]:
+        """In a bounded run: say it when all that there is is read, done and durable, and nothing comes but from other tasks."""
+        busy = self.chunk or self.letters.current or self.letters.work or self.retry_s or self._time_news
+        still = self.run.bounded and self.state == RUNNING and not busy and self.ledger.clean
+        if not still or not self.inputs.waits_for_others():
+            return self.stirs()
+        if self._still:
+            return []
+        self._still = True
+        return [Tell(TaskReported(self.plan.task, self.grant, SAYS_RUNNING, still=True))]
+
+    def stirs(self) -> list[TaskInstruction]:
+        """It moves: whoever was told that it does not is told so."""
+        if not self._still:
+            return []
+        self._still = False
+        return [Tell(TaskReported(self.plan.task, self.grant, SAYS_RUNNING))] if self.state in WORKING else []
 
     def _restate(self) -> None:
         if self.drain_id is not None:

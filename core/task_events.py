@@ -243,6 +243,8 @@ class AtEnd:
 
     at: StreamPartition
     position: int
+    owes: bool = False
+    """The operators still have something to do without a further record: a batch at Spark, a timer, a batch that gets old."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class Inputs:
             at: SourceClock() for one in owned if one.kind == SOURCE for at in one.owned
         }
         self.unobserved: set[StreamPartition] = set()
+        self.read_up: dict[StreamPartition, int] = {}
+        """Between the stages: where an answered fetch has last said that nothing is behind the position."""
         self.progress = Progress(plan.job, "", {}, {})
 
     # ------------------------------------------------------------------------------------------------------- beginning
@@ -139,6 +141,16 @@ class Inputs:
         self.advance(at, offset + 1)
         return True
 
+    def waits_for_others(self) -> bool:
+        """Whether only other tasks can bring anything more: what is outside has ended, what is between the stages is read to its end."""
+        inside = [at for one in self.counted for at in one.owned if at not in self.finished]
+        return (
+            bool(inside)
+            and not (self.waiting or self.held or self.bootstrap)
+            and "paused" not in self.closed.values()
+            and all(self.read_up.get(at) == self.positions.get(at) for at in inside)
+        )
+
     # ------------------------------------------------------------------------------------------------------------ gates
 
     def gate(self, run: RunView, *, draining: bool) -> bool:
@@ -188,6 +200,7 @@ class Inputs:
         """A fetch was answered: nothing is behind the position. True if the partition has thereby become idle."""
         clock = self.clocks.get(at)
         if clock is None:
+            self.read_up[at] = self.positions[at]
             return False
         if clock.end_since_s is None:
             clock.end_since_s = now.mono
@@ -196,6 +209,7 @@ class Inputs:
 
     def not_at_end(self, at: StreamPartition, now: Now) -> bool:
         """Something is behind the position, or nobody knows. True if the partition was idle."""
+        self.read_up.pop(at, None)
         clock = self.clocks.get(at)
         if clock is None:
             return False

@@ -1,7 +1,7 @@
 """`headgate run MODULE:app`: one worker, or `--workers N` of them under a supervisor.
 
 SIGTERM and the first Ctrl-C commit, release and leave; a second Ctrl-C ends at once. The exit code is the worker's: 0 when its run closed
-or it was asked to go, 1 when it failed, 4 with `--no-wait` when the run is closed already.
+or it was asked to go, 1 when it failed or its bounded run can go no further, 4 with `--no-wait` when the run is closed already.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from typing import Any, NoReturn
 import click
 import structlog
 
+from ...core.coordinator import DRAINED, ENDED, STOPPED
 from ...core.errors import HeadgateError
+from ...core.member_run import goes_on
 from ...core.settings import parse
 from ..configuration import Said
-from ..launch import Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
+from ..launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
 from ..logs import FORMS, secrets_of, set_up
 from ..reading import shown
 from ..web import documents
 from .options import broker_options, configured
 
 RESTORE_TOLD_S = 5.0
-BEGIN = "`headgate start {job}` begins a new run, and so does `headgate run` with a new --run-id"
 ADVICE = {
     "another process": "end that one, or give this one a name of its own with --processor-id",
     "this code differs": "run the code that the run began with, or close the run first: `headgate drain {job} --wait`",
     "is live": "leave --run-id out to join it, or close it: `headgate drain {job} --wait`",
     "is stopped": "resume it: `headgate start {job}`, with a worker whose --run-id is that run's, or left out",
-    "is drained": BEGIN,
-    "is ended": BEGIN,
+    "is drained": goes_on(DRAINED, "{job}"),
+    "is ended": goes_on(ENDED, "{job}"),
+    "can go no further": goes_on(STOPPED, "{job}", "failed"),
 }
 """What helps a worker that gives one of these reasons."""
 log = structlog.get_logger("headgate.run")
@@ -120,7 +122,7 @@ def run(
         raise SystemExit(supervise(child_arguments(), workers, app, configuration))
     root = state_root(configuration, app.job)
     seat = take_seat(root, str(configuration.value("processor.id")))
-    identity = Identity(seat.processor, supervised, successor, run_id, deployment, no_wait)
+    identity = Identity(seat.processor, supervised, successor, run_id, deployment, no_wait, bounded)
     try:
         code = asyncio.run(live(app, configuration, seat, identity, root, log_format))
     finally:
@@ -175,6 +177,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     await page.bind()
     options = worker_options(app, configuration, seat, identity, root=root, url=page.url)
     worker = Worker(options)
+    worker.on_waiting = lambda why, state, failed: say_waiting(why, goes_on(state, shown(app.job), failed))
     spare_the_collector()
     bound = {
         "job": str(app.job),
@@ -198,7 +201,9 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         code = await running
         if code:
             click.echo(last_words(worker.exit_why, shown(app.job)), err=True)
-        return code
+        elif "ended" in worker.exit_why:
+            click.echo(f"Done: {worker.exit_why}", err=True)
+        return RUN_FAILED if code and identity.process and "can go no further" in worker.exit_why else code
     except asyncio.CancelledError:
         if leaving.asked:
             return 0
@@ -226,6 +231,12 @@ def last_words(why: str, job: str) -> str:
     """
     helps = next((text for sign, text in ADVICE.items() if sign in why), "see the log above")
     return f"Error: {why}\nTo do: {helps.format(job=job)}"
+
+
+def say_waiting(why: str, helps: str) -> None:
+    """The run is closed, and this worker does not begin another: said to whoever sits there, and once, for it may be for ever."""
+    if helps:
+        click.echo(f"Waiting: {why}.\nTo go on: {helps}", err=True)
 
 
 def end_without_waiting(worker: Any) -> NoReturn:

@@ -13,6 +13,8 @@ from typing import Any
 import click
 
 from ...core.jobstate import JobState
+from ...core.member_run import goes_on
+from ...core.names import JobName
 from ...core.requests import EXPIRED, expired
 from ..load import task_load
 from ..reading import Hearing, following, heard, shown
@@ -107,6 +109,10 @@ def show(found: dict[str, Any]) -> None:
     ]
     if found["drain"]:
         fields.append(("drain", f"{found['drain']['done']} of {found['drain']['of']} tasks"))
+    if run is not None and run["why"]:
+        fields.append(("why", run["why"]))
+    if run is not None and (helps := goes_on(run["state"], shown(JobName.parse(found["job"])), run["why"])):
+        fields.append(("to go on", helps))
     fields += [("request", f"{one['verb']} by {one['by']}: {one['state']}") for one in found["requests"]]
     if found["problems"]:
         told = f"{found['problems']} records of the coordinator stream cannot be read: headgate coordinator cat {found['job']}"

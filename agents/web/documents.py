@@ -187,6 +187,7 @@ def job(state: Any) -> dict[str, Any]:
         else {
             "id": run.run_id,
             "state": run.state,
+            "why": run.failed,
             "deployment": run.deployment,
             "draining": run.drain,
             "paused": run.paused_job,

@@ -128,11 +128,11 @@ class Worker:
         for instruction in machine.handle(event, self.house.now):
             self.house.queue.append((self, machine, instruction))
 
-    def report(self, task: str, state: str, why: str = "") -> None:
+    def report(self, task: str, state: str, why: str = "", *, still: bool = False) -> None:
         """Something happened in a task."""
         one = self.tasks[task]
         one.state = state
-        self.feed(self.member, o.TaskReported(task, one.grant, state, why))
+        self.feed(self.member, o.TaskReported(task, one.grant, state, why, still))
         self.house.settle()
 
     def obey(self, tell: Tell) -> None:
@@ -183,6 +183,7 @@ class House:
         self.drains = True
         self.seeks = True
         self.finished: dict[str, str] = {}
+        self.untils: dict[str, tuple[int, ...]] = {}
         self.fences_work = True
         self.targets_work = True
         self.lost_acks: set[str] = set()
@@ -303,7 +304,7 @@ class House:
             case Refuse():
                 one.refused.append(instruction)
             case Resolve(run_id):
-                one.feed(machine, Resolved(run_id, {"orders": (0, 0, 0, 0)}))
+                one.feed(machine, Resolved(run_id, {"orders": (0, 0, 0, 0)}, dict(self.untils)))
             case Probe(target):
                 one.feed(machine, Probed(target, "" if self.targets_work else "still broken"))
             case CloseProducer():

@@ -12,8 +12,9 @@ from headgate.core.graph import Graph, Input, Stage
 from headgate.core.jobstate import JobState
 from headgate.core.leader_runs import Starter, refusal, starter
 from headgate.core.leader_words import Counts, Refuse, Resolve
+from headgate.core.names import StreamPartition
 
-from .house import House, plan
+from .house import House, Worker, plan
 
 RUN = c.SetRun(
     "r1",
@@ -315,3 +316,151 @@ def test_when_every_task_has_ended_the_run_has():
         one.report(f"Partition {n}", o.ENDED)
     assert house.state.run.state == "ended"
     assert one.exit.code == 0
+
+
+# --------------------------------------------------------------------------------------------- bounded runs, and their ends
+
+
+def batch(**changes: object) -> tuple[House, Worker]:
+    """A bounded run of four tasks on one worker."""
+    house = House(stall_s=60.0, session_s=6.0)
+    house.untils = {"orders": (9, 9, 9, 9)}
+    one = house.worker("p1", plan(resolve=True, ends=("orders",)), bounded=True, **changes)
+    house.run(3)
+    assert len(one.tasks) == 4
+    return house, one
+
+
+def test_a_bounded_run_with_a_failed_task_stops_as_soon_as_nothing_else_can_move():
+    """Cron would wait for ever. The others come to their ends first; then the run stops, and its worker ends with 1 and the reason."""
+    house, one = batch()
+    one.report("Partition 1", o.FAILED, "record 7 is no JSON")
+    house.run(10)
+    assert house.state.run.state == "running"
+    one.report("Partition 0", o.ENDED)
+    one.report("Partition 2", o.RUNNING, still=True)
+    house.run(10)
+    assert one.exit is None  # one still works
+    one.report("Partition 3", o.RUNNING, still=True)
+    house.run(3)
+    run = house.state.run
+    assert (run.state, run.failed) == ("stopped", "Partition 1: record 7 is no JSON")
+    assert (one.exit.code, one.exit.why) == (1, f"run {run.run_id} can go no further: {run.failed}")
+
+
+def test_a_task_that_stirs_again_is_waited_for():
+    """What somebody said of himself is a moment old: a record was on its way to him."""
+    house, one = batch()
+    one.report("Partition 1", o.FAILED, "no")
+    for task in ("Partition 0", "Partition 2", "Partition 3"):
+        one.report(task, o.RUNNING, still=True)
+    house.run(1)
+    one.report("Partition 2", o.RUNNING)
+    house.run(20)
+    assert house.state.run.state == "running"
+
+
+def test_nothing_is_said_of_standing_still_while_no_task_has_failed():
+    """A batch that goes well writes no word more into the stream."""
+    house, one = batch()
+    before = len(house.log)
+    one.report("Partition 2", o.RUNNING, still=True)
+    assert len(house.log) == before
+    one.report("Partition 1", o.FAILED, "no")
+    assert house.state.task_state("Partition 2").still
+
+
+def test_a_run_without_ends_goes_on_beside_a_failed_task():
+    """A stream is for ever: the failed task waits for its operator."""
+    house = House()
+    one = house.worker("p1")
+    house.run(3)
+    for n in range(4):
+        one.report(f"Partition {n}", o.FAILED, "no")
+    house.run(100)
+    assert house.state.run.state == "running"
+    assert not house.state.task_state("Partition 1").still
+
+
+def test_a_broken_target_is_given_the_time_of_a_stall():
+    """A topic that is away for a minute fails no batch; one that stays away does not hold cron up for ever."""
+    house, one = batch()
+    house.targets_work = False
+    house.producer_lost(one, "no such topic", (("Partition 1", "no such topic"),), StreamPartition("out", 0))
+    house.run(3)
+    for task in ("Partition 0", "Partition 2", "Partition 3"):
+        one.report(task, o.ENDED)
+    house.run(30)
+    assert house.state.run.state == "running"
+    house.run(60)
+    assert (house.state.run.state, one.exit.code) == ("stopped", 1)
+
+
+@pytest.mark.parametrize(("run_id", "resumes"), [("", True), ("other", False)])
+def test_a_run_that_stopped_by_itself_is_gone_on_with_by_whoever_comes(run_id: str, resumes: bool):
+    """The next start of cron, with corrected data or code, ends the same batch; nobody had stopped it."""
+    house, one = batch()
+    failed = house.state.run.run_id
+    for n in range(4):
+        one.report(f"Partition {n}", o.FAILED, "no")
+    house.run(3)
+    assert one.exit.code == 1
+    two = house.worker("p1", plan(resolve=True, ends=("orders",)), bounded=True, run_id=run_id)
+    house.run(3)
+    run = house.state.run
+    assert (run.run_id, run.state, run.failed == "") == (failed, "running" if resumes else "stopped", resumes)
+    assert (two.exit is None) == resumes
+
+
+def ended() -> House:
+    house, one = batch()
+    for n in range(4):
+        one.report(f"Partition {n}", o.ENDED)
+    assert (house.state.run.state, one.exit.code) == ("ended", 0)
+    return house
+
+
+def test_a_bounded_worker_begins_another_run_when_the_last_one_has_ended():
+    """Yesterday's batch has ended; today's begins by itself, with what came since."""
+    house = ended()
+    before = house.state.run.run_id
+    house.run(7)
+    one = house.worker("p1", plan(resolve=True, ends=("orders",)), bounded=True)
+    house.run(3)
+    assert house.state.run.state == "running"
+    assert house.state.run.run_id != before
+    assert len(one.tasks) == 4
+
+
+def test_who_comes_just_behind_the_end_takes_it_for_his_own():
+    """The slower one of two that were started together does not begin a second batch, and does not wait for ever."""
+    house = ended()
+    house.run(2)
+    one = house.worker("p2", plan(resolve=True, ends=("orders",)), bounded=True)
+    house.run(20)
+    assert house.state.run.state == "ended"
+    assert one.exit.code == 0
+    assert "just ended" in one.exit.why
+
+
+def test_who_names_a_run_that_has_ended_is_done():
+    """A retry of a batch that had come to its end is a success."""
+    house, one = batch(run_id="monday")
+    for n in range(4):
+        one.report(f"Partition {n}", o.ENDED)
+    house.run(100)
+    again = house.worker("p1", plan(resolve=True, ends=("orders",)), bounded=True, run_id="monday")
+    house.run(3)
+    assert (again.exit.code, again.exit.why) == (0, "run monday has ended")
+
+
+@pytest.mark.parametrize(("verb", "state"), [("stop", "stopped"), ("drain", "drained")])
+def test_what_an_operator_has_closed_is_begun_by_no_restart(verb: str, state: str):
+    """`--bounded` undoes neither a stop nor a drain: it waits, and says for what."""
+    house, _ = batch()
+    house.wish("w", verb)
+    house.run(10)
+    one = house.worker("p1", plan(resolve=True, ends=("orders",)), bounded=True)
+    house.run(10)
+    assert house.state.run.state == state
+    assert (one.exit, one.ready.why) == (None, f"run {house.state.run.run_id} is {state}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.core import orders as o
@@ -9,11 +11,13 @@ from headgate.core.frames import MAX_TIME
 from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition as SP
 from headgate.core.task_events import (
+    AtEnd,
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
     FetchStopped,
     Lost,
+    NotAtEnd,
     RestoreProgress,
     StepDone,
     WorkFailed,
@@ -32,6 +36,7 @@ from headgate.core.task_instructions import (
 from headgate.core.task_plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
 
 from .task_rig import (
+    BY,
     BY0,
     JOB,
     ME,
@@ -312,3 +317,52 @@ def test_a_cascade_whose_ends_are_behind_is_a_drain():
     rig = Rig(cascade_plan(), offset=9).start()
     rig.feed(o.RunChanged(run_view(draining="d1", drain_upto={"shared": (7,)})))
     assert rig.told() == ["running", "drained"]
+
+
+def rests(rig: Rig) -> list[bool]:
+    """What it has said of standing still since the beginning."""
+    return [t.report.still for t in rig.of(Tell, last=False) if t.report.state == "running"][1:]
+
+
+def bounded(draining: str | None = None) -> o.RunView:
+    return replace(run_view(), bounded=True)
+
+
+def test_a_task_of_a_bounded_run_says_when_only_others_can_bring_it_more():
+    """Without this nobody could tell a batch that works from one that waits for a task that has failed."""
+    rig = Rig(two_inputs(until=3)).start(bounded())
+    rig.feed(AtEnd(BY0, 0))
+    assert rests(rig) == []  # its source has not ended
+    rig.chunk(ORDERS0, 3)
+    rig.wait(1)
+    rig.feed(AtEnd(BY0, 0, owes=True))
+    assert rests(rig) == []  # a batch is at Spark
+    rig.feed(AtEnd(BY0, 0))
+    rig.feed(AtEnd(BY0, 0))
+    assert rests(rig) == [True]
+    rig.chunk(BY0, 2)
+    assert rests(rig) == [True, False]
+    rig.wait(1)
+    rig.feed(AtEnd(BY0, 2))
+    assert rests(rig) == [True, False, True]
+    rig.feed(NotAtEnd(BY0))
+    rig.feed(AtEnd(BY0, 2, owes=True))
+    assert rests(rig) == [True, False, True, False]
+
+
+def test_a_run_without_ends_says_nothing_of_standing_still():
+    rig = Rig(reader_plan()).start()
+    rig.feed(AtEnd(BY0, 0))
+    rig.wait(1)
+    rig.feed(AtEnd(BY0, 0))
+    assert rests(rig) == []
+
+
+def test_a_paused_stream_is_not_still():
+    """Whoever paused it may resume it."""
+    view = replace(bounded(), paused_streams=frozenset({BY}))
+    rig = Rig(reader_plan()).start(view)
+    rig.feed(AtEnd(BY0, 0))
+    rig.wait(1)
+    rig.feed(AtEnd(BY0, 0))
+    assert rests(rig) == []

@@ -112,6 +112,59 @@ def test_a_bounded_run_ends_by_itself(hg: Headgate) -> None:
     assert sum(row["value"][0] for row in rows) == 40
 
 
+def counted(hg: Headgate) -> int:
+    return sum(row["value"][0] for row in hg.json("tables", "tables", hg.job, "totals")["rows"])
+
+
+def test_the_same_batch_is_started_again_and_again(hg: Headgate) -> None:
+    """Cron starts it each night: it counts what came since. Who comes just behind the end, or retries a run that has ended, is done."""
+    hg.start("--bounded", "--run-id", "monday")
+    assert hg.ended() == 0
+    hg.start("--bounded", "--set", "session.timeout=1h")
+    assert hg.ended() == 0
+    assert "run monday had just ended" in hg.log.read_text()
+    hg.start("--bounded", "--run-id", "monday")
+    assert hg.ended() == 0
+    assert "Done: run monday has ended" in hg.log.read_text()
+    asyncio.run(filled(hg.bootstrap, hg.job, bad=0))
+    while hg.json("status", "status", hg.job)["run"]["id"] == "monday":
+        hg.start("--bounded", "--set", "session.timeout=1s")
+        assert hg.ended() == 0
+    assert counted(hg) == 80
+    assert "to go on" in hg.run("status", hg.job)
+
+
+FAILS = """
+import os
+import headgate as hg
+app = hg.App("JOB")
+def checked(order):
+    if order["user"] == os.environ.get("FAILS"):
+        raise ValueError("user of last year")
+    return order
+app.input("JOB-orders", on_bad_data="skip").map(checked).repartition("user").agg(n=hg.count(), name="totals").to("JOB-out")
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate, workers: str) -> None:
+    """Nobody waits for ever for a task that has given up: 1, and the reason. Mended, the same run counts the rest, once."""
+    (hg.directory / "cli_job.py").write_text(FAILS.replace("JOB", hg.job))
+    hg.environment["FAILS"] = "u1"
+    hg.start("--bounded", "--workers", workers, "--set", "error.retries=0")
+    assert hg.ended() == 1
+    assert "user of last year" in hg.log.read_text()
+    assert "To do: correct what has failed and run it again" in hg.log.read_text()
+    failed = hg.json("status", "status", hg.job)["run"]
+    assert failed["state"] == "stopped"
+    assert "user of last year" in failed["why"]
+    del hg.environment["FAILS"]
+    hg.start("--bounded")
+    assert hg.ended() == 0
+    run = hg.json("status", "status", hg.job)["run"]
+    assert (run["id"], run["state"], counted(hg)) == (failed["id"], "ended", 40)
+
+
 def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg: Headgate) -> None:
     """Well below a session: its death was told. A drain ends all of them with 0."""
     hg.start("--workers", "2", "--set", "session.timeout=60s", "--set", "placement.debounce=1s")
@@ -163,6 +216,7 @@ def test_readiness_is_503_from_the_first_moment_of_a_pause_in_service(hg: Headga
     hg.start("--web-port", "0")
     url = hg.until(lambda: page_of(hg.log.read_text()), "the page")
     hg.until(lambda: "drained" in answer(url + "/readyz")[1], "it waits")
+    assert "is drained.\nTo go on: `headgate start " in hg.log.read_text()
     assert answer(url + "/readyz")[0] == 503
     assert answer(url + "/livez")[0] == 200
 

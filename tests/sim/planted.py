@@ -159,10 +159,10 @@ def _restart_undoes_a_drain() -> list[tuple[Any, str, Any]]:
 
     original = leader_runs._by_itself
 
-    def by_itself(run: Any, life: Any) -> Any:
+    def by_itself(run: Any, life: Any, late: bool) -> Any:
         if run is not None and run.state == "drained" and not life.run_id:
             return leader_runs.Starter(life, "", False)
-        return original(run, life)
+        return original(run, life, late)
 
     return [(leader_runs, "_by_itself", by_itself)]
 

@@ -141,6 +141,7 @@ class Job:
             graph=validate(self.graph),
             grouper=modulo if self.shape.modulo else by_stream_partition if self.shape.mixed else by_partition,
             resolve=self.shape.bounded and self.kind != "downstream",
+            ends=self.inputs,
         )
 
     @cached_property
