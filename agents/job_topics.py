@@ -10,12 +10,15 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from ..core.errors import EnvironmentFault
+from ..core.errors import DeclarationError, EnvironmentFault
 from ..core.model import JobModel
+from ..core.names import Topics as OwnTopics
+from ..core.names import collision, parse_internal
 from ..core.settings import did_you_mean
 from .clients import ClientSettings
 from .declared import Declared
 from .outbox import Outbox
+from .steps import ShuffleStep
 from .topics import COORDINATOR, DEAD_LETTERS, HEARTBEAT, INTERMEDIATE, TASK_LOG, Found, Topics, TopicSpec
 
 log = structlog.get_logger("headgate.topics")
@@ -52,6 +55,7 @@ class JobTopics:
 
     async def ensure_fixed(self) -> None:
         """Create or check them; inputs must exist; outputs are made if they do not."""
+        await self._alone()
         await self._keep(self.fixed())
         counts = await self.input_counts()
         outputs = [topic for topic in sorted(self.declared.graph.outputs) if topic not in self._known]
@@ -60,6 +64,19 @@ class JobTopics:
         if missing:
             log.warning("output topics are created", topics=[spec.name for spec in missing])
         self._known |= found | await self.topics.ensure(missing)
+
+    async def _alone(self) -> None:
+        """No other job on this cluster has a topic of this one, as far as names tell. (Whose the coordinator stream is stands in it.)"""
+        steps = [step.name for step in self.declared.steps if isinstance(step, ShuffleStep)]
+        for name in await self.topics.names():
+            found = parse_internal(name, prefix=self.names.prefix)
+            if found is None or found[1].safe == self.names.job.safe:
+                continue
+            if topic := collision(self.names, OwnTopics(found[1], self.names.prefix), my_steps=steps):
+                raise DeclarationError(
+                    f"the job '{self.names.job}' would share the topic '{topic}' with the job '{found[1]}'",
+                    remedy="give this one another name or id, or the step another name",
+                )
 
     async def _keep(self, specs: list[TopicSpec]) -> None:
         self._known |= await self.topics.ensure(specs)

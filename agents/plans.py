@@ -90,7 +90,8 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
         jitter_s=options.jitter_s,
         answer_kept_ms=int(seconds(settings, "answers.keep") * 1000),
     )
-    return LeaderConfig(options.processor, options.process, options.job_uuid, plan, timing)
+    job = str(options.declared.app.job)
+    return LeaderConfig(options.processor, options.process, options.job_uuid, plan, timing, job)
 
 
 def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> MemberConfig:
@@ -98,6 +99,7 @@ def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Member
     return MemberConfig(
         processor=options.processor,
         process=options.process,
+        job=str(options.declared.app.job),
         token=options.token,
         location=options.location,
         url=options.url,

@@ -4,7 +4,7 @@ The same fold as a worker's, so the command line sees what workers see. Heartbea
 measured between the broker's newest and ours by the time that stands in the records, never by this machine's clock alone. A record that
 is no heartbeat of this version is passed, and counted.
 
-Promises: nothing is written, no group is joined, and a job that does not exist is `NotFound`.
+Promises: nothing is written, no group is joined, and a job that does not exist is `NotFound`; so is one that only shares another's topics.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ from .topics import Topics as TopicsAdmin
 CONNECT_S = 20.0
 HEARD_S = 15.0
 """Heartbeats of the last so many seconds are read."""
+
+
+class OtherJob(NotFound):
+    """The topics that a job of this name would have belong to another one, whose name differs by `_` and `-`."""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,11 @@ async def following(client: ClientSettings, topics: Topics, *, keep: bool = Fals
         await reader.start(deadline_s=CONNECT_S)
         follower = Follower(reader, keep=keep)
         await follower.to_end()
+        if other := follower.job.other_job(str(topics.job)):
+            raise OtherJob(
+                f"there is no job '{shown(topics.job)}': its topics are those of the job '{other}'",
+                remedy=f"say {shown(JobName.parse(other))}, or give this job another name",
+            )
         yield follower
     finally:
         await reader.stop()

@@ -173,6 +173,8 @@ class SetLeader:
     term: int
     processor: str
     process: str
+    job: str = ""
+    """The job whose stream this is: name and id exactly as its user wrote them, which its topics do not hold."""
 
 
 @dataclass(frozen=True, slots=True)

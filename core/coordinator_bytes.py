@@ -195,7 +195,7 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
         "bounded": _flag,
     },
     SetMember: {"processor": _text, "incarnation": _incarnation, "location": _text, "dismissed": _text},
-    SetLeader: {"term": _count, "processor": _text, "process": _text},
+    SetLeader: {"term": _count, "processor": _text, "process": _text, "job": _text},
     SetGrant: {
         "task": _text, "grant": _count, "processor": _text, "incarnation": _incarnation, "last_location": _text,
     },

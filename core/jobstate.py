@@ -129,6 +129,15 @@ class JobState:
     def run(self) -> c.SetRun | None:
         return cast("c.SetRun | None", self.messages["set-run"].get(()))
 
+    def other_job(self, job: str) -> str:
+        """The job whose stream this is, as whoever leads it has said, if it is another one; else nothing.
+
+        >>> JobState().other_job("sales/1")
+        ''
+        """
+        found = self.leader
+        return found.job if found is not None and job and found.job not in ("", job) else ""
+
     @property
     def leader(self) -> c.SetLeader | None:
         return cast("c.SetLeader | None", self.messages["set-leader"].get(()))

@@ -232,7 +232,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
 
     def _give_back(self) -> list[LeaderInstruction]:
         self.state = "resigning"
-        return [Commit((SetLeader(self.term, "", ""),))]
+        return [Commit((SetLeader(self.term, "", "", self.config.job),))]
 
     def _move_on(self, now: Now) -> list[LeaderInstruction]:
         """Take the step that has become possible, if any."""
@@ -260,7 +260,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     def _claim(self) -> list[LeaderInstruction]:
         self.state = "claiming"
         self.term = self._next_term()
-        return [Commit((SetLeader(self.term, self.config.processor, self.config.process),))]
+        return [Commit((SetLeader(self.term, self.config.processor, self.config.process, self.config.job),))]
 
     def _next_term(self) -> int:
         return min((self.job.leader.term if self.job.leader else 0) + 1, MAX_COUNT - 1)
@@ -293,7 +293,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
                 return False
             self._bar = None
         own = self._own()
-        if own is None or self._resign_asked:
+        if own is None or self._resign_asked or self.job.other_job(self.config.job):
             return False
         run = self.job.run
         if run is not None and run.state not in CLOSED:
@@ -366,7 +366,10 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     def _step_down(self, why: str) -> list[LeaderInstruction]:
         """Give the leadership back, and go on as a candidate."""
         self.state, self._written = "writing", -1
-        return [Note("resigns", {"term": self.term, "why": why}), Commit((SetLeader(self.term, "", ""),))]
+        return [
+            Note("resigns", {"term": self.term, "why": why}),
+            Commit((SetLeader(self.term, "", "", self.config.job),)),
+        ]
 
     def _forget(self) -> None:
         lives = [life for p in self.job.processors() for life in self.job.recorded(p).values()]

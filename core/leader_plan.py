@@ -113,3 +113,5 @@ class LeaderConfig:
     """A fresh one; used if the job has none yet."""
     plan: Plan = field(default_factory=Plan)
     timing: Timing = field(default_factory=Timing)
+    job: str = ""
+    """Name and id, exactly: every claim says them."""

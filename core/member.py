@@ -269,7 +269,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
 
     def _enter(self, now: Now) -> list[MemberInstruction]:
         """Everything is read: may this process begin a life, and what must be fenced before?"""
-        if why := refusal(self.job.run, self.config) or self._newer():
+        if why := self._newer() or refusal(self.job.run, self.config):
             return self._exit(1, why)
         if now.mono < self.pauses.until:
             return self._rest(self.pauses.until, f"a pause, for one life after the other has ended: {self._lost}")
@@ -369,7 +369,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._life_over(now, "fenced")
 
     def _newer(self) -> str:
-        """Who has become this processor after us; empty if nobody has."""
+        """Whose the stream is, or who has become this processor after us; empty if it is ours, and nobody has."""
+        if whose := self.job.other_job(self.config.job):
+            return f"the topics of the job '{self.config.job}' are those of the job '{whose}'"
         own = self.incarnation
         for life in self.job.recorded(self.config.processor).values() if own else ():
             if life.process != self.config.process and order(life.incarnation) > order(own):

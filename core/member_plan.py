@@ -24,6 +24,8 @@ class MemberConfig:
     fingerprint: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     run_id: str = ""
     """What `--run-id` asked for."""
+    job: str = ""
+    """Name and id, exactly."""
     lock_free: bool = False
     """The processor's lock file in the state directory was free: whoever ran here before is dead."""
     supervised: bool = False

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...core.errors import DeclarationError
 from ...core.grouping import counts as widths
 from ...core.leader_model import tasks_of
 from ...core.model import producer_sets
@@ -16,7 +17,7 @@ from ..declared import Declared
 from ..job_topics import JobTopics
 from ..launch import load_app
 from ..plans import leader_config
-from ..reading import following
+from ..reading import OtherJob, following
 from ..topics import ABOUT_PROPERTIES, Found, TopicSpec, differences
 from ..worker_options import WorkerOptions
 from .group import Group, NotFound
@@ -132,6 +133,8 @@ async def _model(configuration: Configuration, declared: Declared) -> Any:
     try:
         async with following(configuration.client, declared.topics) as stream:
             return stream.job.model
+    except OtherJob as error:
+        raise DeclarationError(error.what, remedy=error.remedy) from None
     except NotFound:
         return None
 

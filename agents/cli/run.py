@@ -30,6 +30,7 @@ from .options import broker_options, configured
 
 RESTORE_TOLD_S = 5.0
 ADVICE = {
+    "are those of the job": "give one of the two another name or id: in topics and directories _ and - are the same",
     "another process": "end that one, or give this one a name of its own with --processor-id",
     "this code differs": "run the code that the run began with, or close the run first: `headgate drain {job} --wait`",
     "is live": "leave --run-id out to join it, or close it: `headgate drain {job} --wait`",

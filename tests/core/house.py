@@ -101,7 +101,7 @@ class Worker:
         settings |= {"fingerprint": dict(code.fingerprint)} | given
         self.member = Member(MemberConfig(processor, process, process, **settings))
         timing = house.timing
-        self.leader = Leader(LeaderConfig(processor, process, f"uuid-{process}", code, timing))
+        self.leader = Leader(LeaderConfig(processor, process, f"uuid-{process}", code, timing, settings.get("job", "")))
         self.tasks: dict[str, FakeTask] = {}
         self.position = 0
         self.frozen = False

@@ -30,7 +30,7 @@ EXAMPLES: list[c.Message] = [
     ),
     c.SetProcessor("p1", "000007-3f", "proc", "rack", "joined", "d1", "", "http://x", 12, "0.1.0", {"stage:a": "h"}),
     c.SetMember("p1", "000007-3f", "rack", ""),
-    c.SetLeader(3, "p1", "proc"),
+    c.SetLeader(3, "p1", "proc", "my_sales/1"),
     c.SetJobModel(MODEL),
     c.SetGrant("Partition 0", 4, "p1", "000007-3f", "rack"),
     c.SetFence("p1", "000006-aa"),
@@ -72,8 +72,8 @@ GOLDEN = {
     ),
     "set-leader": (
         "9301aa7365742d6c6561646572a66c6561646572",
-        "85a4686f7374a168a8757365726e616d65a175a6736f75726365a173a974696d657374616d7009a676616c75657383a47465"
-        "726d03a970726f636573736f72a27031a770726f63657373a470726f63",
+        "85a4686f7374a168a8757365726e616d65a175a6736f75726365a173a974696d657374616d7009a676616c75657384a47465"
+        "726d03a970726f636573736f72a27031a770726f63657373a470726f63a36a6f62aa6d795f73616c65732f31",
     ),
     "set-job-model": (
         "9301ad7365742d6a6f622d6d6f64656ca56d6f64656c",

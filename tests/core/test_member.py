@@ -6,7 +6,7 @@ import pytest
 
 from headgate.core import coordinator as c
 from headgate.core import orders as o
-from headgate.core.coordinator import AskEnd, End, Read
+from headgate.core.coordinator import AskEnd, End, Read, SetLeader
 from headgate.core.leader_words import Beat, Fence, FenceFailed, FenceReturned, Heartbeat
 from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
 from headgate.core.member import STATES, Member
@@ -544,3 +544,30 @@ def test_its_diagram_and_its_story():
         assert "initialising → joined" in one.member.story()
         copy = replay(lambda one=one: Member(one.member.config), one.member.steps())
         assert everything(copy) == everything(one.member)
+
+
+def test_a_job_whose_topics_are_those_of_another_job_does_not_begin_and_changes_nothing():
+    """`my_sales` and `my-sales`: the second would have joined the run of the first, under its name."""
+    house = House()
+    house.worker("p1", job="my_sales/1")
+    assert house.state.leader.job == "my_sales/1"
+    before = len(house.log)
+    two = house.worker("p2", job="my-sales/1")
+    assert (two.exit.code, two.exit.why) == (
+        1,
+        "the topics of the job 'my-sales/1' are those of the job 'my_sales/1'",
+    )
+    assert len(house.log) == before
+    again = house.worker("p3", job="my_sales/1")
+    assert again.exit is None
+
+
+def test_of_two_jobs_that_begin_one_stream_at_once_the_last_claim_stays():
+    """The other one is told, whatever it has begun."""
+    house = House()
+    one = house.worker("p1", job="my_sales/1")
+    assert len(one.tasks) == 4
+    house.append(SetLeader(9, "p2", "other", "my-sales/1"))
+    house.settle()
+    assert one.exit.why == "the topics of the job 'my_sales/1' are those of the job 'my-sales/1'"
+    assert not one.tasks
