@@ -14,6 +14,7 @@ from ..core.machine import Now, Tick
 from .alarm import Alarm
 from .outbox import LogWrite, Outbox, Receipt
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, Spoiled, TargetFailed
+from .store import BUSY_S, StoreBusy
 
 if TYPE_CHECKING:
     from .task_actor import TaskActor
@@ -55,6 +56,9 @@ class Committing:
         self._alarm = Alarm(self.machine.deadline, lambda: host.now().mono, lambda: self.feed(Tick()))
         self._transaction: asyncio.Task[None] | None = None
         self._spoilt: dict[str, str] = {}
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        """Stores that are busy, and are asked again."""
+        self._said_busy = (0, "")
 
     def feed(self, event: Any) -> None:
         """One event for the committer; what it wants is done or started before this returns."""
@@ -134,15 +138,29 @@ class Committing:
             self.feed(e.Committed(txn, {task: receipt.positions[at] for task, at in logs.items()}))
 
     def _apply(self, txn: int, task: str, position: int) -> None:
+        self._waiting.pop(task, None)
         actor = self.host.actor(task)
         try:
             if actor is not None:
                 actor.apply(position)
+        except StoreBusy as error:
+            self._apply_later(txn, task, position, error)
         except Exception as error:  # noqa: BLE001 - a full disk, a damaged store: only this task fails
             log.error("the store refused a commit's changes", task=task, error=str(error))
             self.feed(e.StoreRefused(txn, task, f"{type(error).__name__}: {error}"))
         else:
             self.feed(e.Applied(txn, task))
+
+    def _apply_later(self, txn: int, task: str, position: int, error: StoreBusy) -> None:
+        """The disk of this store has not followed. Everybody else goes on; the next commit waits for it."""
+        if (txn, task) != self._said_busy:
+            self._said_busy = (txn, task)
+            log.warning("a commit's changes wait for the disk", task=task, why=str(error))
+        self._waiting[task] = asyncio.get_running_loop().call_later(BUSY_S, self._again, txn, task, position)
+
+    def _again(self, txn: int, task: str, position: int) -> None:
+        if self.machine.txn == txn and task in self.machine.tasks:  # else nobody waits for it any more
+            self._apply(txn, task, position)
 
     def failed(self, error: OutboxError) -> None:
         """The producer is dead."""
@@ -160,5 +178,7 @@ class Committing:
     def stop(self) -> None:
         """Feed nothing any more."""
         self._alarm.stop()
+        for handle in self._waiting.values():
+            handle.cancel()
         if self._transaction is not None:
             self._transaction.cancel()

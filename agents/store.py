@@ -13,6 +13,7 @@ Promises of every store:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from ..core.errors import EnvironmentFault
 Changes = Mapping[str, Mapping[bytes, bytes | None]]
 """By table: key to value; None deletes."""
 FORMAT = 1
+BUSY_S = 0.02
+"""How long to wait before a store that is busy is asked again."""
 
 
 class StoreBroken(EnvironmentFault):
@@ -39,6 +42,10 @@ class StoreBroken(EnvironmentFault):
 
 class StoreHeld(EnvironmentFault):
     """Another process holds the directory."""
+
+
+class StoreBusy(EnvironmentFault):
+    """A store has taken more than its disk has; nothing of this write was done, and the same write is taken later."""
 
 
 class StoreRefused(EnvironmentFault):
@@ -126,7 +133,10 @@ class GuardedStore:
         followed_until_ms: int | None = None,
         checkpoint: bytes | None = None,
     ) -> None:
-        """All of it in one step; what is None stays as it was. Raises `StoreRefused`, and from then on always."""
+        """All of it in one step; what is None stays as it was. Never waits for the disk.
+
+        Raises `StoreBusy` instead: come again. Raises `StoreRefused`, and from then on always.
+        """
         meta = stamped(self._meta, position, followed_until_ms, checkpoint)
         with self._guarded():
             self._put(changes, meta)
@@ -146,6 +156,8 @@ class GuardedStore:
             )
         try:
             yield
+        except StoreBusy:
+            raise
         except Exception as error:
             self._refusal = repr(error)
             clear_frames(error.__traceback__)  # they hold handles, and who holds one holds the database's own lock
@@ -165,6 +177,23 @@ class GuardedStore:
 
     def _forget(self, table: str) -> None:
         raise NotImplementedError
+
+
+async def write_in_turn(
+    store: Store,
+    changes: Changes,
+    *,
+    position: int | None = None,
+    followed_until_ms: int | None = None,
+    checkpoint: bytes | None = None,
+) -> None:
+    """Write, and while the disk has not followed let everybody else go on. RocksDB does not say when it is through, so it is asked."""
+    while True:
+        try:
+            store.write(changes, position=position, followed_until_ms=followed_until_ms, checkpoint=checkpoint)
+            return
+        except StoreBusy:
+            await asyncio.sleep(BUSY_S)
 
 
 class MemoryStore(GuardedStore):

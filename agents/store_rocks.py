@@ -6,6 +6,9 @@ What it decides: whether what lies in the directory may be used. Promises:
 - The directory is held by a lock on a file for as long as the store is open; a second opener gets `StoreHeld`.
 - A store of another job, of a newer format, without metadata, or that RocksDB calls damaged is `StoreBroken` with the reason,
   and never opened; `wipe` removes it.
+- Nothing here waits for the disk while it holds the interpreter's lock, which rocksdict keeps in `write` and while it opens: a stall
+  of RocksDB would stop every thread, and the worker would be taken for dead. A write that would stall is `StoreBusy`; the log that a
+  killed process left behind is worked off by another process.
 - A write is one batch over all tables with the metadata in it. It is not synced: after a crash of the machine the store stands
   at an earlier position of the task log, and replays the difference.
 """
@@ -15,6 +18,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -34,11 +39,15 @@ from rocksdict import (
     WriteOptions,
 )
 
-from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreHeld, StoreMeta
+from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreBusy, StoreHeld, StoreMeta
 
 log = structlog.get_logger("headgate.store")
 LOCK = "lock"
 DATABASE = "db"
+STOP_FILES = 36
+"""So many files on the first level, and writes wait for a compaction."""
+RECOVERED_HERE = 2 << 20
+"""A write-ahead log up to this size is worked off by whoever opens the store."""
 _META = b"meta"
 _TABLE = "t."
 """Column families of tables have this prefix; RocksDB's own `default` holds the metadata."""
@@ -80,6 +89,10 @@ class StoreMemory:
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(1 << 20)
         options.set_max_total_wal_size(64 << 20)
+        # a write is taken at once or not at all: one that is slowed down would have to be paid for again at each try
+        options.set_level_zero_slowdown_writes_trigger(STOP_FILES)
+        options.set_level_zero_stop_writes_trigger(STOP_FILES)
+        options.set_soft_pending_compaction_bytes_limit(0)
         return options
 
 
@@ -92,7 +105,8 @@ class RocksStore(GuardedStore):
         self._memory = memory
         self._lock: int | None = lock
         self._families: dict[str, tuple[Any, Any]] = {}
-        self._unsynced = WriteOptions()
+        self._at_once = WriteOptions()
+        self._at_once.no_slowdown = True
         self._db: Any = None
         self._open()
 
@@ -146,6 +160,8 @@ class RocksStore(GuardedStore):
         return f"in {self._path}"
 
     def _put(self, changes: Changes, meta: StoreMeta) -> None:
+        if self._stalled():
+            raise self._busy()
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for table, rows in changes.items():
@@ -156,10 +172,25 @@ class RocksStore(GuardedStore):
                 else:
                     put(key, value, handle)
         put(_META, _packed(meta))
-        self._db.write(batch, self._unsynced)
-        if self._memory.overdrawn():
-            for view, _ in self._families.values():
-                view.flush()
+        try:
+            self._db.write(batch, self._at_once)
+        except Exception as error:  # rocksdict raises plain Exception
+            if not str(error).startswith("Result incomplete"):
+                raise
+            raise self._busy() from None
+
+    def _stalled(self) -> bool:
+        """Whether the disk must follow first: RocksDB says so, or this store is being written out and the worker's memory is used up."""
+        if self._db.property_int_value("rocksdb.is-write-stopped"):
+            return True
+        views = [view for view, _ in self._families.values()] if self._memory.overdrawn() else []
+        return any(view.property_int_value("rocksdb.num-immutable-mem-table") for view in views)
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(
+            f"the store {self._where()} has taken more than its disk has written out",
+            remedy="none needed: it goes on by itself; a faster disk for state.dir, or more state.memory, makes it rarer",
+        )
 
     def tables(self) -> list[str]:
         """The tables that have ever been written to."""
@@ -261,6 +292,7 @@ def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
     lock = _lock(path)
     try:
         fresh = not (path / DATABASE / "CURRENT").exists()
+        _recover_elsewhere(path / DATABASE, lock)
         try:
             store = RocksStore(path, memory, StoreMeta(job_uuid), lock)
         except Exception as error:  # rocksdict raises plain Exception for a damaged database
@@ -281,6 +313,34 @@ def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
     except BaseException:
         os.close(lock)
         raise
+
+
+def recover(path: str) -> None:
+    """Open and close: what stands in the write-ahead log goes into tables."""
+    families = Rdict.list_cf(path, Options(raw_mode=True))
+    options = StoreMemory(16 << 20).options
+    Rdict(path, options(), column_families={name: options() for name in families if name != "default"}).close()
+
+
+def _recover_elsewhere(database: Path, lock: int) -> None:
+    """A process that was killed leaves a log that whoever opens the store writes out, and rocksdict holds the interpreter's lock for it.
+
+    So a child does it. It inherits the lock of the directory, which is held until it has ended, also if this process does not live
+    so long. What it cannot do is tried again by the opening itself, which says why.
+    """
+    if sum(file.stat().st_size for file in database.glob("*.log")) <= RECOVERED_HERE:
+        return
+    told = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import recover; import sys; recover(sys.argv[1])", str(database)],
+        pass_fds=(lock,),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if told.returncode:
+        log.warning("the log of a store was not worked off beside", path=str(database), why=told.stderr[-500:])
 
 
 def wipe(path: Path) -> None:

@@ -233,7 +233,7 @@ class TaskActor:
             if self.pipeline is not None:
                 await self.pipeline.close()
         finally:
-            self.state.close()
+            await self.state.close()
 
     # --------------------------------------------------------------------------------------------------------------- intake
 

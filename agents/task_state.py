@@ -6,6 +6,7 @@ It carries out what the task's machine says of them, and answers with the machin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from .declared import Declared
 from .outbox import LogWrite
 from .pipeline import CLOSED
 from .serde import msgpack
-from .store import MemoryStore, Store, StoreBroken
-from .store_rocks import StoreMemory, wipe
+from .store import MemoryStore, Store, StoreBroken, StoreBusy
+from .store_rocks import RocksStore, StoreMemory, wipe
 from .table import NOTHING_EXPIRED, Expired
 from .tables import TaskTables
 from .task_directory import open_best
@@ -73,6 +74,9 @@ class TaskState:
         self.progress: Progress | None = None
         self.replayed = 0
         self._checkpoints: list[bytes] = []
+        self._opening: asyncio.Task[RocksStore] | None = None
+        self._restoring: asyncio.Task[Any] | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     async def open(self) -> t.StoreOpened | t.StoreBroken:
         """Open what is there, whatever it is."""
@@ -80,12 +84,22 @@ class TaskState:
             self.store = MemoryStore(self.job_uuid)
         else:
             try:
-                found = await asyncio.to_thread(open_best, self.path, self.memory, self.job_uuid)
+                found = await self._opened(self.path, self.memory)
             except StoreBroken as error:
                 return t.StoreBroken(error.reason)
             self.store, self.path = found, found.path
         meta = self.store.meta
         return t.StoreOpened(meta.position, meta.job_uuid, meta.followed_until_ms)
+
+    async def _opened(self, path: Path, memory: StoreMemory) -> RocksStore:
+        """It is opened in a thread, which cannot be called off: whoever closes this state waits for it, and closes what it opened."""
+        work = asyncio.to_thread(open_best, path, memory, self.job_uuid)
+        self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
+        found = await asyncio.shield(self._opening)
+        if self._closing is not None:
+            raise asyncio.CancelledError
+        self._opening = None
+        return found
 
     async def log_ends(self) -> t.LogEnds:
         """Start and end of the task's partition of the log, asked of the broker now."""
@@ -95,8 +109,8 @@ class TaskState:
     async def wipe(self) -> None:
         """An empty store instead."""
         if self.store is not None:
-            self.store.close()
-            self.store = None
+            store, self.store = self.store, None
+            await asyncio.to_thread(store.close)
         if self.path is not None:
             await asyncio.to_thread(wipe, self.path)
         opened = await self.open()
@@ -106,6 +120,7 @@ class TaskState:
     async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], None]) -> t.Restored:
         """Replay the log into the store, and put the tables on top."""
         assert self.store is not None
+        self._restoring = asyncio.current_task()
 
         def heard(progress: Progress) -> None:
             self.progress = progress
@@ -121,6 +136,7 @@ class TaskState:
             unread=lambda count, offset, why: self.unread(*self.log, offset, why, count=count),
             now_ms=self.clock,
         )
+        self._restoring = None
         self.replayed = result.records
         self._declare(self.store)
         return t.Restored(result.position, self._checkpoint(result.checkpoint), self._rows())
@@ -188,7 +204,12 @@ class TaskState:
     def applied(self, position: int, now_ms: int) -> None:
         """The oldest seal is durable."""
         assert self.tables is not None
-        self.tables.applied(position, checkpoint=self._checkpoints.pop(0), followed_until_ms=now_ms)
+        checkpoint = self._checkpoints.pop(0)
+        try:
+            self.tables.applied(position, checkpoint=checkpoint, followed_until_ms=now_ms)
+        except StoreBusy:
+            self._checkpoints.insert(0, checkpoint)
+            raise
 
     def expire(self, now_ms: int) -> Expired:
         """Delete some of what has expired, with the next commit."""
@@ -197,11 +218,27 @@ class TaskState:
     def refresh(self, now_ms: int) -> None:
         """Nothing waits to be applied, and nobody else writes this log: the store stands at its end."""
         if self.store is not None and not self._checkpoints:
-            self.store.write({}, followed_until_ms=now_ms)
+            with contextlib.suppress(StoreBusy):  # another time
+                self.store.write({}, followed_until_ms=now_ms)
 
-    def close(self) -> None:
-        """Close the store; it stays on disk."""
+    async def close(self) -> None:
+        """Close the store; it stays on disk. What still opens it, or writes what was restored, ends first.
+
+        Called off, it goes on all the same: a store that nobody closes holds its directory until the process ends.
+        """
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name=f"{self.task}: close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self.tables = None
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.wait([self._restoring])
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+            if not self._opening.cancelled() and self._opening.exception() is None:
+                self.store = self._opening.result()
         store, self.store = self.store, None
         if store is not None:
-            store.close()
+            await asyncio.to_thread(store.close)

@@ -4,7 +4,7 @@ What it decides: which records of the log mean what. Promises:
 
 - A commit writes each changed key once, and the checkpoint last, all to one partition, in the transaction of the outputs.
 - `restore` reads committed records only, from the store's position to the log's end, in batches that are written with the
-  position they reach: cut short, it goes on where it stood.
+  position they reach: cut short, it goes on where it stood, and the store is not said to have stood at the end.
 - It says how far it is, and says so when an open transaction blocks it.
 - A record that is no entry of a task's log (somebody's by hand, a newer version's kind) is passed, and told.
 """
@@ -22,7 +22,7 @@ from .chunks import Chunk
 from .clients import ClientSettings
 from .intake import Intake, Source
 from .outbox import LogWrite
-from .store import Store
+from .store import Store, write_in_turn
 from .table import Rows, indexed
 
 RESTORE_RECORDS = 20_000
@@ -112,8 +112,10 @@ async def restore(
     followed = now_ms()
     records, position = 0, start
     checkpoint = store.meta.checkpoint
+    # cut short, this restore has not stood at the end: what was there before is as old as it was
+    unsure = followed if store.meta.position is None else store.meta.followed_until_ms
     if start >= end:
-        store.write({}, position=start, followed_until_ms=followed)
+        await write_in_turn(store, {}, position=start, followed_until_ms=followed)
         return RestoreResult(start, checkpoint, 0, 0.0)
     intake = Intake(
         client,
@@ -138,11 +140,12 @@ async def restore(
                     unread(*replay.unread)
                 records += len(chunk)
                 checkpoint = replay.checkpoint or checkpoint
-                store.write(
+                await write_in_turn(
+                    store,
                     indexed(replay.changes),
                     position=chunk.next_position,
                     checkpoint=replay.checkpoint,
-                    followed_until_ms=followed,
+                    followed_until_ms=unsure,
                 )
             now = time.monotonic()
             reached = intake.positions()[at]
@@ -158,5 +161,5 @@ async def restore(
                 )
     finally:
         await intake.stop()
-    store.write({}, position=position, followed_until_ms=followed)
+    await write_in_turn(store, {}, position=position, followed_until_ms=followed)
     return RestoreResult(position, checkpoint, records, time.monotonic() - began)

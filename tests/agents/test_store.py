@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
+import random
 import subprocess
 import sys
+import threading
+import time
 
 import msgpack
 import pytest
@@ -12,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
-from headgate.agents.store import MemoryStore, StoreBroken, StoreHeld, StoreRefused
+from headgate.agents.store import MemoryStore, StoreBroken, StoreBusy, StoreHeld, StoreRefused, write_in_turn
 from headgate.agents.store_rocks import StoreMemory, open_rocks, wipe
 
 
@@ -130,9 +135,13 @@ def test_one_bound_for_all_databases_of_a_worker(tmp_path):
     """Ten databases are written to; what they hold in memory stays within the one setting."""
     memory = StoreMemory(16 << 20)
     stores = [open_rocks(tmp_path / f"t{n}", memory, "u") for n in range(10)]
-    for n in range(40):
-        for store in stores:
-            store.write({"t": {b"%d-%d" % (n, i): b"x" * 500 for i in range(200)}})
+
+    async def fill():
+        for n in range(40):
+            for store in stores:
+                await write_in_turn(store, {"t": {b"%d-%d" % (n, i): b"x" * 500 for i in range(200)}})
+
+    asyncio.run(fill())
     assert memory.used() <= 1.5 * memory.limit
     for store in stores:
         assert len(list(store.range("t"))) == 8000
@@ -164,6 +173,88 @@ def test_a_full_disk_is_said_with_its_remedy(tmp_path):
     )
     assert "takes no write" in told.stdout, told.stderr
     assert "free disk space" in told.stdout
+
+
+class SlowDisk(StoreMemory):
+    """RocksDB may write out 500 kB a second, and a table of 1 MB at a time."""
+
+    def options(self):
+        found = super().options()
+        found.set_write_buffer_size(1 << 20)
+        found.set_ratelimiter(500_000, 100_000, 10)
+        return found
+
+
+@contextlib.contextmanager
+def silences():
+    """Every pause of a second or more of a thread that wants to speak all the time, as heartbeats do."""
+    found, through = [], threading.Event()
+
+    def speak():
+        last = time.monotonic()
+        while not through.wait(0.01):
+            now = time.monotonic()
+            if now - last > 1.0:
+                found.append(now - last)
+            last = now
+
+    speaker = threading.Thread(target=speak)
+    speaker.start()
+    try:
+        yield found
+    finally:
+        through.set()
+        speaker.join()
+
+
+def test_a_disk_that_does_not_follow_keeps_nobody_from_speaking(tmp_path):
+    """Three tables of 1 MB on a disk that takes two seconds for each: a stall that held the lock of the interpreter for so long
+    would silence the heartbeats of the worker, and it would be taken for dead."""
+    store = open_rocks(tmp_path / "t", SlowDisk(64 << 20), "u")
+    turns = 0
+
+    async def write():
+        nonlocal turns
+        for n in range(3):
+            rows = {b"%d-%d" % (n, i): random.randbytes(1000) for i in range(1000)}
+            while True:
+                try:
+                    store.write({"t": rows}, position=n)
+                    break
+                except StoreBusy:
+                    turns += 1
+                    assert store.meta.position == n - 1
+                    await asyncio.sleep(0.02)
+
+    with silences() as found:
+        asyncio.run(write())
+        store.close()
+    assert found == []
+    assert turns > 10, "nothing stalled: this test shows nothing"
+    again = open_rocks(tmp_path / "t", StoreMemory(64 << 20), "u")
+    assert (again.meta.position, len(list(again.range("t")))) == (2, 3000)
+    again.close()
+
+
+KILLED = """
+import os, random, sys
+from pathlib import Path
+from headgate.agents.store_rocks import StoreMemory, open_rocks
+
+store = open_rocks(Path(sys.argv[1]), StoreMemory(64 << 20), "u")
+store.write({"t": {b"%d" % i: random.randbytes(1000) for i in range(6000)}}, position=1)
+os._exit(9)
+"""
+
+
+def test_what_a_killed_process_left_is_worked_off_without_keeping_anybody_from_speaking(tmp_path):
+    """RocksDB writes the log out before it is open, and rocksdict holds the interpreter's lock for that: 12 s on this disk."""
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "t")], check=False, timeout=60)
+    with silences() as found:
+        store = open_rocks(tmp_path / "t", SlowDisk(64 << 20), "u")
+    assert found == []
+    assert (store.meta.position, len(list(store.range("t")))) == (1, 6000)
+    store.close()
 
 
 FULL_FOR_A_MOMENT = """

@@ -125,3 +125,39 @@ async def test_an_open_transaction_blocks_a_restore_up_to_its_deadline(kafka, to
                 deadline_s=1.0,
             )
     assert any(one.blocked for one in said)
+
+
+@pytest.mark.asyncio
+async def test_a_restore_that_is_cut_short_has_not_stood_at_the_end(kafka, topic):
+    """It goes on from where it stood, and the time at which the store last knew of every deleted key stays what it was: moved on at
+    each try, it would be trusted when the log has forgotten what was deleted, and deleted keys would rise again."""
+    name = topic("log")
+    at = StreamPartition(name, 0)
+    client = ClientSettings(kafka.bootstrap)
+    tables = TaskTables(MemoryStore("u"))
+    table = tables.declare("counts", serde.text(), serde.json())
+    async with outbox_on(kafka, name, name) as outbox:
+        await fill(outbox, at, tables, table, commits=1, keys=5)
+        first = await ends_of(kafka, at)
+        await fill(outbox, at, tables, table, commits=1, keys=5)
+        end = await ends_of(kafka, at)
+
+        async def cut_short(store, now):
+            start = store.meta.position or 0
+            with pytest.raises(EnvironmentFault, match="cannot be read up to"):
+                await restore(client, at, store, start=start, end=end + 1, deadline_s=0.5, now_ms=lambda: now)
+
+        followed = MemoryStore("u")
+        await restore(client, at, followed, start=0, end=first, now_ms=lambda: 1000)
+        assert followed.meta.followed_until_ms == 1000
+        for day in (2000, 3000):
+            await cut_short(followed, day)
+            assert followed.meta.followed_until_ms == 1000
+        assert dict(followed.range("counts")) == dict(tables.store.range("counts"))
+        await restore(client, at, followed, start=followed.meta.position, end=end, now_ms=lambda: 4000)
+        assert followed.meta.followed_until_ms == 4000
+
+        fresh = MemoryStore("u")
+        for day in (5000, 6000):
+            await cut_short(fresh, day)
+            assert fresh.meta.followed_until_ms == 5000  # nothing in it is older than that

@@ -1,0 +1,69 @@
+"""A task's store between open and closed, when both are wanted at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.agents import task_state as module
+from headgate.agents.store_rocks import StoreMemory, open_rocks
+from headgate.agents.task_directory import open_best
+from headgate.agents.task_state import TaskState
+from headgate.core.names import StreamPartition
+
+
+@pytest.fixture
+def state(tmp_path):
+    """The state of a task that keeps it on disk, and knows nobody."""
+    return TaskState(
+        SimpleNamespace(),
+        SimpleNamespace(tables=lambda: ()),
+        "Partition 0",
+        StreamPartition("log", 0),
+        job_uuid="u",
+        path=tmp_path / "Partition-0",
+        memory=StoreMemory(8 << 20),
+        clock=lambda: 0,
+        ends=SimpleNamespace(),
+    )
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("called_off", [False, True])
+async def test_a_release_while_the_store_opens_closes_what_was_opened(state, monkeypatch, called_off):
+    """Else nobody holds the store and nobody closes it: the next life of the task finds its directory held, and restores everything
+    into another one."""
+    opening, may_open = threading.Event(), threading.Event()
+
+    def slowly(*args):
+        opening.set()
+        may_open.wait(20)
+        return open_best(*args)
+
+    monkeypatch.setattr(module, "open_best", slowly)
+    opened = asyncio.get_running_loop().create_task(state.open())
+    await asyncio.to_thread(opening.wait, 20)
+    if called_off:
+        opened.cancel()
+    closing = asyncio.get_running_loop().create_task(state.close())
+    if called_off:
+        await asyncio.sleep(0)
+        closing.cancel()
+    may_open.set()
+    await asyncio.wait([opened, closing])
+    await state.close()
+    assert state.store is None
+    again = open_rocks(state.path, StoreMemory(8 << 20), "u")
+    again.close()
+
+
+@pytest.mark.asyncio
+async def test_closing_twice_at_a_time_ends_when_the_store_is_closed(state):
+    """Whoever waits for the end of a task opens its directory next."""
+    await state.open()
+    await asyncio.gather(state.close(), state.close())
+    open_rocks(state.path, StoreMemory(8 << 20), "u").close()
+    await state.close()
