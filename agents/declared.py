@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -62,8 +63,12 @@ class Declared:
             _has_effect(app)
         self.names: dict[int, str] = {}
         taken = {step.name for step in self.steps if step.name}
+        loose: Counter[str] = Counter()
         for step in self.steps:
-            name = step.name or loose_name(_verb(step), taken)
+            name = step.name
+            if not name:
+                loose[verb := _verb(step)] += 1
+                name = loose_name(verb, taken, loose[verb])
             if isinstance(step, s.TableStep):
                 name = f"table:{name}"  # a table may be called like the input that it is made of
             taken.add(name)
@@ -96,7 +101,7 @@ class Declared:
             stream=step.topic,
             key=step.key if isinstance(step.key, str) else None,
             broadcast=step.broadcast or broadcast,
-            bootstrap=step.bootstrap or self._only_tables(step),
+            bootstrap=step.bootstrap or id(step) in self._only_tables,
             priority=step.priority,
             start=step.start,
             until=tuple(sorted(until.items())) if isinstance(until, Mapping) else until,
@@ -106,17 +111,26 @@ class Declared:
             arguments=(("serde", str(step.serde.name)), ("timestamp", _text(step.timestamp))),
         )
 
-    def _only_tables(self, step: s.Step) -> bool:
-        """Whether everything that comes of a step ends in tables: such an input is read to its end first."""
-        readers = [one for one in self.steps if step in one.parents]
-        return bool(readers) and all(
-            isinstance(one, s.TableStep)
-            or (
-                isinstance(one, s.MapStep | s.FilterStep | s.FlatMapStep | s.RekeyStep | s.MergeStep)
-                and self._only_tables(one)
-            )
-            for one in readers
-        )
+    @cached_property
+    def _only_tables(self) -> frozenset[int]:
+        """The steps of which everything that comes ends in tables: such an input is read to its end first."""
+        readers: dict[int, list[s.Step]] = {}
+        for step in self.steps:
+            for parent in step.parents:
+                readers.setdefault(id(parent), []).append(step)
+        found: set[int] = set()
+        for step in reversed(self.steps):  # parents stand before children
+            after = readers.get(id(step), [])
+            if after and all(
+                isinstance(one, s.TableStep)
+                or (
+                    isinstance(one, s.MapStep | s.FilterStep | s.FlatMapStep | s.RekeyStep | s.MergeStep)
+                    and id(one) in found
+                )
+                for one in after
+            ):
+                found.add(id(step))
+        return frozenset(found)
 
     def _stage(self, step: s.Step) -> Stage:
         reads = tuple(self.name(parent) for parent in step.parents)

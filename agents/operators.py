@@ -70,6 +70,10 @@ class Env(Protocol):
         """Rows into an intermediate stream, to the partitions that their keys belong to."""
         ...
 
+    def later(self, relay: Relay, rows: Rows, /) -> None:
+        """`relay` gives on these rows when what runs now has returned."""
+        ...
+
     def table(self, name: str, /) -> Any: ...
     def defer(self, work: Callable[[], Awaitable[None]], /) -> None: ...
     def count(self, name: str, amount: int = 1) -> None: ...
@@ -165,6 +169,13 @@ class Operator:
             return column(values)
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
+
+
+class Relay(Operator):
+    """Stands behind every hundredth step of a chain: rows go on when what runs has returned, so that no chain is deeper than the stack."""
+
+    def push(self, rows: Rows) -> None:
+        self.env.later(self, rows)
 
 
 class MapOp(Operator):

@@ -22,12 +22,14 @@ from .declared import Declared
 from .failing import chunk_id, dead_letter, find_bad, policy_of
 from .framing import frame_cuts
 from .keyed_operators import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
-from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, ToOp
+from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp
 from .partitioner import Partitioner
 from .record import Batch, Headers, Rows
 from .source import Source
 from .tables import bound
 
+DEEP = 100
+"""Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
 CLOSED = "hg.closed"
 """Internal table: closed streams, and the steps that were flushed for it."""
 
@@ -84,6 +86,7 @@ class Pipeline:
         self.trouble: BaseException | None = None
         """What the last chunk failed with."""
         self._deferred: deque[Deferred] = deque()
+        self._later: deque[tuple[Relay, Rows]] = deque()
         self._running: tuple[Chunk, Rows] | None = None
         self._offsets: list[int] | None = None
         self._skipped: frozenset[int] = frozenset()
@@ -106,6 +109,7 @@ class Pipeline:
 
     def _assemble(self, streams: set[str], careful: bool) -> None:
         made: dict[int, Operator] = {}
+        depth: dict[int, int] = {}
         for step in self.declared.steps:
             if isinstance(step, s.InputStep):
                 made[id(step)] = self.sources[step.topic] = Source(step, self)
@@ -114,17 +118,26 @@ class Pipeline:
             self.operators.append(operator)
             for parent in step.parents:
                 made[id(parent)].children.append(operator)
+            depth[id(step)] = 1 + max(depth.get(id(parent), 0) for parent in step.parents)
             if isinstance(step, s.ShuffleStep):
                 topic = self.declared.topic(step)
                 made[id(step)] = self.sources[topic] = Source(step, self)
+                depth[id(step)] = 0
             else:
                 made[id(step)] = operator
-        for operator in reversed(self.operators):
-            below = operator.children
+            if depth[id(step)] and not depth[id(step)] % DEEP:
+                made[id(step)] = relay = Relay(step, self)
+                operator.children.append(relay)
+                self.operators.append(relay)
+        wants: dict[int, bool] = {}
+        """Operators from which on a step awaits, or a failure is to cost a record: what stands before them gives on at once."""
+        for operator in reversed(self.operators):  # parents stand before children
+            below = any(wants[id(child)] for child in operator.children)
+            wants[id(operator)] = below or operator.awaits or self._may_leave_out(operator)
             if isinstance(operator, CombineOp | AggregateOp):
                 operator.careful = careful
             if isinstance(operator, AggregateOp):
-                operator.at_once = careful or any(_awaits(child) or self._may_leave_out(child) for child in below)
+                operator.at_once = careful or below
         graph = self.declared.graph
         for operator in self.operators:
             name = self.declared.name(operator.step)
@@ -132,14 +145,14 @@ class Pipeline:
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
 
     def _may_leave_out(self, operator: Operator) -> bool:
-        """Whether a failure of user code from here on is to cost a record: then it must happen while its chunk runs."""
+        """Whether a failure of user code here is to cost a record: then it must happen while its chunk runs."""
         inputs = [step for step in self.declared.steps if isinstance(step, s.InputStep)]
         policies = (
             [operator.step.on_error] if operator.step.on_error else [self.app.on_error, *(i.on_error for i in inputs)]
         )
         lenient = any(policy not in (None, "fail") for policy in policies)
         own = isinstance(operator, MapOp | FilterOp | FlatMapOp | RekeyOp | JoinTableOp)
-        return (own and lenient) or any(self._may_leave_out(child) for child in operator.children)
+        return own and lenient
 
     def _operator(self, step: s.Step) -> Operator:
         origin = self.origin
@@ -226,6 +239,15 @@ class Pipeline:
         """Await this before the letter is complete, behind what was deferred before it."""
         self._deferred.append(work)
 
+    def later(self, relay: Relay, rows: Rows) -> None:
+        """These rows go on when what runs now has returned, before anything else of the letter."""
+        self._later.append((relay, rows))
+
+    def _flow(self) -> None:
+        while self._later:
+            relay, rows = self._later.popleft()
+            relay.forward(rows)
+
     def count(self, name: str, amount: int = 1) -> None:
         """Count something that users want to know."""
         self._count(name, amount)
@@ -238,6 +260,7 @@ class Pipeline:
         try:
             with bound(cast("Any", self)):
                 greatest = source.push_chunk(chunk, skip)
+                self._flow()
                 await self.settle()
             if self._prepare is not None:
                 self._prepare()
@@ -254,6 +277,7 @@ class Pipeline:
         try:
             with bound(cast("Any", self)):
                 more = await self._step(kind, stream, ts, key, cause)
+                self._flow()
                 await self.settle()
             if self._prepare is not None:
                 self._prepare()
@@ -284,7 +308,9 @@ class Pipeline:
                 known = [ts for ts in seen if ts is not None]
                 before = op.watermark
                 news = known and len(known) == len(seen) and (before is None or min(known) > before)
-                if news and await op.on_watermark(min(known)):
+                more = news and await op.on_watermark(min(known))
+                self._flow()
+                if more:
                     op.watermark = before  # the next step tells it again
                     return True
         return False
@@ -331,6 +357,7 @@ class Pipeline:
         """Await everything that was deferred."""
         while self._deferred:
             await self._deferred.popleft()()
+            self._flow()
 
     def complete(self) -> None:
         """The letter is complete: its outputs and changes count."""
@@ -341,6 +368,7 @@ class Pipeline:
     def drop(self) -> None:
         """The letter failed: nothing of it remains."""
         self._deferred.clear()
+        self._later.clear()
         for operator in self.operators:
             operator.drop()
         self.buffer.drop()
@@ -352,6 +380,7 @@ class Pipeline:
         """
         aside = [operator.suspend() for operator in self.operators]
         buffer, self.buffer = self.buffer, self.seal_buffer
+        later, self._later = self._later, deque()
         try:
             with bound(cast("Any", self)):
                 for (
@@ -359,6 +388,7 @@ class Pipeline:
                 ) in self.operators:  # parents stand before children: what one gives on, the next one gives on, too
                     operator.complete()
                     operator.seal()
+                    self._flow()
             for operator in self.operators:
                 operator.complete()
             self.buffer.complete()
@@ -366,7 +396,7 @@ class Pipeline:
             self.buffer.drop()
             raise
         finally:
-            self.buffer = buffer
+            self.buffer, self._later = buffer, later
             for operator, kept in zip(self.operators, aside, strict=True):
                 operator.resume(kept)
 
@@ -397,10 +427,6 @@ def _bridge() -> Any:
 
 def _nothing() -> None:
     """Nobody wants to know."""
-
-
-def _awaits(operator: Operator) -> bool:
-    return operator.awaits or any(_awaits(child) for child in operator.children)
 
 
 __all__ = ["CLOSED", "Buffer", "Pipeline", "chunk_id", "dead_letter", "find_bad", "policy_of"]

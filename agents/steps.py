@@ -21,7 +21,7 @@ Policy = str | Callable[..., Any] | None
 class Step:
     """Base of all steps. `name` is empty for steps that keep no state and shuffle nothing."""
 
-    parents: tuple[Step, ...] = ()
+    parents: tuple[Step, ...] = field(default=(), repr=False)
     name: str = ""
     on_error: Policy = None
     where: str = ""
@@ -194,16 +194,13 @@ class ActorStep(Step):
 def lineage(steps: tuple[Step, ...]) -> list[Step]:
     """Every step that leads to these, parents before children, each once."""
     seen: dict[int, Step] = {}
-
-    def visit(step: Step) -> None:
-        if id(step) in seen:
-            return
-        for parent in step.parents:
-            visit(parent)
-        if isinstance(step, JoinTableStep):
-            visit(step.table)
-        seen[id(step)] = step
-
-    for step in steps:
-        visit(step)
+    stack = [(step, False) for step in reversed(steps)]
+    while stack:
+        step, through = stack.pop()
+        if through:
+            seen.setdefault(id(step), step)
+        elif id(step) not in seen:
+            behind = (*step.parents, step.table) if isinstance(step, JoinTableStep) else step.parents
+            stack.append((step, True))
+            stack += [(one, False) for one in reversed(behind)]
     return list(seen.values())

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, cast
+from itertools import count
+from typing import Any, TypeVar, cast
 
 from .errors import DeclarationError
 
@@ -33,10 +34,16 @@ SHUFFLES = frozenset({"repartition", "broadcast", "gather"})
 """Verbs that write an intermediate stream."""
 SHARE = "share"
 """The verb that writes a stream between two jobs."""
+VERBS = frozenset(
+    ("actor", "agent", "agg", "batch", "broadcast", "filter", "flat-map", "frame", "gather", "join", "map", "map-async",
+     "merge", "process", "rekey", "repartition", "share", "sink", "spark", "table", "to", "window")
+)  # fmt: skip
+"""All verbs there are: what is none of them would silently be a step that passes on."""
 KEYED = frozenset({"agg", "join", "table", "window"})
 """Verbs whose state is per key: whatever they read must have equal keys in equal tasks."""
 
 MAX_STEP = 80
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,13 @@ class Graph:
     _memo: dict[tuple[str, bool], frozenset[str]] = field(
         default_factory=dict[tuple[str, bool], frozenset[str]], init=False, repr=False, compare=False
     )
+    _kept: dict[object, Any] = field(default_factory=dict[object, Any], init=False, repr=False, compare=False)
+
+    def derived(self, derive: Callable[[Graph], T]) -> T:
+        """What this function makes of the graph; asked once, and kept with it."""
+        if derive not in self._kept:
+            self._kept[derive] = derive(self)
+        return self._kept[derive]
 
     def plus(self, *more: Input | Stage) -> Graph:
         """The graph with these added; check it with `graph_checks.validate`, so that the user's own line is to blame."""
@@ -122,6 +136,27 @@ class Graph:
     @cached_property
     def stage(self) -> Mapping[str, Stage]:
         return {one.name: one for one in self.stages}
+
+    @cached_property
+    def ordered(self) -> tuple[Stage, ...]:
+        """The stages, each behind all that it reads; what stands in a circle is left out. Walks over the graph go along this: none of them
+        calls itself, so a job may be as deep as it likes.
+
+        >>> [one.name for one in Graph((), (Stage("b", "map", ("a",)), Stage("a", "map", ("in",)))).ordered]
+        ['a', 'b']
+        """
+        waits = {one.name: sum(read in self.stage for read in one.reads) for one in self.stages}
+        readers: dict[str, list[Stage]] = {}
+        for one in self.stages:
+            for read in one.reads:
+                readers.setdefault(read, []).append(one)
+        found = [one for one in self.stages if not waits[one.name]]
+        for one in found:
+            for reader in readers.get(one.name, ()):
+                waits[reader.name] -= 1
+                if not waits[reader.name]:
+                    found.append(reader)
+        return tuple(found)
 
     @cached_property
     def writer(self) -> Mapping[str, Stage]:
@@ -184,17 +219,20 @@ class Graph:
     def _behind(self, name: str, *, through_tables: bool) -> frozenset[str]:
         if name in self.input:
             return frozenset({name})
-        known = self._memo.get((name, through_tables))
-        if known is None:
-            found: set[str] = set()
-            for read in self.stage[name].reads:
-                stage = self.stage.get(read)
-                if stage is not None and stage.shuffles:
-                    found.update(stage.writes)
-                elif stage is None or through_tables or stage.verb != "table":
-                    found |= self._behind(read, through_tables=through_tables)
-            known = self._memo[name, through_tables] = frozenset(found)
-        return known
+        memo = self._memo
+        if (name, through_tables) not in memo:
+            for stage in self.ordered:
+                found: set[str] = set()
+                for read in stage.reads:
+                    other = self.stage.get(read)
+                    if other is None:
+                        found.add(read)
+                    elif other.shuffles:
+                        found.update(other.writes)
+                    elif through_tables or other.verb != "table":
+                        found |= memo[read, through_tables]
+                memo[stage.name, through_tables] = frozenset(found)
+        return memo[name, through_tables]
 
     def upstreams(self, stream: str) -> frozenset[str]:
         """The streams that feed this one, intermediate or shared, directly: a marker goes into it when each of these has brought one.
@@ -293,12 +331,12 @@ def step_name(verb: str, arguments: Iterable[object] = (), *, given: str | None 
     return f"{name[: MAX_STEP - 9].rstrip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def loose_name(verb: str, taken: Iterable[str]) -> str:
+def loose_name(verb: str, taken: Container[str], first: int = 1) -> str:
     """A name for a stage without state and shuffle. Nothing outlives the process under it, so a number will do.
+
+    `first`: numbers below it are known to be taken.
 
     >>> loose_name("filter", ["filter", "filter-2"])
     'filter-3'
     """
-    used = set(taken)
-    number = next(n for n in range(1, len(used) + 2) if (f"{verb}-{n}" if n > 1 else verb) not in used)
-    return f"{verb}-{number}" if number > 1 else verb
+    return next(name for n in count(first) if (name := f"{verb}-{n}" if n > 1 else verb) not in taken)

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from .errors import DeclarationError
-from .graph import KEYED, Graph, Stage
+from .graph import KEYED, VERBS, Graph, Stage
+from .settings import did_you_mean
 
 REKEYED = object()
 """Stands for the key of records whose key was changed where they are: equal keys need not be in equal tasks."""
@@ -58,6 +59,11 @@ def _names(graph: Graph) -> None:
             f"'{both[0]}' is the name of an input and of a stage", remedy="give the stage another name"
         )
     for stage in graph.stages:
+        if stage.verb not in VERBS:
+            raise DeclarationError(
+                f"'{stage.name}' is to {stage.verb!r}, and there is no such verb",
+                remedy=did_you_mean(stage.verb, VERBS) or f"the verbs are {', '.join(sorted(VERBS))}",
+            )
         if not stage.name or not stage.reads:
             raise DeclarationError(
                 f"stage '{stage.name}' ({stage.verb}) " + ("reads nothing" if stage.name else "has no name"),
@@ -96,25 +102,25 @@ def _no_cycle(graph: Graph) -> None:
                 after[stage.name].append(topic)
     done: set[str] = set()
     for start in after:
-        path: list[str] = []
         stack = [(start, iter(after[start]))] if start not in done else []
-        path += [start] if stack else []
+        path: dict[str, None] = dict.fromkeys([start] if stack else [])
         while stack:
             name, rest = stack[-1]
             step = next(rest, None)
             if step is None:
                 done.add(name)
                 stack.pop()
-                path.pop()
+                del path[name]
             elif step in path:
-                ring = [*path[path.index(step) :], step]
+                walked = list(path)
+                ring = [*walked[walked.index(step) :], step]
                 raise DeclarationError(
                     f"the job runs in a circle: {' → '.join(ring)}; no end, drain or watermark could ever pass it",
                     remedy="write to a topic that the job does not read, and let another job read that",
                 )
             elif step not in done:
                 stack.append((step, iter(after[step])))
-                path.append(step)
+                path[step] = None
 
 
 def _streams(graph: Graph) -> None:
@@ -229,18 +235,24 @@ def keys_of(graph: Graph, name: str) -> frozenset[object]:
 
     More than one only behind a merge. A broadcast stream says nothing.
     """
-    if name in graph.input:
-        one = graph.input[name]
-        return frozenset() if one.broadcast else frozenset({one.key})
-    stage = graph.stage[name]
-    if stage.verb == "repartition":
-        return frozenset({stage.by})
-    if stage.verb == "rekey":
-        return frozenset({REKEYED})
-    if stage.shuffles:
-        return frozenset({None} if stage.verb == "gather" else ())
-    reads = stage.reads[:1] if stage.verb == "join" else stage.reads
-    return frozenset(key for read in reads for key in keys_of(graph, read))
+    return graph.derived(_all_keys)[name]
+
+
+def _all_keys(graph: Graph) -> dict[str, frozenset[object]]:
+    found: dict[str, frozenset[object]] = {
+        one.stream: frozenset() if one.broadcast else frozenset({one.key}) for one in graph.inputs
+    }
+    for stage in graph.ordered:
+        if stage.verb == "repartition":
+            found[stage.name] = frozenset({stage.by})
+        elif stage.verb == "rekey":
+            found[stage.name] = frozenset({REKEYED})
+        elif stage.shuffles:
+            found[stage.name] = frozenset({None} if stage.verb == "gather" else ())
+        else:
+            reads = stage.reads[:1] if stage.verb == "join" else stage.reads
+            found[stage.name] = frozenset(key for read in reads for key in found[read])
+    return found
 
 
 def _physical(graph: Graph, name: str) -> frozenset[str]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError
 from headgate.core.graph import Graph, Input, Stage, loose_name, step_name
+from headgate.core.graph_checks import keys_of, validate
 
 SALES = Graph(
     (
@@ -165,3 +166,20 @@ def test_a_shared_stream_is_fed_like_an_intermediate_one_and_read_by_nobody_here
     assert dict(graph.fed) == {"j-1-x": {"a"}, "clean": {"j-1-x", "b"}}
     assert (set(graph.shared), graph.intermediates, graph.outputs) == ({"clean"}, {"j-1-x"}, {"clean"})
     assert "clean" not in graph.streams
+
+
+def test_walks_over_a_graph_are_not_bounded_by_the_stack():
+    """A job of a thousand chained stages overflowed it; and of forty diamonds one behind the other, every path was walked."""
+    chain = tuple(Stage(f"m{n}", "map", (f"m{n - 1}" if n else "in",)) for n in range(5000))
+    graph = Graph((Input("in", key="k"),), tuple(reversed(chain)))
+    assert [one.name for one in graph.ordered] == [one.name for one in chain]
+    assert graph.sources("m4999") == graph.flow("m4999") == {"in"}
+    assert validate(graph) is graph
+    assert keys_of(graph, "m4999") == {"k"}
+    diamonds = []
+    for n in range(200):
+        front = f"d{n - 1}" if n else "in"
+        diamonds += [Stage(f"a{n}", "map", (front,)), Stage(f"b{n}", "map", (front,))]
+        diamonds.append(Stage(f"d{n}", "merge", (f"a{n}", f"b{n}")))
+    graph = validate(Graph((Input("in", key="k"),), tuple(diamonds)))
+    assert keys_of(graph, "d199") == {"k"}
