@@ -16,7 +16,9 @@ from typing import Any
 import msgpack
 
 from ..core.errors import DeclarationError
+from ..core.schema import digest
 from .declaring import check_function, check_selector
+from .schemas import fields_of
 from .selecting import column_of
 
 Selector = str | Callable[[Any], Any]
@@ -145,6 +147,10 @@ class Plan:
     def __init__(self, parts: Mapping[str, Aggregate]) -> None:
         self.names = tuple(parts)
         self.parts = tuple(parts.values())
+        self.fields = fields_of(parts)
+        """The schema of its states."""
+        self.digest = digest(self.fields)
+        """What tells partial states of this plan from those of another: each travels behind it."""
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
         self.merge: Loop = _compile_merge(self.parts)
@@ -166,10 +172,12 @@ class Plan:
         (self._add_items if items else self._add_attributes)(keys, values, states)
 
     def columns(self, values: list[Any], *, partial: bool = False) -> Columns | None:
-        """What `add_columns` takes of these rows (or partial states): a column each aggregate; None if not all are numbers."""
+        """What `add_columns` takes of these rows (or of partial states as they travel): a column each; None if not all are numbers."""
         if not self.numeric or not values:
             return None
-        found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self._select]
+        found = (
+            list(zip(*values, strict=True))[1:] if partial else [select and select(values) for select in self._select]
+        )
         for part, column in zip(self.parts, found, strict=True):
             if (
                 column is not None
@@ -254,11 +262,14 @@ def _compile_add(parts: Sequence[Aggregate], *, items: bool) -> Loop:
     return scope["loop"]
 
 
+MIN = "if s[{i}] is None or x{i} < s[{i}]: s[{i}] = x{i}"
+MAX = "if s[{i}] is None or x{i} > s[{i}]: s[{i}] = x{i}"
+"""A state is None where the field is younger than the key."""
 ADDS = {
     "count": ("s[{i}] += 1", "s[{i}] += x{i}", "1", "x{i}"),
     "sum": ("s[{i}] += x{i}", "s[{i}] += x{i}", "x{i}", "x{i}"),
-    "min": ("if x{i} < s[{i}]: s[{i}] = x{i}", "if x{i} < s[{i}]: s[{i}] = x{i}", "x{i}", "x{i}"),
-    "max": ("if x{i} > s[{i}]: s[{i}] = x{i}", "if x{i} > s[{i}]: s[{i}] = x{i}", "x{i}", "x{i}"),
+    "min": (MIN, MIN, "x{i}", "x{i}"),
+    "max": (MAX, MAX, "x{i}", "x{i}"),
     "mean": (
         "s[{i}] = (s[{i}][0] + 1, s[{i}][1] + x{i})",
         "s[{i}] = (s[{i}][0] + x{i}[0], s[{i}][1] + x{i}[1])",

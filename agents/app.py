@@ -23,6 +23,7 @@ from .declaring import (
     Selector,
     called_from,
     check_arguments,
+    check_migrate,
     check_policy,
     check_selector,
     check_serde,
@@ -37,6 +38,7 @@ from .timestamps import When, timestamps_of
 
 if TYPE_CHECKING:
     from ..core.graph import Graph
+    from .schemas import Migrate
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -177,14 +179,26 @@ class App:
 
     @overload
     def table(
-        self, name: str, *, key: Serde[K], value: Serde[V], ttl: str | float | None = ...
+        self,
+        name: str,
+        *,
+        key: Serde[K],
+        value: Serde[V],
+        ttl: str | float | None = ...,
+        migrate: Migrate | None = ...,
     ) -> DeclaredTable[K, V]: ...
     @overload
-    def table(self, name: str, *, key: Serde[K], ttl: str | float | None = ...) -> DeclaredTable[K, Any]: ...
+    def table(
+        self, name: str, *, key: Serde[K], ttl: str | float | None = ..., migrate: Migrate | None = ...
+    ) -> DeclaredTable[K, Any]: ...
     @overload
-    def table(self, name: str, *, value: Serde[V], ttl: str | float | None = ...) -> DeclaredTable[Any, V]: ...
+    def table(
+        self, name: str, *, value: Serde[V], ttl: str | float | None = ..., migrate: Migrate | None = ...
+    ) -> DeclaredTable[Any, V]: ...
     @overload
-    def table(self, name: str, *, ttl: str | float | None = ...) -> DeclaredTable[Any, Any]: ...
+    def table(
+        self, name: str, *, ttl: str | float | None = ..., migrate: Migrate | None = ...
+    ) -> DeclaredTable[Any, Any]: ...
     def table(
         self,
         name: str,
@@ -192,10 +206,13 @@ class App:
         key: Serde[Any] | None = None,
         value: Serde[Any] | None = None,
         ttl: str | float | None = None,
+        migrate: Migrate | None = None,
     ) -> DeclaredTable[Any, Any]:
         """A table that user code of this job reads and writes; each task has its own part of it.
 
         >>> seen = app.table("seen", key=hg.text(), value=hg.json(), ttl="1d")
+
+        `migrate(names, value)` makes new values of stored ones that do not fit the declaration any more.
         """
         self._table_is_free(table_name_of(name))
         for what, given in (("key", key), ("value", value)):
@@ -206,6 +223,7 @@ class App:
             key if key is not None else self.key_serde,
             value if value is not None else self.serde,
             duration(ttl, f"table('{name}'): ttl") if ttl is not None else None,
+            check_migrate(migrate, f"table('{name}')"),
         )
         self.tables[name] = table
         return table

@@ -10,15 +10,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ..core.batches import FORMAT as BOOK
 from ..core.errors import DeclarationError
 from ..core.graph import Graph, Input, Stage, loose_name
 from ..core.graph_checks import validate
 from ..core.model import JobModel
 from ..core.task_plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, TaskPlan, TaskSettings
 from . import steps as s
-from .serde import Serde, msgpack
+from .schemas import (
+    BATCHES,
+    TIMERS,
+    TableSpec,
+    schema_of_aggregate,
+    schema_of_own,
+    schema_of_table,
+)
+from .serde import msgpack
 
 if TYPE_CHECKING:
     from .app import App
@@ -41,15 +50,6 @@ VERBS: Mapping[type[s.Step], str] = {
     s.ActorStep: "actor",
 }
 STATEFUL = (s.AggregateStep, s.TableStep, s.BatchStep, s.SparkStep, s.AgentStep, s.ActorStep)
-
-
-class TableSpec(NamedTuple):
-    """A table of the task: its name, how its keys and values are stored, and how long they live."""
-
-    name: str
-    key: Serde[Any]
-    value: Serde[Any]
-    ttl_ms: int | None = None
 
 
 class Declared:
@@ -138,6 +138,7 @@ class Declared:
         by: str | None = None
         writes: tuple[str, ...] = ()
         width: int | None = None
+        between: tuple[tuple[str, str], ...] = ()
         if isinstance(step, s.JoinTableStep):
             reads = (*reads, self.name(step.table))
             on = (_text(step.on) if step.on is not None else None, None)
@@ -145,6 +146,8 @@ class Declared:
             writes = (self.topic(step),)
             by = _text(step.by) if step.by is not None else None
             width = step.partitions
+            carried = step.serde.name if step.combine is None else "partial states"
+            between = (("carries", carried), ("key_serde", step.key_serde.name))
         if isinstance(step, s.ToStep):
             writes = (step.topic,)
         if isinstance(step, s.AgentStep) and step.sink:
@@ -158,23 +161,27 @@ class Declared:
             on=on,
             width=width,
             stateful=isinstance(step, STATEFUL),
+            arguments=between,
         )
 
     def tables(self) -> Iterator[TableSpec]:
         """The tables that users declared, and the ones that steps keep."""
         plain = msgpack()
         for table in self.app.tables.values():
-            yield TableSpec(table.name, table.key_serde, table.serde, table.ttl_ms)
+            key, value = table.key_serde, table.serde
+            yield TableSpec(table.name, key, value, schema_of_table(key, value), table.ttl_ms, table.migrate)
         for step in self.steps:
             match step:
                 case s.AggregateStep():
-                    yield TableSpec(step.name, step.key_serde, plain)
+                    schema = schema_of_aggregate(step.plan, step.key_serde)
+                    yield TableSpec(step.name, step.key_serde, plain, schema, None, step.migrate, step.plan)
                 case s.TableStep():
-                    yield TableSpec(step.name, step.key_serde, step.serde, step.ttl_ms)
+                    schema = schema_of_table(step.key_serde, step.serde)
+                    yield TableSpec(step.name, step.key_serde, step.serde, schema, step.ttl_ms, step.migrate)
                 case s.ActorStep():
-                    yield TableSpec(f"{step.name}.timers", plain, plain)
+                    yield TableSpec(f"{step.name}.timers", plain, plain, schema_of_own(TIMERS, "kind, time"))
                 case s.BatchStep():
-                    yield TableSpec(step.name, plain, plain)
+                    yield TableSpec(step.name, plain, plain, schema_of_own(BATCHES, BOOK))
                 case _:
                     pass
 

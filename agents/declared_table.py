@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
+    from .schemas import Migrate
     from .serde import Serde
 
 K = TypeVar("K")
@@ -22,11 +23,14 @@ class DeclaredTable(Generic[K, V]):
     ...     return counts[user]
     """
 
-    def __init__(self, name: str, key: Serde[Any], value: Serde[Any], ttl_ms: int | None) -> None:
+    def __init__(
+        self, name: str, key: Serde[Any], value: Serde[Any], ttl_ms: int | None, migrate: Migrate | None = None
+    ) -> None:
         self.name = name
         self.key_serde = key
         self.serde = value
         self.ttl_ms = ttl_ms
+        self.migrate = migrate
 
     def __repr__(self) -> str:
         return f"<table {self.name}>"

@@ -87,6 +87,13 @@ def check_selector(by: Any, verb: str) -> None:
     check_function(by, verb)
 
 
+def check_migrate(fn: Any, verb: str) -> Any:
+    """A plain function that makes new values of old ones, or None."""
+    if fn is not None:
+        check_function(fn, f"{verb}(migrate=…)", number=2, signature="(names, value)")
+    return fn
+
+
 def check_serde(serde: Any, where: str) -> None:
     """A serde, and not the function that makes one."""
     if isinstance(serde, Serde):

@@ -7,6 +7,7 @@ combined before a shuffle give the same result as the rows would; whatever is he
 from __future__ import annotations
 
 from itertools import compress
+from operator import itemgetter
 from typing import Any
 
 from ..core.errors import DataError
@@ -131,7 +132,8 @@ class CombineOp(ShuffleOp):
     def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
         step = self.shuffle_step
         keys = encode_keys(step, step.key_serde, list(states))
-        values = encode(step, PARTIAL, list(states.values()))
+        digest = self.plan.digest
+        values = encode(step, PARTIAL, [[digest, *state] for state in states.values()])
         self.env.shuffle(step.name, step.everyone, keys, [times[key] for key in states], values)
 
 
@@ -163,8 +165,11 @@ class AggregateOp(Operator):
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
         times = dict(zip(keys, rows.timestamps, strict=True))
+        values = rows.values
+        if self.partial and not {self.plan.digest}.issuperset(map(itemgetter(0), values)):
+            values = self._of_former_code(values)
         try:
-            columns = None if self.fresh or self.at_once else self.plan.columns(rows.values, partial=self.partial)
+            columns = None if self.fresh or self.at_once else self.plan.columns(values, partial=self.partial)
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
         if columns is not None:
@@ -180,9 +185,9 @@ class AggregateOp(Operator):
         self._fetch([key for key in times if key not in fresh])
         try:
             if self.partial:
-                self.plan.merge(keys, rows.values, fresh)
+                self.plan.merge(keys, [value[1:] for value in values], fresh)
             else:
-                self.plan.add(keys, rows.values, fresh, items=all_mappings(rows.values))
+                self.plan.add(keys, values, fresh, items=all_mappings(values))
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
         if self.careful:
@@ -190,6 +195,17 @@ class AggregateOp(Operator):
         if self.at_once:
             self._give_on(times, fresh)
         self.fresh_ts.update(times)
+
+    def _of_former_code(self, values: list[Any]) -> list[Any]:
+        """Partial states that were on their way when the code was changed, as this code has them."""
+        layout, digest = self.table.layout, self.plan.digest
+        try:
+            return [
+                value if value[0] == digest else [digest, *layout.adapt(layout.of_partials(value[0]), value[1:])]
+                for value in values
+            ]
+        except DataError as cause:
+            raise UserCodeError(self.step, cause) from cause
 
     def _fetch(self, keys: list[Any]) -> None:
         """Copies of the states of these keys, for the chunk that runs."""

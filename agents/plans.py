@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.graph_fingerprint import fingerprint
+from ..core.graph_fingerprint import digest
 from ..core.graph_fingerprint import parts as graph_parts
 from ..core.grouping import GROUPERS, Grouper
 from ..core.leader_plan import LeaderConfig, Plan, Timing
 from ..core.member_plan import MemberConfig
 from ..core.placement import Placer, place
+from ..core.schema import state_parts
 from ..core.settings import IMMUTABLE, SETTINGS, find, parse
 from ..core.task_plan import TaskSettings
 from .by_name import imported
@@ -37,12 +38,15 @@ def immutable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def parts(declared: Declared, settings: Mapping[str, Any]) -> dict[str, str]:
     """What may not differ in a live run: part → its value as text, so that a difference can be read."""
-    return graph_parts(declared.graph, immutable(settings))
+    return {
+        **graph_parts(declared.graph, immutable(settings)),
+        **state_parts({t.name: t.schema for t in declared.tables()}),
+    }
 
 
 def deployment(options: WorkerOptions, settings: Mapping[str, Any]) -> str:
-    """The id that was given, or the fingerprint of graph and immutable settings."""
-    return options.deployment or fingerprint(options.declared.graph, immutable(settings))
+    """The id that was given, or the fingerprint of graph, state and immutable settings."""
+    return options.deployment or digest(parts(options.declared, settings))
 
 
 def seconds(settings: Mapping[str, Any], name: str) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .aggregates import Plan
+    from .schemas import Migrate
 
 Policy = str | Callable[..., Any] | None
 """`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the next one up."""
@@ -116,6 +117,7 @@ class AggregateStep(Step):
 
     plan: Plan
     key_serde: Any
+    migrate: Migrate | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -126,6 +128,7 @@ class TableStep(Step):
     serde: Any
     broadcast: bool = False
     ttl_ms: int | None = None
+    migrate: Migrate | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

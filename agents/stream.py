@@ -18,6 +18,7 @@ from .declaring import (
     Selector,
     called_from,
     check_function,
+    check_migrate,
     check_policy,
     check_selector,
     check_serde,
@@ -32,6 +33,7 @@ from .stream_ends import BatchedStream, Ended, TableView
 if TYPE_CHECKING:
     from .actors import Actor
     from .app import App
+    from .schemas import Migrate
     from .serde import Serde
 
 K = TypeVar("K")
@@ -256,17 +258,26 @@ class Stream(Generic[K, V]):
     # ------------------------------------------------------------------------------------------------------------ state
 
     def agg(
-        self, *, name: str | None = None, on_error: s.Policy = None, **aggregates: Aggregate
+        self,
+        *,
+        name: str | None = None,
+        on_error: s.Policy = None,
+        migrate: Migrate | None = None,
+        **aggregates: Aggregate,
     ) -> Stream[K, dict[str, Any]]:
         """Running aggregates for each key. Updates go on at each commit, one for each key that changed.
 
         >>> orders.repartition("country").agg(n=hg.count(), total=hg.sum("amount")).to("totals")
+
+        Under its name the step finds its state again when the code has changed: fields are compared by name. `migrate(names, states)`
+        makes new states of old ones that do not fit; both are mappings, name to state.
         """
         step = s.AggregateStep(
             parents=(self.step,),
             plan=plan(aggregates),
             name=name_of("agg", None, name or "agg-" + "-".join(aggregates)),
             key_serde=self.app.key_serde,
+            migrate=check_migrate(migrate, "agg"),
             on_error=check_policy(on_error, "agg"),
             where=called_from(),
         )
@@ -280,6 +291,7 @@ class Stream(Generic[K, V]):
         key_serde: Serde[Any] | None = None,
         serde: Serde[Any] | None = None,
         ttl: str | float | None = None,
+        migrate: Migrate | None = None,
         on_error: s.Policy = None,
     ) -> TableView[K, V]:
         """The last value of each key; a null value deletes. `broadcast=True` keeps a copy of all of it on every worker."""
@@ -296,6 +308,7 @@ class Stream(Generic[K, V]):
             serde=self._serde(serde, "table(serde"),
             broadcast=broadcast,
             ttl_ms=duration(ttl, f"table('{name}'): ttl") if ttl is not None else None,
+            migrate=check_migrate(migrate, f"table('{name}')"),
             on_error=check_policy(on_error, f"table('{name}', on_error)"),
             where=called_from(),
         )

@@ -11,6 +11,7 @@ Promises:
 - `complete()` of all tables of a task happens, or none: what cannot be encoded is found before anything is merged.
 - Between two commits each key is logged once. A time to live is stored with the value; `expire` logs deletes, and an expired
   value is not seen even before.
+- A row that was written under an earlier schema is read as the present one has it, and written so when it changes.
 - Outside of a task a table says so.
 """
 
@@ -23,8 +24,9 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..core.checkpoint import log_value, parse_log_value, table_prefix
+from ..core.checkpoint import expiry_bytes, log_value, parse_log_value, table_prefix
 from ..core.errors import DataError
+from .schemas import Layout
 from .serde import Serde
 from .store import Store
 
@@ -74,8 +76,15 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         clock: Callable[[], int] = lambda: 0,
         cached_rows: int = CACHED_ROWS,
         most_bytes: int | None = None,
+        layout: Layout | None = None,
     ) -> None:
+        """`layout`: the schemas of its values; without one they are as they are."""
         self.name = name
+        self.layout = layout
+        self._schema = 0 if layout is None else layout.number
+        self._head = b"\x00" if layout is None else layout.head
+        self._swept: bytes = b""
+        """Up to here no row is left that needs a migration function."""
         self.prefix = table_prefix(name)
         self._store = store
         self._key = key
@@ -170,15 +179,18 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return out
 
     def _decode(self, data: bytes) -> V | None:
-        body, expires = parse_log_value(data)
+        body, expires, schema = parse_log_value(data)
         if expires is not None and expires <= self._clock():
             return None
+        if schema != self._schema and self.layout is not None:
+            return self.layout.read(schema, body)
         return self._value.loads(body)
 
     def _decode_many(self, raw: list[bytes | None]) -> list[V | None]:
-        if self._ttl_ms is not None or any(data is not None and data[:1] != b"\x00" for data in raw):
+        head, size = self._head, len(self._head)
+        if self._ttl_ms is not None or any(data is not None and data[:size] != head for data in raw):
             return [None if data is None else self._decode(data) for data in raw]
-        decoded = self._value.loads_many([None if data is None else data[1:] for data in raw])
+        decoded = self._value.loads_many([None if data is None else data[size:] for data in raw])
         if decoded.bad:
             raise decoded.bad[0][1]
         return decoded.values
@@ -280,13 +292,14 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._ready = None
             dirty = self.dirty
             if self._ttl_ms is None:
+                head = self._head
                 for key, value in zip(keys, values, strict=True):
-                    dirty[key or b""] = None if value is None else b"\x00" + value
+                    dirty[key or b""] = None if value is None else head + value
             else:
                 expires = self._clock() + self._ttl_ms
                 self._expires_from(expires)
                 for key, value in zip(keys, values, strict=True):
-                    dirty[key or b""] = None if value is None else log_value(value, expires)
+                    dirty[key or b""] = None if value is None else log_value(value, expires, self._schema)
             self._changed.clear()
         self._read.clear()
         if len(self._live) > self._cached_rows or (self._ttl_ms is not None and self._live):
@@ -344,12 +357,34 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         keys = [entry[8:] for entry in entries]
         # a value that was set again has another time, and an entry of its own
         found = zip(entries, keys, self._newest_many(keys), strict=True)
-        gone = [key for entry, key, data in found if data is not None and data[1:9] == entry[:8] and data[0] == 1]
+        gone = [key for entry, key, data in found if data is not None and expiry_bytes(data) == entry[:8]]
         self.dirty.update(dict.fromkeys(gone))
         self.spent.update(dict.fromkeys(entries))
         for key in gone if self._live else ():
             self._live.pop(self._key.loads(key), None)
         return Expired(len(gone), len(entries), len(entries) == most)
+
+    def rewrite(self, most: int) -> int | None:
+        """Look at `most` rows, and write those again that only a migration function can read; how many were there, None: no more.
+
+        Between two letters only. What a row means does not change with it, nor when it expires.
+        """
+        layout = self.layout
+        if layout is None or not layout.history.migrating:
+            return None
+        rows = list(islice(self._store.range(self.name, self._swept), most))
+        for key, _ in rows:
+            data = self._newest(key)
+            if data is None:
+                continue
+            body, expires, schema = parse_log_value(data)
+            if layout.history.needs_function(schema):
+                value: Any = layout.read(schema, body)
+                self.dirty[key] = log_value(self._value.dumps(value), expires, self._schema)
+        if not rows:
+            return None
+        self._swept = rows[-1][0] + b"\x00"
+        return len(rows)
 
     def seal(self) -> Rows:
         """What this commit logs; it is read from here until it is applied."""
@@ -382,7 +417,9 @@ def indexed(changes: Mapping[str, Rows], spent: Mapping[str, Rows] = MappingProx
     """The changes, and the entries of the expiry index that go with them in one write; `spent` ones are removed."""
     out: dict[str, Rows] = {**spent, **changes}
     for table, rows in changes.items():
-        entries: Rows = {data[1:9] + key: b"" for key, data in rows.items() if data is not None and data[:1] == b"\x01"}
+        entries: Rows = {
+            at + key: b"" for key, data in rows.items() if data is not None and (at := expiry_bytes(data)) is not None
+        }
         if entries:
             index = TTL_TABLE + table
             out[index] = {**spent.get(index, {}), **entries}

@@ -13,15 +13,29 @@ import contextlib
 import contextvars
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..core.errors import DeclarationError
+from ..core.schema import SCHEMA_TABLE, pack_history
+from .schemas import Layout
 from .serde import Serde
 from .store import Store
 from .table import TTL_TABLE, Aside, Expired, Rows, Table, indexed
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+REWRITTEN_UNCOMMITTED = 50_000
+"""A table with so many changes waits for its commit, before more of its rows are written again."""
+
+
+class Rewritten(NamedTuple):
+    """What `rewrite` did: rows, the tables in which none is left to do, and whether there may be more."""
+
+    rows: int
+    through: list[str]
+    more: bool
 
 
 class TaskTables:
@@ -37,9 +51,12 @@ class TaskTables:
         self._sealed_raw: deque[dict[str, Rows]] = deque()
         self._prepared = False
 
-    def declare(self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None) -> Table[K, V]:
+    def declare(
+        self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None, layout: Layout | None = None
+    ) -> Table[K, V]:
         """Bind a table."""
-        made = Table(name, self.store, key, value, ttl_ms=ttl_ms, clock=self._clock, most_bytes=self._most_bytes)
+        more: dict[str, Any] = {"clock": self._clock, "most_bytes": self._most_bytes, "layout": layout}
+        made = Table(name, self.store, key, value, ttl_ms=ttl_ms, **more)
         self._tables[name] = made
         return made
 
@@ -96,6 +113,25 @@ class TaskTables:
         """Log deletes of what has expired, a limited number of them in each table."""
         found = [table.expire(now_ms) for table in self._tables.values()]
         return Expired(sum(one.gone for one in found), sum(one.seen for one in found), any(one.more for one in found))
+
+    def rewrite(self, most: int = 5_000) -> Rewritten:
+        """Write some rows again that only a migration function can read."""
+        written, more, through = 0, False, list[str]()
+        for name, table in self._tables.items():
+            layout = table.layout
+            if layout is None or not layout.history.migrating:
+                continue
+            more = True
+            if written >= most or len(table.dirty) + sum(map(len, table.sealed)) >= REWRITTEN_UNCOMMITTED:
+                continue
+            found = table.rewrite(most - written)
+            if found is not None:
+                written += found
+                continue
+            layout.history = layout.history.finished()
+            self.raw(SCHEMA_TABLE, {name.encode(): pack_history(layout.history)})
+            through.append(name)
+        return Rewritten(written, through, more)
 
     @property
     def changed(self) -> bool:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 import msgpack
 import orjson
 
 from ..core.checkpoint import CONTROL_TABLE, parse_log_value
 from ..core.errors import DataError, HeadgateError
+from ..core.schema import SCHEMA_TABLE, History, unpack_history
 from ..core.settings import offer
 from .declared import Declared
 from .pipeline import CLOSED
+from .schemas import STATES
 from .store import Store
 from .table import TTL_TABLE
 
@@ -27,7 +29,9 @@ CHECKPOINT = "__checkpoint"
 """The task's checkpoint, shown as a table of one row."""
 
 
-OWN = (CHECKPOINT, CLOSED, CONTROL_TABLE)
+OWN = (CHECKPOINT, CLOSED, CONTROL_TABLE, SCHEMA_TABLE)
+UNOWNED = "unowned"
+"""The kind of a table that holds rows and that the code declares no more."""
 
 
 def kind_of(table: str) -> str:
@@ -44,6 +48,7 @@ class TableReader:
 
     def __init__(self, store: Store, declared: Declared | None = None) -> None:
         self.store = store
+        self._histories: dict[str, History | None] = {}
         self.serdes = {} if declared is None else {spec.name: (spec.key, spec.value) for spec in declared.tables()}
 
     @staticmethod
@@ -52,9 +57,9 @@ class TableReader:
         return [(name, kind_of(name)) for name in (*sorted(spec.name for spec in declared.tables()), *OWN)]
 
     @staticmethod
-    def known(declared: Declared, table: str) -> None:
+    def known(declared: Declared, table: str, unowned: Iterable[str] = ()) -> None:
         """Refuse a name that the job does not have."""
-        names = [name for name, _ in TableReader.names(declared)]
+        names = [*(name for name, _ in TableReader.names(declared)), *unowned]
         if table not in names:
             raise NoSuchTable(f"there is no table '{table}'", remedy=offer(table, names))
 
@@ -81,15 +86,30 @@ class TableReader:
     def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> Row | None:
         """One row; None if it has expired."""
         try:
-            value, expires = parse_log_value(data)
+            value, expires, schema = parse_log_value(data)
         except HeadgateError as error:
             return guess(key), {"unreadable": error.what, "bytes": data.hex()}
         if expires is not None and expires <= now_ms:
             return None
         if table in self.serdes:
             key_serde, value_serde = self.serdes[table]
-            return _tried(key_serde.loads, key), _tried(value_serde.loads, value)
-        return guess(key), guess(value)
+            row = _tried(key_serde.loads, key), _tried(value_serde.loads, value)
+        else:
+            row = guess(key), guess(value)
+        return row[0], self._named(table, schema, row[1])
+
+    def _named(self, table: str, schema: int, value: Any) -> Any:
+        """States of an aggregate by their names, as those of the schema that they were written under."""
+        if table not in self._histories:
+            data = self.store.get(SCHEMA_TABLE, table.encode())
+            self._histories[table] = None if data is None else unpack_history(table, parse_log_value(data).body)
+        history = self._histories[table]
+        if history is None or schema > history.number or not isinstance(value, list):
+            return value
+        version, states = history.versions[schema], cast("list[Any]", value)
+        if version.value != STATES or len(states) != len(version.fields):
+            return value
+        return {field.name: state for field, state in zip(version.fields, states, strict=True)}
 
 
 def scan(reader: TableReader, table: str, key: str, most: int) -> Iterator[Row]:

@@ -75,7 +75,8 @@ class TaskActor:
         self._asked: set[str] = set()
         """What operators want to do, asked for and not begun."""
         self._unsealed = False
-        self.expiry = Expiry(self._at_rest, lambda: self.state.expire(host.now().wall), self._changed)
+        expire = lambda: self.state.expire(host.now().wall)  # noqa: E731
+        self.expiry = Expiry(self._at_rest, expire, self._changed, self.feed_failure)
         self._sealing = False
         """A commit divides: what was held back has just been given on."""
         self._learnt: set[str] = set()
@@ -83,7 +84,7 @@ class TaskActor:
         self.durable: Mapping[StreamPartition, int] = {}
         """Positions up to which everything is committed."""
         self._contributed: Mapping[StreamPartition, int] = {}
-        self._gone = False
+        self.gone = False
         self._broken = False
         self.ended = asyncio.Event()
         """Set when nothing of this task is left here."""
@@ -96,7 +97,7 @@ class TaskActor:
 
     def order(self, order: Order) -> None:
         """An order of the member. A task that has failed begins anew for a seek: that is how somebody goes on behind what it failed at."""
-        if isinstance(order, Seek) and self.machine.state == FAILED and not self._gone:
+        if isinstance(order, Seek) and self.machine.state == FAILED and not self.gone:
             self._go()
             self.host.again(self._start, order)
             return
@@ -104,7 +105,7 @@ class TaskActor:
 
     def feed(self, event: Any) -> None:
         """One event for the machine; its instructions are carried out before this returns, or started."""
-        if self._gone:
+        if self.gone:
             return
         try:
             self._feed(event)
@@ -130,7 +131,7 @@ class TaskActor:
             self.intake.wake()
 
     def _deadline(self) -> float | None:
-        return None if self._gone else self.machine.deadline()
+        return None if self.gone else self.machine.deadline()
 
     def _beside_run(self, work: Awaitable[None], name: str) -> None:
         task = self.host.spawn(self._guard(work), f"{self.name}: {name}")
@@ -284,7 +285,7 @@ class TaskActor:
             await self.mailbox.put(letter)
 
     async def _letter(self, letter: Letter) -> None:
-        if self._gone or letter is not self._letter_now:
+        if self.gone or letter is not self._letter_now:
             return
         self._working = asyncio.current_task()
         try:
@@ -341,7 +342,7 @@ class TaskActor:
 
     def _dropped(self) -> bool:
         """Whether the letter that runs was called off meanwhile."""
-        return self._letter_now is None or self._gone
+        return self._letter_now is None or self.gone
 
     async def _troubled(self, letter: ChunkLetter, error: Exception) -> None:
         """A chunk failed: run it again without the records whose policies say so, or fail."""
@@ -411,7 +412,7 @@ class TaskActor:
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        found = self.pipeline.due() if self.pipeline is not None and not self._gone else None
+        found = self.pipeline.due() if self.pipeline is not None and not self.gone else None
         if found is not None and found[1] not in self._asked:
             at, key = found
             wait = max(0.0, (at - self.host.now().wall) / 1000)
@@ -435,7 +436,7 @@ class TaskActor:
 
     def seal(self, txn: int) -> list[LogWrite]:
         """The committer divides: what this task adds to the transaction, at once. Empty when it takes no part."""
-        if self._gone:
+        if self.gone:
             return []
         self._sealed: list[LogWrite] = []
         if not self._give_held():
@@ -491,7 +492,7 @@ class TaskActor:
     def committed(self, txn: int, log_position: int) -> None:
         """The transaction is durable and applied."""
         self.durable = self._contributed
-        if self.pipeline is not None and not self._gone:
+        if self.pipeline is not None and not self.gone:
             self.pipeline.durable()
             self._watch_due()
         self.feed(t.CommitDone(txn, log_position))
@@ -504,7 +505,7 @@ class TaskActor:
             self.state.refresh(self.host.now().wall)
 
     def _at_rest(self) -> bool:
-        return not self._gone and self.pipeline is not None and self.idle.is_set() and self.machine.state in WORKING
+        return not self.gone and self.pipeline is not None and self.idle.is_set() and self.machine.state in WORKING
 
     def _changed(self) -> None:
         self._unsealed = True
@@ -531,9 +532,9 @@ class TaskActor:
         self._go()
 
     def _go(self) -> None:
-        if self._gone:
+        if self.gone:
             return
-        self._gone = True
+        self.gone = True
         self._letter_now = None
         self.idle.set()
         self._alarm.stop()
@@ -555,17 +556,17 @@ class TaskActor:
 
     async def kill(self) -> None:
         """The worker ends: drop everything, now."""
-        if not self._gone:
+        if not self.gone:
             self._go()
         await self.ended.wait()
 
     def _agent_gone(self, why: BaseException | None) -> None:
-        if not self._gone:
+        if not self.gone:
             self.feed_failure(str(why) if why is not None else "its agent was stopped")
 
     def _agent_again(self) -> None:
         """Somebody has started the agent again: the task begins anew under the same grant, where its log stands."""
-        if not self._gone and self.machine.state == FAILED:
+        if not self.gone and self.machine.state == FAILED:
             self._go()
             self.host.again(self._start)
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from ..core import task_events as t
 from ..core.checkpoint import (
@@ -25,14 +27,15 @@ from .clients import ClientSettings
 from .declared import Declared
 from .outbox import LogWrite
 from .pipeline import CLOSED
-from .serde import msgpack
 from .store import MemoryStore, Store, StoreBroken, StoreBusy
 from .store_rocks import RocksStore, StoreMemory, wipe
 from .table import NOTHING_EXPIRED, Expired
+from .table_opening import open_tables, told_unowned
 from .tables import TaskTables
 from .task_directory import open_best
 from .tasklog import Progress, log_write, restore
 
+log = structlog.get_logger("headgate.state")
 LogEnds = Callable[[StreamPartition], Any]
 ROW_OVERHEAD = 512
 """What a record of the task log takes beside the key and the value of its row, a batch's head and the table's name included."""
@@ -71,6 +74,8 @@ class TaskState:
         """Told of records of the log that cannot be read: topic, partition, offset, why, count."""
         self.store: Store | None = None
         self.tables: TaskTables | None = None
+        self.unowned: Mapping[str, str] = {}
+        """Tables that nobody declares any more, each with what it may have been."""
         self.progress: Progress | None = None
         self.replayed = 0
         self._checkpoints: list[bytes] = []
@@ -138,8 +143,10 @@ class TaskState:
         )
         self._restoring = None
         self.replayed = result.records
-        self._declare(self.store)
-        return t.Restored(result.position, self._checkpoint(result.checkpoint), self._rows())
+        self._bind(self.store)
+        return t.Restored(
+            result.position, self._checkpoint(result.checkpoint), self._rows(), told_unowned(self.unowned)
+        )
 
     def _checkpoint(self, data: bytes | None) -> Checkpoint | None:
         return decode_checkpoint(data) if data is not None else None
@@ -148,13 +155,15 @@ class TaskState:
         assert self.tables is not None
         return dict(unpack_rows(self.tables.raw_rows(CONTROL_TABLE)))
 
-    def _declare(self, store: Store) -> None:
+    def _bind(self, store: Store) -> None:
         most = None if self.log_limit is None else self.log_limit - ROW_OVERHEAD
-        tables = self.tables = TaskTables(store, clock=self.clock, most_bytes=most)
-        plain = msgpack()
-        tables.declare(CLOSED, plain, plain)
-        for spec in self.declared.tables():
-            tables.declare(spec.name, spec.key, spec.value, ttl_ms=spec.ttl_ms)
+        opened = open_tables(store, self.declared, clock=self.clock, most_bytes=most)
+        self.tables, self.unowned = opened.tables, opened.unowned
+        told = log.bind(task=self.task)
+        for line in opened.news:
+            told.warning("the schema of state has changed", what=line)
+        if opened.unowned:
+            told.warning("state without an owner", what=told_unowned(opened.unowned))
 
     def begin_run(self) -> None:
         """Which streams are closed, and what was flushed for it, belongs to a run: a new one begins with none."""
@@ -212,8 +221,15 @@ class TaskState:
             raise
 
     def expire(self, now_ms: int) -> Expired:
-        """Delete some of what has expired, with the next commit."""
-        return self.tables.expire(now_ms) if self.tables is not None else NOTHING_EXPIRED
+        """Delete some of what has expired, with the next commit; and write some rows again that only a migration function can read."""
+        if self.tables is None:
+            return NOTHING_EXPIRED
+        found = self.tables.expire(now_ms)
+        rewritten = self.tables.rewrite()
+        for name in rewritten.through:
+            log.warning("every row was written again; take migrate= out of the code", task=self.task, table=name)
+        seen = found.seen + rewritten.rows + len(rewritten.through)
+        return Expired(found.gone, seen, found.more or rewritten.more)
 
     def refresh(self, now_ms: int) -> None:
         """Nothing waits to be applied, and nobody else writes this log: the store stands at its end."""

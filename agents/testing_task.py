@@ -22,11 +22,11 @@ from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from .chunks import Buffer, Chunk
 from .declared import Declared
-from .pipeline import CLOSED, Pipeline
+from .pipeline import Pipeline
 from .rawkafka import Batch
-from .serde import msgpack as msgpack_serde
 from .source import BadRecord
 from .store import MemoryStore
+from .table_opening import open_tables
 from .tables import TaskTables
 from .testing_topics import MemoryBuffer, MemoryTopics
 from .trouble import Failed, recover
@@ -109,11 +109,7 @@ class DriverTask:
 
     def _restore(self, order: t.Restore) -> Any:
         clock: Callable[[], int] = lambda: self.world.now().wall  # noqa: E731
-        tables = self.tables = TaskTables(self.store, clock=clock)
-        plain = msgpack_serde()
-        tables.declare(CLOSED, plain, plain)
-        for name, key, value, ttl_ms in self.world.declared.tables():
-            tables.declare(name, key, value, ttl_ms=ttl_ms)
+        tables = self.tables = open_tables(self.store, self.world.declared, clock=clock).tables
         self.pipeline = Pipeline(
             self.world.declared,
             self.name,

@@ -25,10 +25,9 @@ from headgate.agents.chunks import Chunk
 from headgate.agents.columns import columns_of
 from headgate.agents.declared import Declared
 from headgate.agents.memory import keep_memory
-from headgate.agents.pipeline import CLOSED, Pipeline
-from headgate.agents.serde import msgpack as msgpack_serde
+from headgate.agents.pipeline import Pipeline
 from headgate.agents.store import MemoryStore
-from headgate.agents.tables import TaskTables
+from headgate.agents.table_opening import open_tables
 from headgate.core.frames import BatchFrame, decode
 from headgate.core.names import StreamPartition
 
@@ -85,11 +84,7 @@ class Rig:
 
     def __init__(self, app: hg.App, streams: list[str]) -> None:
         declared = Declared(app)
-        self.tables = TaskTables(MemoryStore("u"))
-        plain = msgpack_serde()
-        self.tables.declare(CLOSED, plain, plain)
-        for name, key, value, ttl_ms in declared.tables():
-            self.tables.declare(name, key, value, ttl_ms=ttl_ms)
+        self.tables = open_tables(MemoryStore("u"), declared, clock=lambda: 0).tables
         self.ready, self.commits = Ready(), 0
         self.pipeline = Pipeline(
             declared,

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 ROWS = "rows"
 BYTES = "bytes"
 AGE = "age"
+FORMAT = "book 1, Arrow blocks"
+"""What a batch step keeps: this bookkeeping, and its rows. Another text where the one or the other is stored otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ Promises:
   leader answers one at a time for a task, so one that has fallen out of this memory is not heard again.
 - Keys of the log never mix: each begins with its namespace and, for tables, the length and the name of the table. A table's keys
   keep their own order behind that. Names that begin with `__` are headgate's own; the control table is such a table.
-- A value of a table carries the time at which it expires, if any; that it has expired is for the reader's clock to say.
+- A value of a table carries the time at which it expires, if any; that it has expired is for the reader's clock to say. It carries the
+  number of the schema that it was written under (`core.schema`); the first one, 0, takes no room.
 """
 
 from __future__ import annotations
@@ -257,27 +258,55 @@ def _unknown_key(key: bytes) -> CheckpointError:
     )
 
 
-def log_value(value: bytes, expires_ms: int | None = None) -> bytes:
+class LogValue(NamedTuple):
+    """A value of a table's entry: its bytes, when it expires, and the number of the schema that it was written under."""
+
+    body: bytes
+    expires_ms: int | None = None
+    schema: int = 0
+
+
+_EXPIRES, _SCHEMA = 1, 2
+"""What the first byte of a value says that follows."""
+
+
+def log_value(value: bytes, expires_ms: int | None = None, schema: int = 0) -> bytes:
     """The value of a table's entry; `expires_ms` is the wall time at which it may be deleted.
 
-    >>> parse_log_value(log_value(b"x", 5)), parse_log_value(log_value(b"x"))
-    ((b'x', 5), (b'x', None))
+    >>> parse_log_value(log_value(b"x", 5)).expires_ms, parse_log_value(log_value(b"x", schema=7))
+    (5, LogValue(body=b'x', expires_ms=None, schema=7))
     """
-    if expires_ms is None:
-        return b"\x00" + value
-    return b"\x01" + expires_ms.to_bytes(8, "big", signed=True) + value
+    return log_head(expires_ms, schema) + value
 
 
-def parse_log_value(data: bytes) -> tuple[bytes, int | None]:
-    """The value and when it expires."""
-    if data[:1] == b"\x00":
-        return data[1:], None
-    if data[:1] == b"\x01" and len(data) >= 9:
-        return data[9:], int.from_bytes(data[1:9], "big", signed=True)
-    raise CheckpointError(
-        f"a value of a task log begins with {data[:1]!r}, which format version {VERSION} does not know",
-        remedy="run the version of headgate that wrote it, or a newer one",
-    )
+def log_head(expires_ms: int | None, schema: int) -> bytes:
+    """What stands before the bytes of a value."""
+    flags = (_EXPIRES if expires_ms is not None else 0) | (_SCHEMA if schema else 0)
+    head = bytes((flags,))
+    if expires_ms is not None:
+        head += expires_ms.to_bytes(8, "big", signed=True)
+    return head + schema.to_bytes(2, "big") if schema else head
+
+
+def expiry_bytes(data: bytes) -> bytes | None:
+    """The eight bytes of a value's expiry, which order as the times do; None if it never expires."""
+    return data[1:9] if data and data[0] & _EXPIRES else None
+
+
+def parse_log_value(data: bytes) -> LogValue:
+    """The value, when it expires, and its schema."""
+    flags = data[0] if data else 255
+    at, expires, schema = 1, None, 0
+    if flags & _EXPIRES:
+        expires, at = int.from_bytes(data[1:9], "big", signed=True), 9
+    if flags & _SCHEMA:
+        schema, at = int.from_bytes(data[at : at + 2], "big"), at + 2
+    if flags > _EXPIRES | _SCHEMA or len(data) < at:
+        raise CheckpointError(
+            f"a value of a task log begins with {data[:1]!r}, which format version {VERSION} does not know",
+            remedy="run the version of headgate that wrote it, or a newer one",
+        )
+    return LogValue(data[at:], expires, schema)
 
 
 # ---------------------------------------------------------------------------------------------- rows of the control table

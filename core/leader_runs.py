@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from .coordinator import (
@@ -42,6 +42,7 @@ from .leader_model import tasks_of
 from .leader_words import Resolve
 from .model import JobModel
 from .requests import DRAIN, START, drain_ends, problem
+from .schema import STATE_PARTS
 
 STILL_S = 2.0
 """How long nothing must have moved in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
@@ -64,15 +65,22 @@ class Starter:
 
 
 def refusal(run: SetRun | None, life: SetProcessor) -> list[str]:
-    """What differs in this worker's code so that it may not follow, or resume, this closed run; empty if nothing does."""
+    """What differs in this worker's code so that it may not follow, or resume, this closed run; empty if nothing does.
+
+    What is kept may differ: each task compares it with what its log holds.
+    """
     if run is None:
         return []
     if run.state != STOPPED:
         return differences(run.fingerprint, life.fingerprint, IMMUTABLE_PARTS)
+    before, after = _without_state(run.fingerprint), _without_state(life.fingerprint)
     if run.drain is not None:
-        return differences(run.fingerprint, life.fingerprint)
-    kept = {part: value for part, value in life.fingerprint.items() if part in run.fingerprint}
-    return differences(run.fingerprint, kept)
+        return differences(before, after)
+    return differences(before, {part: value for part, value in after.items() if part in before})
+
+
+def _without_state(fingerprint: Mapping[str, str]) -> dict[str, str]:
+    return {part: value for part, value in fingerprint.items() if not part.startswith(STATE_PARTS)}
 
 
 def late(state: JobState, life: SetProcessor, session_s: float) -> bool:

@@ -162,7 +162,10 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         reading = {one: inputs.positions[one] for one in inputs.partitions if one not in inputs.finished}
         out: list[TaskInstruction] = [Bounds(dict(inputs.until), dict(inputs.bootstrap))]
         out += self.settle(now)
-        out += [SeekConsumer(reading), Tell(TaskReported(self.plan.task, self.grant, SAYS_RUNNING))]
+        out += [
+            SeekConsumer(reading),
+            Tell(TaskReported(self.plan.task, self.grant, SAYS_RUNNING, self.restoring.remark)),
+        ]
         early, self.seeks.early = self.seeks.early, []
         for order in early:
             out += self.seeks.seek(order)

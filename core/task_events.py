@@ -157,6 +157,8 @@ class Restored:
     checkpoint: Checkpoint | None = None
     rows: Rows = field(default_factory=lambda: _NO_ROWS)
     """The whole control table."""
+    remark: str = ""
+    """What people should know of this state; said with the report that the task runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class Restoring:
         self.blocked_s: float | None = None
         """Since when an open transaction has held it up."""
         self.checkpoint: Checkpoint | None = None
+        self.remark = ""
+        """What is to be said with the report that the task runs."""
         self.open_at: int | None = None
         """Opens when this change is durable."""
         self._asked = False
@@ -98,6 +100,7 @@ class Restoring:
     def restored(self, event: Restored, run: RunView) -> list[TaskInstruction]:
         """Everything that was durable is known again; ask what is new, or go on."""
         self.blocked_s = None
+        self.remark = event.remark
         task = self.task
         found = event.checkpoint
         if found is not None and found.job_uuid != run.job_uuid:

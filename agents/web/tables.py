@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import HeadgateError
 from ...core.settings import offer, shown
-from ..tablescan import NoSuchTable, TableReader, scan
+from ..tablescan import UNOWNED, NoSuchTable, TableReader, scan
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -31,15 +31,20 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
     """All tables; rows of one; or one key of it, asked of every task that runs here."""
     most = _number(query.get("limit", str(PAGE)))
     task = query.get("task", "")
+    unowned: dict[str, list[str]] = {}
+    for name, actor in sorted(worker.actors.items()):
+        for one in actor.state.unowned:
+            unowned.setdefault(one, []).append(name)
     if not table:
+        running = [task for task, _ in readers(worker)]
         return {
             "worker": worker.options.processor,
             "tables": [
-                {"table": name, "kind": kind, "tasks": [task for task, _ in readers(worker)]}
-                for name, kind in TableReader.names(worker.declared)
+                *({"table": name, "kind": kind, "tasks": running} for name, kind in TableReader.names(worker.declared)),
+                *({"table": name, "kind": UNOWNED, "tasks": tasks} for name, tasks in sorted(unowned.items())),
             ],
         }
-    TableReader.known(worker.declared, table)
+    TableReader.known(worker.declared, table, unowned)
     _known_task(worker, task)
     rows: list[dict[str, Any]] = []
     for name, reader in readers(worker, task):

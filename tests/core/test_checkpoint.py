@@ -23,6 +23,7 @@ from headgate.core.checkpoint import (
     LogKey,
     decode_checkpoint,
     encode_checkpoint,
+    expiry_bytes,
     log_key,
     log_value,
     pack_rows,
@@ -64,6 +65,8 @@ def test_golden_bytes():
     assert log_key(CONTROL_TABLE, b"k") == b"\x02\x09__controlk"
     assert log_value(b"v") == b"\x00v"
     assert log_value(b"v", 258) == b"\x01\x00\x00\x00\x00\x00\x00\x01\x02v"
+    assert log_value(b"v", schema=258) == b"\x02\x01\x02v"
+    assert log_value(b"v", 258, 258) == b"\x03\x00\x00\x00\x00\x00\x00\x01\x02\x01\x02v"
 
 
 TEXT = st.text(max_size=8)
@@ -196,11 +199,14 @@ def test_table_names():
             table_prefix(name)
 
 
-def test_values_carry_when_they_expire():
+def test_values_carry_when_they_expire_and_their_schema():
     for value in (b"", b"x" * 30):
         for expires in (None, 0, -1, 2**62):
-            assert parse_log_value(log_value(value, expires)) == (value, expires)
-    for data in (b"", b"\x02x", b"\x01\x00"):
+            for schema in (0, 1, 65_535):
+                data = log_value(value, expires, schema)
+                assert parse_log_value(data) == (value, expires, schema)
+                assert expiry_bytes(data) == (None if expires is None else expires.to_bytes(8, "big", signed=True))
+    for data in (b"", b"\x02x", b"\x01\x00", b"\x04x", b"\xff"):
         with pytest.raises(CheckpointError, match="format version 1 does not know"):
             parse_log_value(data)
 

@@ -43,11 +43,16 @@ def life(**parts: str) -> c.SetProcessor:
         ("stopped", None, {"setting_g": "a"}, True),
         ("stopped", "q", {"setting_g": "a", "stage_s": "1", "stage_t": "1"}, True),
         ("stopped", "q", {"setting_g": "a", "stage_s": "1"}, False),
+        ("stopped", None, {"setting_g": "a", "stage_s": "1", "state_s": "2", "state_t": "1"}, False),
+        ("stopped", "q", {"setting_g": "a", "stage_s": "1", "state_s": "2"}, False),
     ],
 )
 def test_which_code_may_follow_or_resume_a_closed_run(state: str, drain: str | None, parts: dict, refused: bool):
-    """After a drain anything but immutables may change; a stopped run takes additions; one that drains takes none."""
-    run = c.SetRun("r1", "d1", state, "u", drain=drain, fingerprint=RUN.fingerprint)
+    """After a drain anything but immutables may change; a stopped run takes additions; one that drains takes none.
+
+    Of what is kept each task judges by itself: a field more is no reason to drain, and a wrong one can be corrected in a drain.
+    """
+    run = c.SetRun("r1", "d1", state, "u", drain=drain, fingerprint={**RUN.fingerprint, "state:s": "1"})
     assert bool(refusal(run, life(**parts))) == refused
     assert refusal(None, life(**parts)) == []
 

@@ -51,7 +51,7 @@ def test_a_run_is_stopped_resumed_drained_and_begun_again(hg: Headgate) -> None:
     assert (drained["state"], drained["run_state"]) == ("done", "drained")
     assert hg.ended() == 0
     rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
-    assert {row["key"]: row["value"][0] for row in rows} == {"u0": 10, "u1": 10, "u2": 10, "u3": 10}
+    assert {row["key"]: row["value"]["n"] for row in rows} == {"u0": 10, "u1": 10, "u2": 10, "u3": 10}
 
     hg.start("--no-wait")
     assert hg.ended() == 4
@@ -109,7 +109,7 @@ def test_a_bounded_run_ends_by_itself(hg: Headgate) -> None:
     assert hg.ended() == 0
     assert hg.json("status", "status", hg.job)["run"]["state"] == "ended"
     rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
-    assert sum(row["value"][0] for row in rows) == 40
+    assert sum(row["value"]["n"] for row in rows) == 40
 
 
 def counted(hg: Headgate) -> int:
@@ -276,7 +276,7 @@ def test_reset_forgets_a_job_and_it_begins_anew(hg: Headgate) -> None:
     hg.start("--bounded")
     assert hg.ended() == 0
     rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
-    assert sum(row["value"][0] for row in rows) == 40
+    assert sum(row["value"]["n"] for row in rows) == 40
 
 
 def test_a_worker_that_cannot_start_says_why_and_what_to_do(hg: Headgate) -> None:
