@@ -22,7 +22,7 @@ from ..core import task_events as t
 from ..core.frames import HEADER, header_value
 from ..core.frames import encode as encode_frame
 from ..core.names import StreamPartition
-from ..core.orders import Order, Seek, Start
+from ..core.orders import Order, Report, Seek, Start
 from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
@@ -86,6 +86,8 @@ class TaskActor:
         self._contributed: Mapping[StreamPartition, int] = {}
         self.gone = False
         self._broken = False
+        self._last_word: Report | None = None
+        """What is reported when nothing is left here."""
         self.ended = asyncio.Event()
         """Set when nothing of this task is left here."""
 
@@ -521,6 +523,9 @@ class TaskActor:
     # ------------------------------------------------------------------------------------------------------------------ end
 
     def _tell(self, order: t.Tell) -> None:
+        if getattr(order.report, "gone", False):
+            self._last_word = order.report  # said when the store is closed: it may be opened again at once
+            return
         self.host.report(order.report)
         if getattr(order.report, "state", "") == "released":
             self._go()
@@ -553,6 +558,8 @@ class TaskActor:
         finally:
             self.host.gone(self.name)
             self.ended.set()
+            if self._last_word is not None:
+                self.host.report(self._last_word)
 
     async def kill(self) -> None:
         """The worker ends: drop everything, now."""

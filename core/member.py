@@ -245,7 +245,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return [self._ask()]
 
     def on_TaskReported(self, event: TaskReported, now: Now) -> list[MemberInstruction]:
-        self.tasks.reported(event)
+        self.tasks.reported(event, now.mono)
         return self._act(now)
 
     def on_SeekApplied(self, event: SeekApplied, now: Now) -> list[MemberInstruction]:

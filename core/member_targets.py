@@ -73,8 +73,10 @@ class Targets:
         mono: float,
         *,
         refused: bool = False,
+        patient: bool = False,
     ) -> None:
-        """These tasks wrote to what failed, or wrote what was `refused`."""
+        """These tasks wrote to what failed, or wrote what was `refused`. `patient`: what surrounds them failed (a disk, a log that is held
+        up), so they are never given up."""
         alone = refused or target is None
         for key, those in [(task, {task}) for task in tasks] if alone or target is None else [(target, set(tasks))]:
             before = self._known.get(key)
@@ -84,7 +86,7 @@ class Targets:
             before.tasks = those if before.well_s is not None else before.tasks | those
             before.target, before.why, before.well_s, before.tries = target, why, None, before.tries + 1
             self._pause(before, mono)
-            if alone and before.tries > TRIES:
+            if alone and not patient and before.tries > TRIES:
                 before.until = float("inf")
                 before.why = f"{why}; given up after {before.tries} tries: seek, or start with other code"
 

@@ -3,8 +3,9 @@
 Pure bookkeeping under `core.member`: it compares what the job state wants with what was told and reported, and answers with the
 difference. Promises:
 
-- `Start` is told only under the current grant of this very incarnation, and at most once per grant; and only by somebody who is sure that
-  the grant still stands, for a worker that slept reads an old one before the newer (`eager` says that somebody waits for that);
+- `Start` is told only under the current grant of this very incarnation, once, and again only when the task has said that nothing of it
+  is left; and only by somebody who is sure that the grant still stands, for a worker that slept reads an old one before the newer
+  (`eager` says that somebody waits for that);
 - a grant that it never used is released all the same, and says so;
 - whatever was granted to somebody else, or is gone from the stream, is abandoned at once;
 - what a task reported is wanted in the stream until it can be read there.
@@ -61,13 +62,20 @@ class Tasks:
 
     # ---------------------------------------------------------------------------------------------------------- reports
 
-    def reported(self, report: TaskReported) -> None:
-        """A task says how it stands. Words about a grant that is not ours any more change nothing."""
+    def reported(self, report: TaskReported, mono: float = 0.0) -> None:
+        """A task says how it stands. Words about a grant that is not ours any more change nothing. One that is gone is held back for a
+        while and started again; if it was to be released, it is."""
         mine = self.mine.get(report.task)
         if mine is None or mine.grant != report.grant or mine.phase == OVER:
             return
         mine.state, mine.why, mine.still = report.state, _short(report.why), report.still
-        if report.state == RELEASED:
+        if report.gone and mine.phase == RELEASING:
+            mine.state = RELEASED
+        elif report.gone:
+            mine.phase = HELD_BACK
+            mine.told.clear()
+            self.targets.broke([report.task], mine.why, None, mono, patient=True)
+        if mine.state == RELEASED:
             mine.phase = OVER
 
     def sought(self, report: SeekApplied) -> None:

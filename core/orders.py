@@ -108,6 +108,8 @@ class TaskReported:
     why: str = ""
     still: bool = False
     """It runs, has read and made durable all that there is, and only somebody else can bring it more."""
+    gone: bool = False
+    """It has failed, nothing of it is left, and what it failed at may pass: it can be started again under the same grant."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,8 @@ class Task(TaskCommits):
     def on_StoreClosed(self, event: StoreClosed, now: Now) -> Out:
         if self.state != RELEASING or not self._closing:
             return []
+        if self._void and self._leaving == FAILED:
+            return self.fail_now(self.why)
         self.state = self._leaving
         return [Tell(TaskReported(self.plan.task, self.grant, self._leaving, self.why))]
 

@@ -89,6 +89,8 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         self.retry_s: float | None = None
         """When what failed is tried again."""
         self._leaving = ""
+        self._void = False
+        """The store is behind the log for good; another life opens it, or makes it anew."""
         self._closing = False
         self._step_at: int | None = None
         """The next step runs when this change is durable."""
@@ -327,10 +329,10 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         return [DropChunk(why)] if self.chunk is not None or self.letters.current is not None else []
 
     def fail_now(self, why: str) -> list[TaskInstruction]:
-        """There is nothing to commit, or nothing that could be: drop everything and say so."""
+        """There is nothing to commit, or nothing that could be: drop everything and say so. What surrounds it failed, which may pass."""
         self.why = why
         self.state = FAILED
-        return [Discard(why), Tell(TaskReported(self.plan.task, self.grant, SAYS_FAILED, why))]
+        return [Discard(why), Tell(TaskReported(self.plan.task, self.grant, SAYS_FAILED, why, gone=True))]
 
     def leave(self) -> list[TaskInstruction]:
         """One step further out: wait for the actor, commit, close."""

@@ -237,6 +237,34 @@ def test_a_task_that_failed_by_itself_is_started_after_a_pause():
     assert [type(order) for order in scene.told(mono=105.0)] == [o.Start]
 
 
+def test_a_task_whose_disk_was_full_is_started_again_under_its_grant_and_never_given_up():
+    """Without this it stood still until somebody restarted the worker, long after the disk had room again."""
+    scene, now = Scene(), 0.0
+    for pause in (5.0, 10.0, 20.0, 40.0, 80.0, 150.0, 150.0):
+        assert [type(order) for order in scene.told(mono=now)] == [o.Start]
+        scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True), now)
+        assert scene.told(mono=now) == []
+        assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "failed", "disk full")]
+        assert scene.tasks.wake() == now + pause
+        now += pause
+    assert [type(order) for order in scene.told(mono=now)] == [o.Start]
+
+
+def test_a_task_that_is_gone_when_it_should_release_has_released():
+    """Its order to release met nobody: the worker was fenced for it."""
+    scene = Scene()
+    scene.told()
+    assert scene.told("SIGTERM") == [o.Release("SIGTERM")]
+    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True), 1.0)
+    assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released", "disk full")]
+    assert scene.tasks.all_over()
+    held = Scene()
+    held.told()
+    held.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True), 1.0)
+    assert held.told("SIGTERM", 1.0) == []
+    assert held.tasks.all_over()
+
+
 def test_without_a_run_nothing_runs():
     scene = Scene(GRANT)
     assert scene.told() == []

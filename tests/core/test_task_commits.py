@@ -16,7 +16,7 @@ from headgate.core.task_events import (
     StepDone,
     WorkFailed,
 )
-from headgate.core.task_instructions import CloseStore, Contribute, Discard, DropChunk, RunStep, SendControl
+from headgate.core.task_instructions import CloseStore, Contribute, Discard, DropChunk, RunStep, SendControl, Tell
 
 from .task_rig import (
     ORDERS,
@@ -147,7 +147,14 @@ def test_a_full_disk_fails_the_task_after_its_last_commit():
     assert rig.pending.checkpoint.positions == {ORDERS0: 7}
     rig.feed(ApplyFailed("disk full"))
     assert rig.told() == ["running", "failed"]
+    assert gone(rig)
     assert rig.feed(ApplyFailed("disk full")) == []
+
+
+def gone(rig: Rig) -> bool:
+    """Whether the last report says that the task can be started again: nobody else would, and it would stand still for good."""
+    reports = [one.report for one in rig.all if isinstance(one, Tell) and isinstance(one.report, o.TaskReported)]
+    return reports[-1].gone
 
 
 def test_a_full_disk_while_restoring():
@@ -155,6 +162,7 @@ def test_a_full_disk_while_restoring():
     rig.begin_commit()
     rig.feed(ApplyFailed("disk full"))
     assert rig.told() == ["failed"]
+    assert gone(rig)
 
 
 def test_a_commit_that_is_not_this_tasks_changes_nothing():
