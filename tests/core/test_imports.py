@@ -222,12 +222,12 @@ def test_a_file_opens_with_what_it_decides(room: str) -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_file_stays_short_enough_to_be_one_idea(room: str) -> None:
-    """The aim is 400 lines a file and 60 a function; half as long again is two ideas for certain, and that is refused."""
+    """The aim is 400 lines a file and 60 a function; 800 and 90 are two ideas for certain, and refused."""
     long: list[str] = []
     for path in sources(room):
         text = path.read_text(encoding="utf-8")
         where = path.relative_to(ROOT)
-        if (lines := text.count("\n")) > 600:
+        if (lines := text.count("\n")) > 800:
             long.append(f"{where}:1: {lines} lines")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
