@@ -140,6 +140,9 @@ class ClientSettings:
     def __post_init__(self) -> None:
         if not self.bootstrap.strip():
             raise SettingError("no broker is given", remedy="-b HOST:PORT, or HEADGATE_BOOTSTRAP")
+        for one in self.bootstrap.split(","):
+            if one.strip():
+                _address(one.strip())
         for name, value in self.given.items():
             if name in _OURS:
                 raise SettingError(f"client setting {name} cannot be set: {_OURS[name]}")
@@ -226,6 +229,24 @@ class ClientSettings:
                 )
             out["sasl_plain_username"], out["sasl_plain_password"] = user, password
         return out
+
+
+def _address(text: str) -> None:
+    """`host`, `host:port` or `[address]:port`, which is what the client takes. Raises for anything else."""
+    host, port = text, "9092"
+    if text.startswith("["):
+        host, closed, behind = text[1:].partition("]")
+        wrong = not closed or (behind and not behind.startswith(":"))
+        port = behind[1:] if behind else port
+    else:
+        wrong = "/" in text
+        if text.count(":") == 1:
+            host, _, port = text.partition(":")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
+    if wrong or not host.strip() or any(c.isspace() for c in host) or not 0 < number < 65536:
+        raise SettingError(
+            f"{text!r} is no address of a broker", remedy="HOST:PORT, as in localhost:9092; several with commas"
+        )
 
 
 def _jaas(text: str) -> tuple[str | None, str | None]:

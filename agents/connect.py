@@ -17,6 +17,7 @@ import structlog
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError
 
 from ..core.errors import EnvironmentFault
+from .absence import brokers
 from .rawkafka import quiet_metadata
 
 log = structlog.get_logger("headgate.connect")
@@ -63,12 +64,14 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
         try:
             with quiet_metadata(), heard:  # quiet, or asking for a topic would have the broker make it
                 await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
+            brokers.answered()
             return client
         except AWAY as error:
             await closed(getattr(client, close))
+            why = heard.last or plain(error)
+            helps = next((helps for sign, helps in HELPS.items() if sign in why), "")
+            brokers.missed(what, why, helps or CHECK)
             if loop.time() + pause > give_up:
-                why = heard.last or plain(error)
-                helps = next((helps for sign, helps in HELPS.items() if sign in why), "")
                 raise BrokerAway(
                     f"{what}: no broker {'let us in' if helps else 'answered'} for {deadline_s:g} s ({why})",
                     remedy=helps or CHECK,
@@ -121,8 +124,11 @@ async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: f
     pause = FIRST_PAUSE_S
     while True:
         try:
-            return await asyncio.wait_for(ask(), max(1.0, give_up - loop.time()))
+            answer = await asyncio.wait_for(ask(), max(1.0, give_up - loop.time()))
+            brokers.answered()
+            return answer
         except AWAY as error:
+            brokers.missed(what, plain(error), CHECK)
             if loop.time() + pause > give_up:
                 raise BrokerAway(f"{what}: no broker answered for {deadline_s:g} s ({plain(error)})") from error
         await asyncio.sleep(pause)
@@ -130,9 +136,7 @@ async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: f
 
 
 async def outlasted(ask: Callable[[], Awaitable[R]]) -> R:
-    """Ask again after every deadline, for as long as it takes: a broker that is away ends no worker that runs, and is said each time."""
+    """Ask again after every deadline, for as long as it takes: a broker that is away ends no worker that runs, and is said (`brokers`)."""
     while True:
-        try:
+        with contextlib.suppress(BrokerAway):
             return await ask()
-        except BrokerAway as error:
-            log.warning("still waiting", why=error.what)

@@ -340,7 +340,7 @@ class Intake:
             if silent > min(5.0, self._watchdog_s) and self._gone(stream):
                 part.trouble = f"the topic {stream} does not exist any more"
             elif silent > self._watchdog_s:
-                part.trouble = f"no answer of the broker for {silent:.0f} s"
+                part.trouble = f"no answer of the broker for more than {self._watchdog_s:g} s"
 
     def _gone(self, stream: str) -> bool:
         consumer = self._consumer

@@ -30,7 +30,7 @@ from .. import __version__
 from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ..core.names import JobName, processor_id
 from ..core.own_rule import called
-from ..core.settings import JOB, find
+from ..core.settings import JOB, find, stream_problem
 from .app import App
 from .by_name import imported
 from .configuration import Configuration
@@ -220,9 +220,12 @@ def worker_options(
     app: App, configuration: Configuration, seat: Seat, identity: Identity, *, root: Path, url: str = ""
 ) -> WorkerOptions:
     """Everything that a worker is told, as one value."""
-    given = of_the_job(configuration.given)
+    given, declared = of_the_job(configuration.given), Declared(app)
+    for name in given:
+        if why := stream_problem(name, declared.graph.input):
+            raise SettingError(why)
     return WorkerOptions(
-        declared=Declared(app),
+        declared=declared,
         client=configuration.client,
         processor=seat.processor,
         location=location_of(configuration, root),

@@ -580,7 +580,7 @@ class TaskActor:
     def _note(self, order: t.Note) -> None:
         self.notes[order.what] = order.detail
         self.host.count(self.name, f"note_{order.what}", 1)
-        self.log.info(order.what, detail=order.detail)
+        (self.log.debug if order.what == "degraded" else self.log.info)(order.what, detail=order.detail)
 
     _HANDLERS: ClassVar[Mapping[type[Any], Any]] = {
         t.OpenStore: _open_store,

@@ -10,6 +10,7 @@ from ..core import task_events as t
 from ..core.machine import Now
 from ..core.names import StreamPartition
 from ..core.orders import Order, Start
+from .absence import Unread
 
 if TYPE_CHECKING:
     from ..core.orders import Report
@@ -31,6 +32,9 @@ class Host(Protocol):
     """Who runs functions of PySpark, for jobs that use it."""
     careful: set[str]
     """Tasks whose aggregates hold nothing back for the commit, because a commit has failed on it."""
+
+    unread: Unread
+    """Who says which inputs are not read, for all tasks together."""
 
     @property
     def spark_in_flight(self) -> int: ...

@@ -210,7 +210,7 @@ class TaskIntake:
         """Why a partition is not read, or that it is again; once for each reason."""
         if why is None:
             del self._trouble[at]
-            self.actor.log.info("input is read again", input=str(at))
+            self.actor.host.unread.back(str(at))
         else:
             self._trouble[at] = why
-            self.actor.log.warning("input is not read", input=str(at), why=why)
+            self.actor.host.unread.tell(str(at), why)

@@ -36,6 +36,7 @@ from ..core.names import StreamPartition
 from ..core.orders import FAILED, RELEASED, Abandon, Order, Release, Report, Start, TaskReported
 from ..core.settings import parse
 from ..core.task_plan import TaskPlan
+from .absence import Unread
 from .clients import ClientSettings
 from .connect import outlasted
 from .coordination import Coordination
@@ -96,6 +97,7 @@ class Worker(Producing):
         self.actors: dict[str, TaskActor] = {}
         self.counters: dict[str, Counter[str]] = {}
         self.unreadable = Unreadable()
+        self.unread = Unread()
         self.exit_code: int | None = None
         self.exit_why = ""
         self.ready = False

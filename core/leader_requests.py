@@ -57,7 +57,7 @@ from .requests import (
     problem,
 )  # fmt: skip
 from .requests import RUNNING as UNDER_WAY
-from .settings import DYNAMIC, find, override_problem
+from .settings import DYNAMIC, find, override_problem, stream_problem
 
 CHANGES_KEPT = 10
 SHOWN = 20
@@ -234,7 +234,7 @@ def _move(draft: Draft, wish: SetRequest) -> Answer:
 
 def _set_config(draft: Draft, wish: SetRequest) -> Answer:
     name, value = wish.arguments["setting"], wish.arguments["value"]
-    if why := override_problem(name, value, ran=draft.run is not None):
+    if why := override_problem(name, value, ran=draft.run is not None) or stream_problem(name, draft.plan.inputs):
         return REFUSED, why
     before = draft.state.configs.get(name)
     change = Change(value, wish.requested_by, draft.now.wall)

@@ -313,6 +313,25 @@ def shown(name: str, value: Any) -> Any:
     return MASK if value not in ("", None) and (secret or _SECRET.search(name)) else value
 
 
+def stream_of(name: str) -> str:
+    """The stream that a setting is about; empty if it is about none.
+
+    >>> stream_of("streams.eu.orders.priority"), stream_of("commit.interval")
+    ('eu.orders', '')
+    """
+    row = find(name)
+    front, _, back = row.name.partition("<name>")
+    return name.removeprefix(front).removesuffix(back) if back else ""
+
+
+def stream_problem(name: str, inputs: Iterable[str]) -> str:
+    """Why a setting of a stream means nothing in a job with these inputs; empty if it means something, or is about no stream."""
+    stream, known = stream_of(name), sorted(inputs)
+    if not stream or stream in known:
+        return ""
+    return f"the job has no input '{stream}', so '{name}' means nothing; {offer(stream, known)}"
+
+
 def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -> str:
     """Why this override cannot stand in the coordinator stream; empty if it can. `ran`: the job has had a run."""
     if _SECRET.search(name):

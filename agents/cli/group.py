@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 from typing import Any, NoReturn
@@ -37,6 +38,8 @@ VERBS: dict[str, tuple[str, str]] = {
 """Every verb, one line each. The help text stands here, so that showing it imports no verb."""
 
 FAILED, USAGE, DEADLINE, NOT_FOUND = 1, 2, 3, 4
+INTERRUPTED = 130
+"""Ctrl-C, as a shell says it."""
 
 
 class Mistyped(HeadgateError):
@@ -106,6 +109,13 @@ class LazyGroup(Group):
             if os.environ.get("HEADGATE_DEBUG"):
                 raise
             fail(error)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            click.echo("Interrupted.", err=True)
+            raise SystemExit(INTERRUPTED) from None
+        except click.Abort as error:
+            interrupted = isinstance(error.__context__, KeyboardInterrupt)
+            click.echo("Interrupted." if interrupted else "Nothing was done.", err=True)
+            raise SystemExit(INTERRUPTED if interrupted else FAILED) from None
         except Exception as error:
             if os.environ.get("HEADGATE_DEBUG") or not type(error).__module__.startswith("aiokafka."):
                 raise

@@ -1,12 +1,13 @@
 """`headgate kafka up|down|status|reset`: the embedded broker from the command line.
 
-Decides which broker is meant when `--data` is not given: the one in the default directory if it runs, else the one that was
-started last; with several others running, `down` asks. Promises: what is said can be pasted into the next command.
+Decides which broker is meant when `--data` is not given: the one in the default directory, and never another, which somebody may need;
+others that run are named, with the command for each. Promises: what is said can be pasted into the next command.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import signal
 import threading
@@ -79,12 +80,11 @@ def up(
 @output_option
 def down(data: Path | None, output: str) -> None:
     """Stop the broker and wait until it is down. Its data stay."""
-    if data is None and len(others := running_brokers()) > 1 and _default_running() is None:
-        told = "\n".join(f"  headgate kafka down --data {broker.data}" for broker in others)
-        raise EnvironmentFault("several brokers are running", remedy=f"say which:\n{told}")
     broker = _meant(data)
     if broker is None or not broker.pids():
-        _tell(output, f"No broker runs{f' in {data}' if data else ''}.", down_document(data, broker, stopped=False))
+        where = data or (default_data_dir() if running_brokers() else None)
+        _tell(output, f"No broker runs{f' in {where}' if where else ''}.", down_document(data, broker, stopped=False))
+        _name_others(broker, "down")
         return
     broker.stop()
     strike_off(broker.data)
@@ -107,12 +107,12 @@ def status(data: Path | None, output: str) -> None:
             show_json({"running": False, "data": str(where)})
         else:
             stopped = f" (stopped; its data are in {where})" if broker else ""
-            click.echo(f"No broker runs{stopped}. Start one with `headgate kafka up`.")
+            here = f" in {where}" if running_brokers() and not stopped else ""
+            click.echo(f"No broker runs{here}{stopped}. Start one with `headgate kafka up`.")
+        _name_others(broker, "status")
         raise SystemExit(NOT_FOUND)
     _show(broker, output)
-    for other in running_brokers():
-        if other.data != broker.data:
-            click.echo(f"Another one serves at {other.bootstrap} from {other.data}", err=True)
+    _name_others(broker, "status")
 
 
 @kafka.command()
@@ -165,17 +165,17 @@ def _tell(output: str, text: str, document: dict[str, Any]) -> None:
 
 
 def _meant(data: Path | None) -> Broker | None:
-    if data is not None:
-        return Broker.at(data)
-    if (broker := _default_running()) is not None:
-        return broker
-    others = running_brokers()
-    return others[0] if others else Broker.at(default_data_dir())
+    return Broker.at(data if data is not None else default_data_dir())
 
 
-def _default_running() -> Broker | None:
-    broker = Broker.at(default_data_dir())
-    return broker if broker is not None and broker.pids() else None
+def _name_others(meant: Broker | None, verb: str) -> None:
+    """Other brokers of this user that run: for whoever meant one of those."""
+    for other in running_brokers():
+        if meant is None or other.data != meant.data:
+            told = (
+                f"Another one serves at {other.bootstrap}: headgate kafka {verb} --data {shlex.quote(str(other.data))}"
+            )
+            click.echo(told, err=True)
 
 
 def _show(broker: Broker, output: str) -> None:

@@ -54,6 +54,21 @@ def test_no_broker_is_refused():
         ClientSettings.parse(" ")
 
 
+@pytest.mark.parametrize(
+    "typed",
+    ["127.0.0.1:39556x", "b:0", "b:70000", "b:", ":9092", "PLAINTEXT://b:9092", "[::1", "[::1]9092", "a:1,b c:2"],
+)
+def test_an_address_that_is_none_is_refused_before_any_client_sees_it(typed):
+    """Whoever slips by one key reads one line, and not the forty of a client that cannot read a number."""
+    with pytest.raises(SettingError, match="is no address of a broker"):
+        ClientSettings(typed)
+
+
+@pytest.mark.parametrize("typed", ["b", "b:9092", "a:1, b:65535,", "[::1]:9092", "[::1]", "::1", "10.0.0.7:9094"])
+def test_addresses_that_a_client_takes_are_taken(typed):
+    assert ClientSettings(typed).bootstrap == typed
+
+
 def test_sasl_from_librdkafka_and_from_java():
     """User and password, or Java's login line."""
     plain = parse(

@@ -309,8 +309,9 @@ def test_configuration_is_checked_written_and_reaches_the_workers():
         ("f", "grouper", "immutable"),
         ("g", "comit.interval", "did you mean"),
         ("h", "state.dir", "each worker"),
+        ("j", "streams.ordesr.priority", "did you mean 'orders'?"),
     ]:
-        house.wish(uuid, "set-config", setting=setting, value="all")
+        house.wish(uuid, "set-config", setting=setting, value=1 if uuid == "j" else "all")
         assert house.answer(uuid)[0] == "refused"
         assert why in house.answer(uuid)[1]
     house.wish("i", "unset-config", setting="comit.interval")

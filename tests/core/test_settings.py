@@ -20,6 +20,7 @@ from headgate.core.settings import (
     resolve,
     shown,
     size_bytes,
+    stream_problem,
 )  # fmt: skip
 
 
@@ -179,3 +180,15 @@ def test_who_mistypes_is_offered_what_there_is():
     assert offer("xyzzy", ["b", "a", "b"]) == "there are 'a', 'b'"
     assert offer("xyzzy", ["only"]) == "there is 'only'"
     assert offer("xyzzy", []) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("streams.orders.priority", ""), ("commit.interval", ""), ("streams.eu.orders.priority", ""),
+        ("streams.ordesr.priority", "the job has no input 'ordesr', so 'streams.ordesr.priority' means nothing; did you mean 'orders'?"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_a_stream_that_is_not_there_means_nothing(name: str, why: str):
+    """It was acknowledged, and nothing came of it."""
+    assert stream_problem(name, ["orders", "eu.orders"]) == why

@@ -138,7 +138,7 @@ def test_up_status_down_reset(home: Path) -> None:
 
 @pytest.mark.kafka
 def test_foreground_ends_with_its_signal_and_takes_the_told_port_and_directory(home: Path) -> None:
-    """For supervisors and for the impatient; `status` finds it although it is elsewhere."""
+    """For supervisors and for the impatient. Without `--data` nobody else's broker is meant: it is named, and left alone."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -148,8 +148,13 @@ def test_foreground_ends_with_its_signal_and_takes_the_told_port_and_directory(h
         assert process.stderr is not None
         assert process.stdout is not None
         assert process.stderr.readline() == "Ctrl-C stops it.\n"
-        status = json.loads(headgate("kafka", "status", "-o", "json").stdout)
+        for verb, code in (("status", 4), ("down", 0), ("reset", 0)):
+            done = headgate("kafka", verb)
+            assert (done.returncode, str(home / "kafka") in done.stdout) == (code, True), done
+            assert verb == "reset" or f"headgate kafka {verb} --data {home / 'elsewhere'}" in done.stderr
+        status = json.loads(headgate("kafka", "status", "--data", str(home / "elsewhere"), "-o", "json").stdout)
         assert (status["port"], status["data"]) == (port, str(home / "elsewhere"))
+        assert [str(broker.data) for broker in running_brokers()] == [status["data"]]
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert json.loads(process.stdout.read())["port"] == port
