@@ -34,6 +34,8 @@ FOR_EVER = frozenset({"set-run", "set-leader", "set-job-model", "set-grant", "se
 """Types whose keys nobody deletes, not even the leader: what was counted in them would begin again."""
 LEADERS = FOR_EVER | {"set-config", "set-member", "set-fence", "set-answer"}
 """Types that the leader alone writes."""
+FORGOTTEN = ""
+"""The processor of the one `SetFence` that stands for all that were deleted: its incarnation counts as high as any of theirs."""
 
 RUNNING = "running"
 DRAINING = "draining"
@@ -198,7 +200,9 @@ class SetGrant:
 
 @dataclass(frozen=True, slots=True)
 class SetFence:
-    """This incarnation of the processor and all before it are fenced. Written by the leader after the fence has returned."""
+    """This incarnation of the processor and all before it are fenced. Written by the leader after the fence has returned.
+
+    Under the processor `FORGOTTEN`: new incarnations count on from this one, whoever's they are."""
 
     processor: str
     incarnation: str

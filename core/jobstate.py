@@ -208,10 +208,13 @@ class JobState:
         return lives[-1] if lives else None
 
     def next_counter(self, processor: str) -> int:
-        """The counter of this processor's next incarnation: above everything that was ever recorded, granted or fenced of it."""
+        """The counter of this processor's next incarnation: above everything that was ever recorded, granted or fenced of it.
+
+        Above what was forgotten of anybody, too: so a zombie that nobody remembers never comes behind its successor.
+        """
         seen = list(self.recorded(processor))
         seen += [m.incarnation for m in (self.member(processor),) if m is not None]
-        seen += [f for f in (self.fence(processor),) if f is not None]
+        seen += [f for f in (self.fence(processor), self.fence(c.FORGOTTEN)) if f is not None]
         return _next(order(incarnation)[0] for incarnation in seen)
 
     def member(self, processor: str) -> c.SetMember | None:

@@ -34,7 +34,7 @@ from .leader_damage import repair
 from .leader_draft import Draft, Memory
 from .leader_grants import changelogs, grants
 from .leader_liveness import Liveness
-from .leader_members import members, write_fences
+from .leader_members import members, spoken_of, write_fences
 from .leader_model import model
 from .leader_plan import LeaderConfig
 from .leader_requests import requests
@@ -375,5 +375,8 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         lives = [life for p in self.job.processors() for life in self.job.recorded(p).values()]
         self.liveness.forget({life.process for life in lives})
         self.memory.fenced = {each for each in self.memory.fenced if not self.job.fenced(*each)}
-        known = {(life.processor, life.incarnation) for life in lives}
+        known = spoken_of(self.job)
+        model = self.job.model
+        there = {*self.job.processors(), *(() if model is None else model.processors)}
+        self.memory.condemned = {p: life for p, life in self.memory.condemned.items() if p in there}
         self.memory.fencing = {each: at for each, at in self.memory.fencing.items() if each in known}

@@ -5,16 +5,22 @@
 - a request goes when its final answer stands; the answer goes after `answers.keep`, and after nobody can want the request any more;
 - a request or an answer that nobody can read goes: nobody can answer it, and nobody waits for it.
 
-What a zombie writes again afterwards stands below the fence or beside the current grant: it is ignored, and deleted again. Grants,
-fences, task log partitions, the run and the model are never deleted: their numbers must not begin again.
+- all that is known of a processor goes some time after no life of it is left that is neither fenced nor gone, and no grant and no
+  model speaks of it: generated names never come back, and what stands in the stream is bounded by what lives.
+
+What a zombie writes again afterwards stands below the fence or beside the current grant: it is ignored, and deleted again. Where the
+fence is gone, too, it is a worker like any other: it finds its record deleted and begins a new life; until it has read so far
+it holds no grant, and Kafka refuses what it writes; and a successor of its name counts on from all that was forgotten
+(`coordinator.FORGOTTEN`), so it is the older one. Grants, task log partitions, the run and the model are never deleted: their numbers must
+not begin again.
 """
 
 from __future__ import annotations
 
 from typing import cast
 
-from .coordinator import SetAnswer, SetMember, SetRequest
-from .jobstate import FINAL
+from .coordinator import FORGOTTEN, LEFT, SetAnswer, SetFence, SetRequest
+from .jobstate import FINAL, order
 from .leader_draft import Draft
 
 MOST = 200
@@ -24,6 +30,7 @@ MOST = 200
 def cleanup(draft: Draft) -> None:
     """Delete what is due."""
     due = [*_task_states(draft), *_incarnations(draft), *_requests(draft), *_answers(draft), *_unread(draft)]
+    due += _gone(draft, MOST - len(due))
     for key in due[:MOST]:
         draft.delete(key)
 
@@ -46,14 +53,41 @@ def _incarnations(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
         for incarnation in state.recorded(processor):
             if state.fenced(processor, incarnation) and (processor, incarnation) not in asked:
                 found.append(("set-processor", (processor, incarnation)))
-    owners = {processor for processor, _ in asked}
-    for member in cast("list[SetMember]", list(state.messages["set-member"].values())):
-        processor = member.processor
-        if state.fenced(processor, member.incarnation) and not state.recorded(processor) and processor not in owners:
-            model = state.model
-            if model is None or processor not in model.processors:
-                found.append(("set-member", (processor,)))
     return found
+
+
+def _gone(draft: Draft, most: int) -> list[tuple[str, tuple[str | int, ...]]]:
+    """All keys of processors that are not there any more and that nobody speaks of; remembers how far these have counted."""
+    state, model = draft.state, draft.state.model
+    spoken_of = {grant.processor for grant in state.grants()} | {FORGOTTEN}
+    if model is not None:
+        spoken_of |= {*model.processors, *model.wanted.values()}
+    named = {str(key[0]) for kind in ("set-processor", "set-member", "set-fence") for key in state.messages[kind]}
+    found: list[tuple[str, tuple[str | int, ...]]] = []
+    highest, oldest = state.fence(FORGOTTEN), draft.now.wall - draft.timing.gone_kept_ms
+    for processor in sorted(named - spoken_of):
+        lives = state.recorded(processor)
+        if any(life.state != LEFT and not state.fenced(processor, one) for one, life in lives.items()):
+            continue
+        keys: list[tuple[str, tuple[str | int, ...]]] = [("set-processor", (processor, one)) for one in lives]
+        keys += [(kind, (processor,)) for kind in ("set-member", "set-fence") if (processor,) in state.messages[kind]]
+        if max(state.at[key][1] for key in keys) > oldest:
+            continue
+        if len(found) + len(keys) > most:
+            break
+        found += keys
+        highest = max(
+            (one for one in (*lives, _named(draft, processor), state.fence(processor), highest) if one is not None),
+            key=order,
+        )
+    if highest is not None and highest != state.fence(FORGOTTEN):
+        draft.put(SetFence(FORGOTTEN, highest))
+    return found
+
+
+def _named(draft: Draft, processor: str) -> str | None:
+    member = draft.state.member(processor)
+    return None if member is None else member.incarnation
 
 
 def _requests(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:

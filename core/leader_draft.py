@@ -23,6 +23,9 @@ from .leader_plan import LeaderConfig, overridden
 from .leader_words import LeaderInstruction, Note, Refuse, Resolved
 from .machine import Now
 
+NOTES_KEPT = 1000
+"""So many notes are known to have been given; then one may come again."""
+
 
 class Waits:
     """Since when something holds."""
@@ -126,6 +129,8 @@ class Draft:
     def note_once(self, text: str, **fields: str | int) -> None:
         """Tell people, but not in every round."""
         if text not in self.memory.said:
+            if len(self.memory.said) >= NOTES_KEPT:
+                self.memory.said.clear()
             self.memory.said.add(text)
             self.note(text, **fields)
 

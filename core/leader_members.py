@@ -13,21 +13,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .coordinator import LEAVING, LEFT, SetFence, SetMember, SetProcessor
-from .jobstate import order
+from .jobstate import JobState, order
 from .leader_draft import Draft, fits
 from .leader_words import Fence
 
 
 def write_fences(draft: Draft) -> None:
     """Record the fences that have returned, each with all before it of the same processor."""
+    known = spoken_of(draft.state)
     for processor, incarnation in sorted(draft.memory.fenced, key=lambda f: (f[0], order(f[1]))):
-        if draft.state.fenced(processor, incarnation):
+        if draft.state.fenced(processor, incarnation) or (processor, incarnation) not in known:
             draft.memory.fenced.discard((processor, incarnation))
             continue
         lower = [life.incarnation for life in draft.state.incarnations(processor)]
         below = [one for one in lower if order(one) < order(incarnation)]
         if all((processor, one) in draft.memory.fenced for one in below):
             draft.put(SetFence(processor, incarnation))
+
+
+def spoken_of(state: JobState) -> set[tuple[str, str]]:
+    """Every incarnation that is recorded, or that a grant names: of no other does a fence matter any more."""
+    lives = {(life.processor, life.incarnation) for p in state.processors() for life in state.recorded(p).values()}
+    return lives | {(grant.processor, grant.incarnation) for grant in state.grants()}
 
 
 def fence(draft: Draft, processor: str, incarnation: str) -> None:

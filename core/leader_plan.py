@@ -77,6 +77,8 @@ class Timing:
     jitter_s: float = 0.0
     """What this process waits longer than others before it takes over from a silent leader."""
     answer_kept_ms: int = 86_400_000
+    gone_kept_ms: int = 600_000
+    """How long what is known of a processor that is gone is kept, for people, and for whoever comes back."""
 
 
 _DYNAMIC = {

@@ -138,6 +138,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._sure_s: float | None = None
         """When it asked how far to read before a task is started."""
         self._sure_to: int | None = None
+        self._there = False
+        """Its record was seen in the stream: only what is fenced or has left is deleted there."""
         self._in_run = ""
         self._going = ""
         self._code = 0
@@ -189,7 +191,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return [] if self._end is None or self._position < self._end else self._enter(now)
 
     def on_Beat(self, event: Beat, now: Now) -> list[MemberInstruction]:
-        self.liveness.heard(event.heartbeat)
+        if event.heartbeat.processor == self.config.processor:  # of the others it asks nothing, and there are ever more
+            self.liveness.heard(event.heartbeat)
         if self.state != "waiting":
             return []
         beat = event.heartbeat
@@ -294,7 +297,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def _initialise(self) -> list[MemberInstruction]:
         self._counter = max(self._counter + 1, self.job.next_counter(self.config.processor))
         self.incarnation = incarnation_id(self._counter, self.config.token)
-        self.state = "initialising"
+        self.state, self._there = "initialising", False
         return [InitProducer(self.incarnation)]
 
     def _rest(self, until: float, why: str) -> list[MemberInstruction]:
@@ -358,7 +361,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if why := self._newer():
             end: list[MemberInstruction] = [*self.tasks.lost(), CloseProducer(self.incarnation)]
             return end + self._exit(1, why)
-        if not job.fenced(config.processor, self.incarnation):
+        recorded = self.incarnation in job.recorded(config.processor)
+        deleted, self._there = self._there and not recorded, recorded
+        if not deleted and not job.fenced(config.processor, self.incarnation):
             return None
         if self.state == "leaving":
             return [
@@ -366,7 +371,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
                 CloseProducer(self.incarnation),
                 *self._exit(self._code, self._going),
             ]
-        return self._life_over(now, "fenced")
+        return self._life_over(now, "forgotten" if deleted else "fenced")
 
     def _newer(self) -> str:
         """Whose the stream is, or who has become this processor after us; empty if it is ours, and nobody has."""

@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from .coordinator import KEYS, Delete, Message, Write, key_of
+from .coordinator import FOR_EVER, KEYS, Delete, Message, Write, key_of
 from .errors import DataError
 from .jobstate import JobState
 
 NAMESPACES = frozenset(kind for kind, _ in KEYS.values())
 """The namespaces of the coordinator stream: its message types."""
-REMOVABLE = frozenset({"set-config", "set-processor", "set-task-state", "set-request", "set-answer"})
-"""The namespaces in which the leader may delete: overrides that were unset, and what is answered, superseded or fenced."""
+REMOVABLE = NAMESPACES - FOR_EVER
+"""The namespaces in which the leader may delete: overrides that were unset, and what is answered, superseded, fenced or gone."""
 
 
 class MetadataStore(Protocol):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headgate.core import coordinator as c
+from headgate.core.coordinator import FORGOTTEN
 from headgate.core.jobstate import JobState
 from headgate.core.leader_cleanup import MOST, cleanup
 from headgate.core.leader_draft import Draft, Memory
-from headgate.core.leader_plan import LeaderConfig
+from headgate.core.leader_plan import LeaderConfig, Timing
 from headgate.core.machine import Now
 from headgate.core.model import JobModel
 
@@ -39,7 +42,6 @@ def test_records_of_fenced_incarnations_go_when_nobody_asks_where_they_were():
     house.settle()
     assert house.state.recorded("p2") == {}
     assert house.state.fenced("p2", two.init[0])
-    assert house.state.member("p2") is None
 
 
 def test_requests_go_with_their_answer_and_answers_go_with_time():
@@ -66,7 +68,8 @@ def test_a_round_deletes_no_more_than_a_transaction_should_hold():
 
 def test_a_member_stays_while_the_model_still_places_something_on_it():
     """Its life is fenced and its record is gone, but the model in force was made for it: only the next model lets it go."""
-    draft = Draft(JobState(), LeaderConfig("p1", "x", "u"), Memory(), Now(1.0, 2), lambda life: "")
+    config = LeaderConfig("p1", "x", "u", timing=Timing(gone_kept_ms=0))
+    draft = Draft(JobState(), config, Memory(), Now(1.0, 2), lambda life: "")
     draft.put(c.SetMember("p2", "000001-a", "here"))
     draft.put(c.SetFence("p2", "000001-a"))
     draft.put(c.SetJobModel(JobModel(version=1, processors=("p1", "p2"))))
@@ -75,3 +78,77 @@ def test_a_member_stays_while_the_model_still_places_something_on_it():
     draft.put(c.SetJobModel(JobModel(version=2, processors=("p1",))))
     cleanup(draft)
     assert not draft.state.messages["set-member"]
+
+
+def test_ten_thousand_generated_names_leave_nothing_behind():
+    """Each pod of a deployment has a new name: the stream, and with it the start of every worker, would have grown for ever.
+
+    One worker leads; the others record themselves, are granted tasks, and say that they leave, or fall silent.
+    """
+    pods, generations = 50, 200
+    house = House(session_s=2.0, grace_s=1.0, debounce_s=0.5, gone_kept_ms=4000)
+    one = house.worker("p1")
+    state, folded, most = JobState(), 0, 0
+    for generation in range(generations):
+        for n in range(pods):
+            life = c.SetProcessor(
+                f"pod-{generation}-{n}", f"{generation + 1:06d}-a", f"{generation}/{n}", "x", "joined"
+            )
+            life = replace(life, fingerprint=one.member.config.fingerprint)
+            house.initialised.add((life.processor, life.incarnation))
+            house.append(life)
+            if n % 3:
+                house.append(replace(life, state="left"))
+        house.run(4, step=1.0)
+        state.fold(house.log[folded:])
+        folded = len(house.log)
+        most = max(most, len(state.at))
+    house.run(12, step=1.0)
+    state.fold(house.log[folded:])
+    assert pods < most < 8 * pods
+    assert sorted(key[0] for key in state.at if key[0] not in ("set-grant", "set-changelog", "set-task-state")) == [
+        "set-fence", "set-job-model", "set-leader", "set-member", "set-processor", "set-run",
+    ]  # fmt: skip
+    assert state.fence(FORGOTTEN) == f"{generations:06d}-a"
+    assert house.owners() == {f"Partition {n}": "p1" for n in range(4)}
+    memory = one.leader.memory
+    assert (memory.condemned, memory.fenced, memory.fencing) == ({}, set(), {})
+
+
+def test_a_zombie_of_whom_nothing_is_remembered_begins_a_new_life():
+    """Its fence is gone, but so is its record: it knows by that, and holds no task of before."""
+    house = House(grace_s=1.0, gone_kept_ms=5000)
+    house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    before, two.frozen = two.member.incarnation, True
+    house.run(20)
+    assert house.state.recorded("p2") == {}
+    assert house.state.fence("p2") is None
+    two.frozen = False
+    house.run(5)
+    assert ("p2", before) in house.fenced
+    assert two.member.incarnation > before
+    assert sorted(len(one.tasks) for one in house.workers) == [2, 2]
+
+
+def test_a_zombie_of_whom_nothing_is_remembered_comes_before_its_successor():
+    """A pod of the same name began while it slept: it counts on from all that was forgotten, so the zombie is the older one, and goes."""
+    house = House(grace_s=1.0, gone_kept_ms=5000)
+    house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    house.producer_lost(two)
+    house.run(3)
+    before, two.frozen = two.member.incarnation, True
+    house.run(20)
+    assert house.state.fence("p2") is None
+    three = house.worker("p2")
+    house.run(5)
+    assert three.member.incarnation > before > "000001"
+    two.frozen = False
+    house.run(5)
+    assert two.exit is not None
+    assert "another process has become 'p2'" in two.exit.why
+    assert three.exit is None
+    assert sorted(house.owners().values()) == ["p1", "p1", "p2", "p2"]

@@ -57,7 +57,7 @@ def test_the_stream_refuses_what_its_law_forbids():
     with pytest.raises(DataError, match="no namespace"):
         store.get("set-colour", "x")
     with pytest.raises(DataError, match="for ever"):
-        store.remove("set-fence", "p1")
+        store.remove("set-grant", "Partition 0")
 
 
 def test_removing_one_leaves_the_others():

@@ -107,7 +107,14 @@ class Job:
             "downstream": {"shuffled": "count"},
         }[kind]
         self.plan = self._plan()
-        self.timing = Timing(session_s=SESSION_S, debounce_s=0.5, grace_s=3.0, release_s=30.0, answer_kept_ms=3_600_000)
+        self.timing = Timing(
+            session_s=SESSION_S,
+            debounce_s=0.5,
+            grace_s=3.0,
+            release_s=30.0,
+            answer_kept_ms=3_600_000,
+            gone_kept_ms=4000,
+        )
         self.allowed_runs: set[str] = set()
         self.allowed_begins = 1
         self.resumes = 0
