@@ -18,7 +18,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, NodeNotRead
 
 from ..core.errors import EnvironmentFault
 from .absence import brokers
-from .rawkafka import quiet_metadata
+from .awaiting import asked_for
+from .rawkafka import fetch_no_more, hang_up, quiet_metadata
 
 log = structlog.get_logger("headgate.connect")
 AWAY = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, ConnectionError, asyncio.TimeoutError)
@@ -66,8 +67,10 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
                 await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
             brokers.answered()
             return client
-        except AWAY as error:
+        except (*AWAY, asyncio.CancelledError) as error:
             await closed(getattr(client, close))
+            if isinstance(error, asyncio.CancelledError) and asked_for():
+                raise
             why = heard.last or plain(error)
             helps = next((helps for sign, helps in HELPS.items() if sign in why), "")
             brokers.missed(what, why, helps or CHECK)
@@ -112,9 +115,24 @@ class Overheard(logging.Handler):
 
 
 async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -> None:
-    """Close a client that may be broken: what it says in its last moments interests nobody, but it may not hang."""
-    with contextlib.suppress(Exception):  # a client that is thrown away cannot fail us any more
-        await asyncio.wait_for(stop(), within_s)
+    """Close a client that may be broken, whatever is away; the one way in which headgate closes clients of aiokafka's.
+
+    What it says in its last moments interests nobody: nothing is raised, no cancellation either, unless somebody cancels the one who
+    closes. It may not hang, and when this returns or raises its connections are gone.
+    """
+    client = getattr(stop, "__self__", None)
+
+    async def close() -> None:
+        with contextlib.suppress(Exception):  # a client that is thrown away cannot fail us any more
+            await fetch_no_more(client)
+            await stop()
+
+    closing = asyncio.get_running_loop().create_task(close(), name=f"closing a {type(client).__name__}")
+    try:
+        await asyncio.wait([closing], timeout=within_s)
+    finally:
+        closing.cancel()
+        hang_up(client)
 
 
 async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: float = 60.0) -> Any:
@@ -127,7 +145,9 @@ async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: f
             answer = await asyncio.wait_for(ask(), max(1.0, give_up - loop.time()))
             brokers.answered()
             return answer
-        except AWAY as error:
+        except (*AWAY, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and asked_for():
+                raise  # else a connection was torn down under the question
             brokers.missed(what, plain(error), CHECK)
             if loop.time() + pause > give_up:
                 raise BrokerAway(f"{what}: no broker answered for {deadline_s:g} s ({plain(error)})") from error

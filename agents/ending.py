@@ -1,9 +1,10 @@
-"""Ending what may not want to end: step by step, each with a deadline, and what holds on is named instead of waited for."""
+"""Ending what may not want to end: step by step, all of it within one deadline, and what holds on is named instead of waited for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import structlog
@@ -12,6 +13,10 @@ log = structlog.get_logger("headgate.worker")
 
 STEP_S = 15.0
 """How long one part of a worker may take to end."""
+LAST_S = 0.2
+"""What a part gets when no time is left: most need no more."""
+LEAVING = 0.8
+"""The share of the whole in which tasks may commit and be released; the rest is for closing what is open."""
 
 
 class Ending:
@@ -20,14 +25,27 @@ class Ending:
     def __init__(self) -> None:
         self.held: list[str] = []
         """What did not end. The process must then be ended without waiting for it."""
+        self._until_s: float | None = None
+
+    def begin(self, seconds: float) -> float:
+        """The end has begun, and may take so long; the first word counts. How much of it is there for leaving."""
+        if self._until_s is None:
+            self._until_s = time.monotonic() + seconds
+        return seconds * LEAVING
 
     async def step(self, what: str, work: Awaitable[Any], seconds: float = STEP_S) -> None:
         """One step. What it raises is said and keeps no other step from being done."""
+        if self._until_s is not None:
+            seconds = min(seconds, max(LAST_S, self._until_s - time.monotonic()))
         task = asyncio.ensure_future(work)  # noqa: TID251 - waited for on the next line; one that hangs is left, and named
         await asyncio.wait([task], timeout=seconds)
         if not task.done():
             self.held.append(what)
-            log.error("a part of the worker does not end", part=what, after_s=seconds)
+            log.error("a part of the worker does not end", part=what, after_s=round(seconds, 1))
             task.cancel()
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("a part of the worker did not end cleanly", part=what, error=repr(error))
+
+    async def steps(self, parts: Mapping[str, Awaitable[Any]], seconds: float = STEP_S) -> None:
+        """Steps that wait for nothing of each other, side by side."""
+        await asyncio.gather(*(self.step(what, work, seconds) for what, work in parts.items()))

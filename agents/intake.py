@@ -40,7 +40,7 @@ from ..core.names import StreamPartition
 from .chunks import Buffer, Chunk
 from .clients import ClientSettings
 from .columns import Columns
-from .connect import started
+from .connect import closed, started
 from .rawkafka import Answer, Taken, observe, set_long_poll, taker
 
 BOUNDS_TIMEOUT_S = 5.0
@@ -194,7 +194,7 @@ class Intake:
         """Close the connection; what is buffered is forgotten."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await consumer.stop()
+            await closed(consumer.stop)
 
     # ---------------------------------------------------------------------------------------------------------- fetching
 

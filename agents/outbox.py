@@ -47,9 +47,9 @@ from .rawkafka import (
     leaderless,
     look_again,
     quiet_metadata,
-    refusal_of,
     transaction_error,
 )
+from .rawrefusal import refusal_of
 
 __all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
 

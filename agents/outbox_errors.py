@@ -18,7 +18,7 @@ from aiokafka.errors import (
 
 from ..core.errors import EnvironmentFault, HeadgateError
 from ..core.names import StreamPartition
-from .rawkafka import Refusal
+from .rawrefusal import Refusal
 
 
 class TooLarge(HeadgateError):

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
 from .clients import ClientSettings
-from .connect import started
+from .connect import closed, started
 from .rawkafka import quiet_metadata
 
 
@@ -39,7 +39,7 @@ class PositionPublisher:
         """Close the connection."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await consumer.stop()
+            await closed(consumer.stop)
 
     async def publish(self, positions: Mapping[StreamPartition, int]) -> None:
         """Let `kafka-consumer-groups --describe --group …` show them. Raises `EnvironmentFault`; nothing depends on it."""

@@ -1,8 +1,8 @@
 """aiokafka from within: record batches taken whole, and what its clients get wrong.
 
-Only this file, `rawbatch` (the way out) and `rawcontract` (what must hold) touch its private names. What it
-decides: how an answer is read and a fetched batch is taken before aiokafka makes an object per record of it, and which of aiokafka's
-habits are corrected on the clients that headgate starts (never on others of the same process).
+Only this file, `rawbatch` (the way out), `rawrefusal` (what was not taken) and `rawcontract` (what must hold) touch its private names.
+What it decides: how an answer is read and a fetched batch is taken before aiokafka makes an object per record of it, and which of
+aiokafka's habits are corrected on the clients that headgate starts (never on others of the same process).
 
 Promises:
 
@@ -33,12 +33,12 @@ import aiokafka.conn as conn_module
 import aiokafka.consumer.fetcher as fetcher_module
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError
-from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
 from aiokafka.structs import ConsumerRecord
 
 from ..core.names import StreamPartition
 from . import columns, rawcontract
 from .columns import CHECKED_FROM, HEAD, Columns, columns_of
+from .rawrefusal import hear_refusals
 
 MAX_SEQUENCE = 0x7FFFFFFF
 PACE_S = 0.1
@@ -108,67 +108,8 @@ def correct_producer(producer: AIOKafkaProducer) -> AIOKafkaProducer:
 
         manager.increment_sequence_number = increment_sequence_number
     _pace(any_producer.client)
-    _hear_refusals(any_producer.client)
+    hear_refusals(any_producer.client)
     return producer
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What a broker said of a batch that it did not take: its own code, which records it was for, and why."""
-
-    code: int
-    why: str
-    records: tuple[int, ...] = ()
-    """Their numbers within the batch; none when it was not about records."""
-    first: str = ""
-    """The first of them, for people."""
-
-
-def _hear_refusals(client: Any) -> None:
-    """aiokafka forgets which record it was, and every code that it does not know: keep the broker's last words on each partition."""
-    send, refusals = client.send, dict[tuple[str, int], Refusal]()
-
-    async def heard(node_id: Any, request: Any, **options: Any) -> Any:
-        if type(request) is not ProduceRequest:
-            return await send(node_id, request, **options)
-        patched: Any = request
-        patched._CLASSES = _PRODUCE  # where the broker speaks version 8, it names the records
-        response = await send(node_id, request, **options)
-        for topic, partitions in getattr(response, "topics", ()):
-            for partition, code, *rest in partitions:
-                if code:
-                    refusals[topic, partition] = _refusal(patched, topic, partition, code, rest)
-        return response
-
-    client.send, client.headgate_refusals = heard, refusals
-
-
-_PRODUCE: Any = (*cast("Any", ProduceRequest)._CLASSES, ProduceRequest_v8)
-
-
-def _refusal(request: Any, topic: str, partition: int, code: int, rest: list[Any]) -> Refusal:
-    said, why = (rest[3] or [], rest[4] or "") if len(rest) > 4 else ([], "")
-    records = tuple(index for index, _ in said)
-    why = next((text for _, text in said if text), "") or why
-    if not records:
-        return Refusal(code, why)
-    sent = dict(dict(request._topics).get(topic, ())).get(partition, b"")
-    return Refusal(code, why, records, _shown(bytes(sent), records[0]))
-
-
-def _shown(batch: bytes, index: int) -> str:
-    """Key and time of one record of a batch, for people."""
-    with contextlib.suppress(Exception):  # the words of a refusal are worth more than what it speaks of
-        record = list(_MemoryRecords(batch).next_batch())[index]
-        key = record.key if record.key is None else bytes(record.key)[:80]
-        return f"key {key!r}, timestamp {record.timestamp}"
-    return ""
-
-
-def refusal_of(producer: AIOKafkaProducer, at: StreamPartition) -> Refusal | None:
-    """What the broker said of the last batch for this partition that it did not take."""
-    any_client: Any = producer.client
-    return getattr(any_client, "headgate_refusals", {}).get((at.stream, at.partition))
 
 
 def set_sequence(producer: AIOKafkaProducer, tp: TopicPartition, sequence: int) -> None:
@@ -575,6 +516,35 @@ def transaction_error(producer: AIOKafkaProducer) -> BaseException | None:
     return waiter.exception()
 
 
+async def fetch_no_more(client: Any) -> None:
+    """Let a consumer's fetches end. aiokafka cancels and awaits them one by one when it closes, and the first that stands in a request that
+    nobody answers raises its cancellation out of `stop()`: the others, and the connections, are left open then."""
+    fetcher = getattr(client, "_fetcher", None)
+    if fetcher is None or not hasattr(fetcher, "_pending_tasks"):
+        return
+    tasks = [fetcher._fetch_task, *fetcher._pending_tasks]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # nobody will ask for it
+    fetcher._pending_tasks.clear()
+
+
+def hang_up(client: Any) -> None:
+    """Close the connections of one of aiokafka's clients, without waiting for anything."""
+    inner = getattr(client, "_client", None) or getattr(client, "client", None)
+    if not isinstance(inner, client_module.AIOKafkaClient):
+        return
+    any_client: Any = inner
+    sync = any_client._sync_task
+    if sync is not None:
+        sync.cancel()
+    for connection in list(any_client._conns.values()):
+        connection.close(reason=conn_module.CloseReason.SHUTDOWN)
+
+
 async def discard(producer: AIOKafkaProducer, *, patience_s: float = 3.0) -> None:
     """Close a producer that may be beyond closing: what it still holds is thrown away."""
     any_producer: Any = producer
@@ -590,6 +560,4 @@ async def discard(producer: AIOKafkaProducer, *, patience_s: float = 3.0) -> Non
     if task is not None and not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=patience_s)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience_s):
-            await any_producer.client.close()
+    hang_up(producer)

@@ -229,14 +229,16 @@ class TaskActor:
             self.log.error("the task did not end cleanly", error=f"{type(error).__name__}: {error}")
 
     async def _put_down(self) -> None:
-        if self.intake is not None:
-            await self.intake.stop()
-            self.intake = None
         try:
-            if self.pipeline is not None:
-                await self.pipeline.close()
-        finally:
-            await self.state.close()
+            intake, self.intake = self.intake, None
+            if intake is not None:
+                await intake.stop()
+        finally:  # whatever happens there, the store must not stay open, and its lock held
+            try:
+                if self.pipeline is not None:
+                    await self.pipeline.close()
+            finally:
+                await self.state.close()
 
     # --------------------------------------------------------------------------------------------------------------- intake
 

@@ -90,12 +90,15 @@ class TaskIntake:
 
     async def run(self) -> None:
         """Fill and hand out until `stop()`."""
-        await self.intake.start()
-        async with asyncio.TaskGroup() as group:
-            jobs = [group.create_task(self._fill()), group.create_task(self._hand_out())]
-            await self._stopped.wait()
-            for job in jobs:
-                job.cancel()
+        try:
+            await self.intake.start()
+            async with asyncio.TaskGroup() as group:
+                jobs = [group.create_task(self._fill()), group.create_task(self._hand_out())]
+                await self._stopped.wait()
+                for job in jobs:
+                    job.cancel()
+        finally:
+            await self.intake.stop()  # who was stopped while it connected is connected now, and nobody else would know
 
     async def stop(self) -> None:
         """End both coroutines and the consumer."""

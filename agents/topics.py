@@ -33,7 +33,7 @@ from aiokafka.errors import (
 from ..core.errors import EnvironmentFault, HeadgateError
 from ..core.names import StreamPartition
 from .clients import ClientSettings
-from .connect import retried, started
+from .connect import closed, retried, started
 from .rawkafka import quiet_metadata
 from .target_rules import FOREVER_MS, Rules
 
@@ -185,7 +185,7 @@ class Topics:
         """Close the connection."""
         admin, self._admin = self._admin, None
         if admin is not None:
-            await admin.close()
+            await closed(admin.close)
 
     def _open(self) -> AIOKafkaAdminClient:
         if self._admin is None:

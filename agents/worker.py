@@ -40,7 +40,7 @@ from .absence import Unread
 from .clients import ClientSettings
 from .connect import outlasted
 from .coordination import Coordination
-from .ending import STEP_S, Ending
+from .ending import Ending
 from .faust_app import ActorApp, new_app
 from .heartbeat import Heartbeats
 from .intake import Intake, Source
@@ -64,6 +64,8 @@ from .upkeep import Upkeep
 from .worker_options import WorkerOptions
 
 log = structlog.get_logger("headgate.worker")
+DEADLINE_PASSED = 3
+"""The exit code of a worker that could not leave in time."""
 DAMAGED_S = 2.0
 """How often a damaged batch of the coordinator stream is fetched again."""
 
@@ -117,6 +119,8 @@ class Worker(Producing):
         self._grants: dict[str, int] = {}
         """By task, the grant under which it was last begun here."""
         self.ending = Ending()
+        self._cut: asyncio.TimerHandle | None = None
+        """Rings when leaving takes too long."""
         self._crash: BaseException | None = None
 
     # ----------------------------------------------------------------------------------------------------------- its life
@@ -169,23 +173,28 @@ class Worker(Producing):
     async def _stop(self) -> None:
         """Put everything down, in order. A step that does not end in time is named by `ending`, and left behind: nothing may hang here."""
         self._exiting.set()
+        self.ending.begin(self.seconds("stop.timeout"))
+        if self._cut is not None:
+            self._cut.cancel()
         self.coordination.stop()
+        first: dict[str, Awaitable[Any]] = {actor.name: actor.kill() for actor in list(self.actors.values())}
         if hasattr(self, "heartbeats"):
-            await self.ending.step("heartbeats", self.heartbeats.stop())
-        for actor in list(self.actors.values()):
-            await self.ending.step(actor.name, actor.kill(), self.seconds("release.timeout"))
+            first["heartbeats"] = self.heartbeats.stop()
+        await self.ending.steps(first, self.seconds("release.timeout"))
         await self.ending.step("producer", self._drop_producer())
         for task in list(self._spawned):
             task.cancel()
-        if self._spawned:
-            await asyncio.wait(list(self._spawned), timeout=STEP_S)
-        for service in [one for one in self.app._children if isinstance(one, Work)]:
-            await self.ending.step(str(service.name), service.stop())
+        await self.ending.steps({task.get_name(): asyncio.wait([task]) for task in list(self._spawned)})
+        services = [one for one in self.app._children if isinstance(one, Work)]
+        await self.ending.steps({str(service.name): service.stop() for service in services})
+        last: dict[str, Awaitable[Any]] = {
+            "coordinator stream": self.coordination.close(),
+            "offsets": self.offsets.stop(),
+            "topics": self.job_topics.stop(),
+        }
         if self.spark is not None:
-            await self.ending.step("Spark", self.spark.close())
-        await self.ending.step("coordinator stream", self.coordination.close())
-        await self.ending.step("offsets", self.offsets.stop())
-        await self.ending.step("topics", self.job_topics.stop())
+            last["Spark"] = self.spark.close()
+        await self.ending.steps(last)
         await self.ending.step("Faust", self.app.stop())
 
     def _make_spark(self) -> Bridge | None:
@@ -205,9 +214,30 @@ class Worker(Producing):
         return parse("spark.in-flight", self.settings.get("spark.in-flight", 2))
 
     def leave(self, why: str) -> None:
-        """SIGTERM or the like: commit, release, say so, end with 0."""
+        """SIGTERM or the like: commit, release, say so, end with 0. Within `stop.timeout`, whatever is away: what is not done by then is
+        said, and the exit code is 3."""
         log.info("leaving", why=why)
+        patience = self.ending.begin(self.seconds("stop.timeout"))
+        if self._cut is None:
+            self._cut = asyncio.get_running_loop().call_later(patience, self._cut_short)
         self.coordination.feed_member(mw.Leave(why))
+
+    def _cut_short(self) -> None:
+        """It cannot leave in the time that it has. What was committed is not lost, and what was not is done again by whoever comes next."""
+        if self._exiting.is_set():
+            return
+        tasks = [f"{name} ({actor.machine.state})" for name, actor in sorted(self.actors.items())]
+        unfinished = [
+            *([f"not released: {', '.join(tasks)}"] if tasks else []),
+            *([] if self.exit_code is not None else ["`left` is not said"]),
+            *([] if self.coordination.resigned.is_set() else ["the leadership is not given back"]),
+        ]
+        self.exit_code = DEADLINE_PASSED
+        self.exit_why = (
+            f"it could not leave within stop.timeout ({self.seconds('stop.timeout'):g} s): {'; '.join(unfinished)}"
+        )
+        log.error("cannot leave in time", unfinished=unfinished)
+        self._exiting.set()
 
     def refuse(self, error: DeclarationError) -> None:
         """What was declared cannot run on these topics: leave, and end with this error."""

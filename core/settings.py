@@ -71,6 +71,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("heartbeat.interval", "duration", "1s", NEXT_RUN, JOB, "How often a worker says that it lives."),
     ("session.timeout", "duration", "6s", NEXT_RUN, JOB, "Silence after which a worker counts as dead."),
     ("stall.timeout", "duration", "5m", DYNAMIC, JOB, "A main loop that has not turned for so long counts as dead."),
+    ("stop.timeout", "duration", "25s", DYNAMIC, JOB, "How long a worker may take to end; what it has not finished then, it says."),
     ("release.timeout", "duration", "30s", DYNAMIC, JOB, "How long a task may take to let go before its worker is fenced."),
     ("fence.timeout", "duration", "30s", DYNAMIC, JOB, "After this a fence that has not returned is asked for again."),
     ("placement", "text", "default", NEXT_RUN, JOB, "Which worker runs which task: default, or an import path."),

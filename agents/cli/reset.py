@@ -17,7 +17,7 @@ from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
 
 from ...core import coordinator as c
 from ...core.errors import HeadgateError
-from ..connect import started
+from ..connect import closed, started
 from ..launch import state_root
 from ..reading import CONNECT_S, following, heard, shown
 from ..steering import LeaderWriter, fence
@@ -120,12 +120,12 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
     wanted = [*between, names.log, names.heartbeat, names.coordinator, *([names.dead_letters] if dead_letters else [])]
     lives = [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
     root = state_root(to.configuration, to.job)
-    admin = TopicsAdmin(to.client)
-    await admin.start()
+    topics = TopicsAdmin(to.client)
+    await topics.start()
     try:
-        there = await admin.find(wanted)
+        there = await topics.find(wanted)
     finally:
-        await admin.stop()
+        await topics.stop()
     run = f"run {state.run.run_id} is {state.run.state}" if state.run is not None else ""
     return Plan([t for t in wanted if t in there], lives, root if root.exists() else None, alive, run)
 
@@ -161,7 +161,7 @@ async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:
                         f"the topic {name} cannot be deleted: {for_code(code).__name__}", remedy="grant DELETE on it"
                     )
     finally:
-        await admin.close()
+        await closed(admin.close)
     if found.directory is not None:
         shutil.rmtree(found.directory)
     return found

@@ -33,6 +33,7 @@ ADVICE = {
     "are those of the job": "give one of the two another name or id: in topics and directories _ and - are the same",
     "another process": "end that one, or give this one a name of its own with --processor-id",
     "this code differs": "run the code that the run began with, or close the run first: `headgate drain {job} --wait`",
+    "stop.timeout": "what was committed is safe. Do the brokers run? Else give it more time: --set stop.timeout=1m",
     "is live": "leave --run-id out to join it, or close it: `headgate drain {job} --wait`",
     "is stopped": "resume it: `headgate start {job}`, with a worker whose --run-id is that run's, or left out",
     "is drained": goes_on(DRAINED, "{job}"),

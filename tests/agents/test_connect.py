@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import re
+from pathlib import Path
 
 import pytest
 from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
 
-from headgate.agents.connect import BrokerAway, outlasted, retried, started
+import headgate.agents
+from headgate.agents.connect import BrokerAway, closed, outlasted, retried, started
 
 
 class Broker:
@@ -85,3 +90,61 @@ async def test_who_is_not_let_in_is_told_why(said: str, what: str, helps: str) -
     assert "AddressFamily" not in away.value.what
     assert helps in away.value.remedy
     assert logging.getLogger("aiokafka").handlers == []
+
+
+class Torn:
+    """A connection is torn down under whoever asks, and that cancels what he awaits."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def stop(self) -> None:
+        self.asked += 1
+        raise asyncio.CancelledError
+
+    start = stop
+
+
+@pytest.mark.asyncio
+async def test_a_cancellation_out_of_a_client_ends_nobody_else() -> None:
+    """Closing is done whatever happens; a start and a question are tried again."""
+    torn = Torn()
+    await closed(torn.stop)
+    with pytest.raises(BrokerAway):
+        await started(lambda: torn, "topics", deadline_s=0.0)
+    with pytest.raises(BrokerAway):
+        await retried(torn.stop, "topics", deadline_s=0.0)
+    assert torn.asked == 4
+    assert asyncio.current_task().cancelling() == 0
+
+
+@pytest.mark.asyncio
+async def test_closing_does_not_hang_and_can_be_called_off() -> None:
+    """A client that swallows its cancellation is left behind; whoever is cancelled while he closes is cancelled."""
+    never, left = asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not left.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await never.wait()
+
+    await closed(stubborn, within_s=0.01)
+    closing = asyncio.get_running_loop().create_task(closed(stubborn))
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    left.set()
+    never.set()
+
+
+def test_clients_are_closed_in_one_way_only() -> None:
+    """What aiokafka's own `stop()` raises and leaves open while a broker is away is dealt with in `closed`, and nowhere else."""
+    root = Path(headgate.agents.__file__).parent
+    made = re.compile(r"(\w+)(?:: [^=\n]+)? = await started\(")
+    wrong = []
+    for path in root.rglob("*.py"):
+        text = path.read_text()
+        for name in set(made.findall(text)):
+            wrong += [f"{path.name}: {name}" for _ in re.finditer(rf"await (self\.)?{name}\.(stop|close)\(\)", text)]
+    assert wrong == []
