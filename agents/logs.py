@@ -26,6 +26,8 @@ SHORTEST_SECRET = 4
 """Shorter values are not looked for inside of texts: they would mask half of every line."""
 
 REPEATED_AFTER_S = 10.0
+SELDOM_S = 300.0
+"""What goes on being repeated is let through ever more rarely, down to this."""
 REPEATS_KNOWN = 1000
 
 Event = MutableMapping[str, Any]
@@ -47,24 +49,26 @@ _threshold = _Threshold()
 
 
 class Repeats(logging.Filter):
-    """What another library says again and again is let through once in a while, with how often it was said: a client whose broker is away
-    repeats itself a hundred times a second. The same is what has the same logger and the same text before its arguments are filled in."""
+    """What another library says again and again is let through once in a while, ever more rarely, with how often it was said: a client
+    whose broker is away repeats itself a hundred times a second. The same is what has the same logger and the same text before its
+    arguments are filled in."""
 
     def __init__(self, every_s: float = REPEATED_AFTER_S) -> None:
         super().__init__()
         self.every_s = every_s
-        self._last: dict[tuple[str, str], tuple[float, int]] = {}
+        self._last: dict[tuple[str, str], tuple[float, int, float]] = {}
+        """When it was let through, how often it was not since, and for how long it is not."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether this one is let through."""
         key = (record.name, str(record.msg)[:200])
-        said, kept_back = self._last.get(key, (-self.every_s, 0))
-        if record.created - said < self.every_s:
-            self._last[key] = (said, kept_back + 1)
+        said, kept_back, pause = self._last.get(key, (-self.every_s, 0, self.every_s))
+        if record.created - said < pause:
+            self._last[key] = (said, kept_back + 1, pause)
             return False
         if len(self._last) >= REPEATS_KNOWN:
             self._last.clear()
-        self._last[key] = (record.created, 0)
+        self._last[key] = (record.created, 0, min(SELDOM_S, pause * 2) if kept_back else self.every_s)
         if kept_back:
             record.msg, record.args = f"{record.getMessage()} (and {kept_back} times more before)", None
         return True

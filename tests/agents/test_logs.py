@@ -116,3 +116,14 @@ def test_what_a_library_repeats_is_said_once_in_a_while_with_a_count() -> None:
         "Unable connect to node with id 100 (and 99 times more before)",
     ]
     assert said(rule, 1010.5, "Unable to update metadata from %s", [1]) == "Unable to update metadata from [1]"
+
+
+def test_what_a_library_goes_on_repeating_is_said_ever_more_rarely() -> None:
+    """A night without Kafka is a page of log, and not a book; what was quiet for a while is said at once again."""
+    rule = Repeats(10.0)
+    through = [second for second in range(3600) if said(rule, 1000.0 + second, "Unable connect")]
+    assert through[:6] == [0, 10, 30, 70, 150, 310]
+    assert len(through) == 16
+    assert said(rule, 9000.0, "Unable connect") is not None
+    assert said(rule, 9500.0, "Unable connect") == "Unable connect"
+    assert said(rule, 9511.0, "Unable connect") == "Unable connect"

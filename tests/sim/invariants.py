@@ -502,8 +502,8 @@ class Invariants:
         if before is not None and before.run_id == run.run_id:
             if before.drain is not None and run.drain is None:
                 self.fail(f"run {run.run_id} no longer drains")
-            nobody_asked = not before.failed and not job.may_resume(run)
-            if before.state == words.STOPPED and run.state in words.LIVE and nobody_asked:
+            resumed = before.state == words.STOPPED and run.state in words.LIVE
+            if resumed and not before.failed and not job.may_resume(run):
                 self.fail(f"run {run.run_id} goes on by itself after it was stopped")
         if run.state in words.CLOSED:
             truth.closed_runs[run.run_id] = run.state
