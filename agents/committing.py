@@ -94,6 +94,11 @@ class Committing:
             case _:
                 pass  # Flush, Commit and Abandoned: the outbox has done them, or has nothing to do
 
+    def pace(self, interval_s: float) -> None:
+        """Commit this often from now on, also what is waiting already."""
+        self.machine.interval_s = interval_s
+        self._alarm.see()
+
     def spoil(self, task: str, why: str) -> None:
         """Outputs of this task stand in the open transaction, and its positions never will."""
         self._spoilt.setdefault(task, why)

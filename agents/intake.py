@@ -44,6 +44,8 @@ from .connect import closed, started
 from .rawkafka import Answer, Taken, observe, set_long_poll, taker
 
 BOUNDS_TIMEOUT_S = 5.0
+FETCH_BYTES = 1 << 20
+"""How much of one partition an answer holds at most; one record batch always comes whole."""
 BUSY_POLL_MS = 20
 """While a partition of the task waits for room, the others' long poll must not hold its next fetch back."""
 RETRY_S = 1.0
@@ -136,7 +138,7 @@ class Intake:
         *,
         name: str,
         buffer_bytes: int = 4 << 20,
-        fetch_bytes: int = 1 << 20,
+        fetch_bytes: int = FETCH_BYTES,
         raw: bool = True,
         max_wait_ms: int = 500,
         fresh_s: float = 2.0,
@@ -419,6 +421,10 @@ class Intake:
     def bound(self, at: StreamPartition, until: int | None) -> None:
         """Hand out nothing at or behind this offset."""
         self._parts[at].buffer.until = until
+
+    def watch(self, watchdog_s: float) -> None:
+        """Name a partition that no answer came for after so long."""
+        self._watchdog_s = watchdog_s
 
     def seek(self, at: StreamPartition, offset: int) -> None:
         """Drop what is buffered of this partition, forget its trouble, and go on from here."""

@@ -119,6 +119,9 @@ class Operator:
     def durable(self) -> None:
         """What the oldest seal held is committed; once in the beginning, when all that was restored is."""
 
+    def room_changed(self) -> None:
+        """More batches may run at a time, or fewer."""
+
     def complete(self) -> None:
         """The chunk is complete: what it changed counts from now on."""
 

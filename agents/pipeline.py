@@ -414,6 +414,13 @@ class Pipeline:
         for operator in self.operators:
             operator.durable()
 
+    def fly(self, batches: int) -> None:
+        """So many batches of a step may run at a time from now on."""
+        self.spark_in_flight = batches
+        for operator in self.operators:
+            operator.room_changed()
+        self.poke()
+
     async def close(self) -> None:
         """End what user code has running."""
         for operator in self.operators:

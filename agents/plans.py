@@ -95,7 +95,8 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
         answer_kept_ms=int(seconds(settings, "answers.keep") * 1000),
     )
     job = str(options.declared.app.job)
-    return LeaderConfig(options.processor, options.process, options.job_uuid, plan, timing, job)
+    masked = frozenset(options.flags)
+    return LeaderConfig(options.processor, options.process, options.job_uuid, plan, timing, job, masked)
 
 
 def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> MemberConfig:

@@ -193,6 +193,10 @@ class BatchOp(Operator):
         self._durable = self._sealed.popleft() if self._sealed else self._kept.number
         self._start()
 
+    def room_changed(self) -> None:
+        """More may run at a time, or fewer."""
+        self._start()
+
     def _start(self) -> None:
         durable = [one for one in self._kept.closed if one.number < self._durable]
         if durable:

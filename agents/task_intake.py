@@ -54,6 +54,12 @@ class TaskIntake:
         """Something changed: look again at what may be taken."""
         self._wake.set()
 
+    def take_settings(self, settings: Mapping[str, Any], watchdog_s: float) -> None:
+        """What operators have changed: from the next look and the next choice on."""
+        self.intake.watch(watchdog_s)
+        self.chooser.apply(settings)
+        self.wake()
+
     def bound(self, order: t.Bounds) -> None:
         """Nothing at or behind these offsets is handed out."""
         reads = self.intake.positions()

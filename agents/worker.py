@@ -34,7 +34,7 @@ from ..core.member import Member
 from ..core.model import JobModel
 from ..core.names import StreamPartition
 from ..core.orders import FAILED, RELEASED, Abandon, Order, Release, Report, Start, TaskReported
-from ..core.settings import parse
+from ..core.settings import find, parse
 from ..core.task_plan import TaskPlan
 from .absence import Unread
 from .clients import ClientSettings
@@ -43,16 +43,16 @@ from .coordination import Coordination
 from .ending import Ending
 from .faust_app import ActorApp, new_app
 from .heartbeat import Heartbeats
-from .intake import Intake, Source
+from .intake import FETCH_BYTES, Intake, Source
 from .job_topics import JobTopics
 from .load import load_of
-from .logs import set_level
 from .mailbox import Mailbox
 from .offsets import Offsets
 from .plans import leader_config, member_config, task_settings
 from .producing import Producing
 from .sensors import Counting
 from .services import Work, run_service
+from .settings_taken import take, tell_task
 from .steps import SparkStep
 from .store_rocks import StoreMemory
 from .task_actor import TaskActor
@@ -92,7 +92,6 @@ class Worker(Producing):
         self.offsets = Offsets(self.client)
         graph = self.declared.graph
         self.upkeep = Upkeep(self.client, self.job.slug, self.job_topics.topics, graph.intermediates - graph.broadcast)
-        self.upkeep.trim = parse("intermediate.trim", self.settings.get("intermediate.trim", True))
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
         self.coordination = Coordination(self, self.client, self.job, self.topics.coordinator, stamp)
         self.spark = self._make_spark()
@@ -109,8 +108,12 @@ class Worker(Producing):
         self.applied_config = -1
         self.on_waiting: Callable[[str, str, str], None] | None = None
         """Told when it waits because its run is closed: why, the run's state, and why that has failed."""
-        self._loud = False
+        self.overrides: dict[str, Any] = {}
+        self.loud = False
         """An override says how much is logged."""
+        self.exits_on_failure = False
+        """What `failure.policy` says."""
+        take(self)
         self.started_ms = self.now().wall
         self._exiting = asyncio.Event()
         self._spawned: set[asyncio.Task[None]] = set()
@@ -211,7 +214,7 @@ class Worker(Producing):
     @property
     def spark_in_flight(self) -> int:
         """How many batches of one task run at a time."""
-        return parse("spark.in-flight", self.settings.get("spark.in-flight", 2))
+        return self.value("spark.in-flight")
 
     def leave(self, why: str) -> None:
         """SIGTERM or the like: commit, release, say so, end with 0. Within `stop.timeout`, whatever is away: what is not done by then is
@@ -397,6 +400,7 @@ class Worker(Producing):
             await actor.mailbox.stop()
             return
         self.actors[order.task] = actor
+        tell_task(self, actor)  # they may have changed while it was made
         actor.begin(order)
         if self._waiting.get(order.task) is said:
             del self._waiting[order.task]
@@ -428,14 +432,10 @@ class Worker(Producing):
         return replace(plan, inputs=tuple(inputs))
 
     def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None:
-        """Operator's overrides: dynamic ones apply at once."""
+        """Operator's overrides: each part takes what is dynamic, and then the offset is acknowledged."""
+        self.overrides = dict(overrides)
         self.settings = {**self.options.settings, **overrides, **self.options.flags}
-        if self.committing is not None:
-            self.committing.machine.interval_s = self.seconds("commit.interval")
-        if "log.level" in overrides or self._loud:
-            self._loud = "log.level" in overrides
-            set_level(self.text("log.level"))
-        self.upkeep.trim = parse("intermediate.trim", self.settings.get("intermediate.trim", True))
+        take(self)
         self.applied_config = offset
 
     def standing(self, ready: bool, why: str) -> None:
@@ -476,7 +476,7 @@ class Worker(Producing):
         """A task's report, for the member; fed when the present event is through."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self.coordination.report, report)
-        if isinstance(report, TaskReported) and report.state == FAILED and self.text("failure.policy") == "exit":
+        if isinstance(report, TaskReported) and report.state == FAILED and self.exits_on_failure:
             loop.call_soon(self.exit, 1, f"{report.task} failed: {report.why}")
 
     def count(self, task: str, name: str, amount: int) -> None:
@@ -499,15 +499,17 @@ class Worker(Producing):
         """The Faust app."""
         return self.app
 
+    def value(self, name: str) -> Any:
+        """A setting as it is now, parsed."""
+        return parse(name, self.settings.get(name, find(name).default))
+
     def seconds(self, name: str) -> float:
         """A duration setting."""
         return self.milliseconds(name) / 1000
 
     def milliseconds(self, name: str) -> int:
         """A duration setting."""
-        from ..core.settings import find
-
-        return parse(name, self.settings.get(name, find(name).default))
+        return self.value(name)
 
     def _setting_or(self, name: str, otherwise: Any) -> Any:
         """A setting's value if it is given, else what this process was started with."""
@@ -515,9 +517,7 @@ class Worker(Producing):
 
     def text(self, name: str) -> str:
         """A setting that is text."""
-        from ..core.settings import find
-
-        return parse(name, self.settings.get(name, find(name).default))
+        return self.value(name)
 
     def open_state(self, task: str, log_partition: int) -> TaskState:
         """Store and tables of a task."""
@@ -552,5 +552,13 @@ class Worker(Producing):
             for at, position in positions.items()
         ]
         name = f"{self.job.slug}-{actor.name}".replace(" ", "-")
-        intake = Intake(self.client, sources, name=name, watchdog_s=self.seconds("fetch.watchdog"))
+        room = self.value("buffer.bytes")
+        intake = Intake(
+            self.client,
+            sources,
+            name=name,
+            buffer_bytes=room,
+            fetch_bytes=min(FETCH_BYTES, max(1, room)),
+            watchdog_s=self.seconds("fetch.watchdog"),
+        )
         return TaskIntake(actor, intake, positions, chooser)

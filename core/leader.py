@@ -36,7 +36,7 @@ from .leader_grants import changelogs, grants
 from .leader_liveness import Liveness
 from .leader_members import members, spoken_of, write_fences
 from .leader_model import model
-from .leader_plan import LeaderConfig
+from .leader_plan import LeaderConfig, Timing, overridden
 from .leader_requests import requests
 from .leader_runs import begin, close, starter
 from .leader_words import (
@@ -315,14 +315,19 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         if self._watched != leader.process:
             self._watched = leader.process
             self.liveness.restart(leader.process)
-        timing = self.config.timing
+        timing = self._timing
         if self.liveness.turn_age(leader.process) > timing.stall_s:
             return True
         return self.liveness.silence(leader.process) > timing.session_s + timing.jitter_s
 
+    @property
+    def _timing(self) -> Timing:
+        """How long it waits for what, as operators have it now."""
+        return overridden(self.config.timing, self.job.configs, self.config.masked)
+
     def _silent(self, life: SetProcessor) -> str:
         """Why this worker counts as dead; empty if it does not."""
-        timing = self.config.timing
+        timing = self._timing
         if life.process == self.config.process:
             return ""
         if self.liveness.gone(life.process):

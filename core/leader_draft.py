@@ -92,7 +92,7 @@ class Draft:
         self.state = state
         self.config = config
         self.plan = config.plan
-        self.timing = overridden(config.timing, state.configs)
+        self.timing = overridden(config.timing, state.configs, config.masked)
         self.memory = memory
         self.waits = memory.waits
         self.now = now

@@ -90,16 +90,18 @@ _DYNAMIC = {
 }
 
 
-def overridden(timing: Timing, overrides: Mapping[str, SetConfig]) -> Timing:
-    """The same waits, as operators have changed them while the job runs.
+def overridden(timing: Timing, overrides: Mapping[str, SetConfig], masked: frozenset[str] = frozenset()) -> Timing:
+    """The same waits, as operators have changed them while the job runs. `masked`: a flag of this worker wins over the override.
 
     >>> overridden(Timing(), {"release.timeout": SetConfig("release.timeout", "1m")}).release_s
     60.0
     """
     changed: dict[str, Any] = {
-        field: parse(name, overrides[name].value) / 1000 for name, field in _DYNAMIC.items() if name in overrides
+        field: parse(name, overrides[name].value) / 1000
+        for name, field in _DYNAMIC.items()
+        if name in overrides and name not in masked
     }
-    if "answers.keep" in overrides:
+    if "answers.keep" in overrides and "answers.keep" not in masked:
         changed["answer_kept_ms"] = parse("answers.keep", overrides["answers.keep"].value)
     return replace(timing, **changed) if changed else timing
 
@@ -117,3 +119,5 @@ class LeaderConfig:
     timing: Timing = field(default_factory=Timing)
     job: str = ""
     """Name and id, exactly: every claim says them."""
+    masked: frozenset[str] = frozenset()
+    """The settings of which this worker's own flags say something; overrides of these mean nothing here."""

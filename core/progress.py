@@ -192,6 +192,17 @@ class Progress:
 
     # ----------------------------------------------------------------------------------------------------------- queries
 
+    def judge_by(self, quorum: float) -> list[Event]:
+        """From now on the idle are left out of the least by this quorum. What was told is not taken back."""
+        if quorum == self.quorum:
+            return []
+        self.quorum = quorum
+        for parts in self._streams.values():
+            for part in parts.values():
+                for circle in part.circles.values():
+                    circle.judge_again()
+        return [event for stream in self._streams for event in self._tell(stream)]
+
     def watermark(self, stream: str) -> int:
         """The last watermark that was told, or `NO_TIME`."""
         return self._told[stream].ts

@@ -221,6 +221,10 @@ class Circle:
         unnamed = 0 if self.members is not None else max(self.declared - len(known), 0 if self.run else 1)
         return sorted(name for name in known if name not in self.said), unnamed
 
+    def judge_again(self) -> None:
+        """The quorum is another one."""
+        self._fresh = False
+
     def standing(self, quorum: float) -> Standing:
         """How far they are, all together."""
         if not self._fresh:

@@ -118,6 +118,33 @@ SETTINGS: Mapping[str, Setting] = _rows(
 """All settings by name. `<name>` stands for a stream."""
 
 
+TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "stall.timeout": ("leader",),
+    "release.timeout": ("leader",),
+    "fence.timeout": ("leader",),
+    "placement.debounce": ("leader",),
+    "placement.rejoin-grace": ("leader",),
+    "answers.keep": ("leader",),
+    "fetch.watchdog": ("intake",),
+    "chunk.max-records": ("chooser",),
+    "chooser.batch-size": ("chooser",),
+    "chooser.max-starve": ("chooser",),
+    "chooser.align-wait": ("chooser",),
+    "streams.<name>.priority": ("chooser",),
+    "intermediate.max-lag": ("task",),
+    "intermediate.trim": ("upkeep",),
+    "commit.interval": ("committer", "task"),
+    "error.retries": ("task",),
+    "failure.policy": ("worker",),
+    "watermark.idle-timeout": ("task",),
+    "watermark.quorum": ("task",),
+    "spark.in-flight": ("spark",),
+    "log.level": ("log",),
+})  # fmt: skip
+"""Which parts of a worker take a dynamic setting while they run; a change is acknowledged when each of them has it. The leader reads it
+where it stands, in the stream; the other parts are told (`agents/settings_taken.py`). A setting that nobody takes is not dynamic."""
+
+
 def duration_ms(text: str | int | float) -> int:
     """Milliseconds from `200ms`, `5s`, `1.5m`, `2h`, `1d`, `1w`, or a bare number of seconds.
 

@@ -24,6 +24,8 @@ What it promises:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .checkpoint import DRAINED as PHASE_DRAINED
 from .checkpoint import ENDED as PHASE_ENDED
 from .machine import IllegalEvent, Now, Tick
@@ -48,6 +50,7 @@ from .task_events import (
     Resolved,
     Restored,
     RestoreProgress,
+    SettingsChanged,
     StepDone,
     StoreBroken,
     StoreClosed,
@@ -144,6 +147,19 @@ class Task(TaskCommits):
             return []
         self._regate = True
         return self.seeks.seek(event) + self.settle(now)
+
+    def on_SettingsChanged(self, event: SettingsChanged, now: Now) -> Out:
+        settings = replace(
+            event.settings, aggregate_above=self.plan.settings.aggregate_above
+        )  # the run's, for as long as it lasts
+        self.plan = replace(self.plan, settings=settings)
+        self.inputs.go_by(self.plan, now)
+        self._pace_s = min(self._pace_s, now.mono + settings.watermark_interval_s)
+        if self.state not in WORKING:
+            return []
+        self.inputs.weigh_lag()
+        self._restless = self._regate = self._time_news = True
+        return self.settle(now)
 
     # --------------------------------------------------------------------------------------------------- store and task log
 
@@ -252,11 +268,9 @@ class Task(TaskCommits):
         return self.seeks.lost(event) + self.settle(now)
 
     def on_Lag(self, event: Lag, now: Now) -> Out:
-        limit = self.plan.settings.intermediate_max_lag
-        lagging = limit is not None and event.records > limit
-        if self.state not in WORKING or lagging == self.inputs.lagging:
+        self.inputs.lag = event.records
+        if self.state not in WORKING or not self.inputs.weigh_lag():
             return []
-        self.inputs.lagging = lagging
         self._regate = True
         return self.settle(now)
 

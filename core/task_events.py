@@ -99,6 +99,7 @@ from .task_instructions import (
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .frames import ControlFrame
+    from .task_plan import TaskSettings
 
 Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]
 """Rows of the control table: what the machine must find again after a restart, beside the checkpoint. Keys and values are tuples of
@@ -282,6 +283,13 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """An operator has changed what may change while a task runs."""
+
+    settings: TaskSettings
+
+
+@dataclass(frozen=True, slots=True)
 class FetchStopped:
     """Answer to `StopFetching`: for each partition the position behind the last record that was buffered."""
 
@@ -358,7 +366,7 @@ class Broken:
 
 
 TaskEvent = (
-    Start | RunChanged | Release | Abandon | Seek | Tick
+    Start | RunChanged | Release | Abandon | Seek | Tick | SettingsChanged
     | StoreOpened | StoreBroken | LogEnds | StoreWiped | RestoreProgress | Restored | Resolved | StoreClosed
     | ChunkTaken | ChunkDone | ChunkDropped | WorkFailed | PositionMoved | ControlAtHead | AtEnd | NotAtEnd | NotAnswered
     | Lost | Lag | FetchStopped | WorkDue | StepDone | CommitWanted | CommitBegins | CommitDone | CommitLost | ApplyFailed | Broken

@@ -58,6 +58,8 @@ class Inputs:
         """Control messages of an epoch that the job state has not brought yet."""
         self.held: dict[StreamPartition, str] = {}
         """Partitions closed for a while: `lost`, `seek`."""
+        self.lag = 0
+        """Records of the task's own streams that wait for it."""
         self.lagging = False
         self.closed: dict[StreamPartition, str] = {}
         self.clocks: dict[StreamPartition, SourceClock] = {
@@ -150,6 +152,19 @@ class Inputs:
             and "paused" not in self.closed.values()
             and all(self.read_up.get(at) == self.positions.get(at) for at in inside)
         )
+
+    def go_by(self, plan: TaskPlan, now: Now) -> None:
+        """The same plan with other settings: what was judged by the old ones is judged again."""
+        self.plan = plan
+        self.progress.judge_by(plan.settings.watermark_quorum)
+        for at, clock in self.clocks.items():
+            self._look(at, clock, now)
+
+    def weigh_lag(self) -> bool:
+        """Whether sources wait for the task's own streams; true if that changed."""
+        limit, before = self.plan.settings.intermediate_max_lag, self.lagging
+        self.lagging = limit is not None and self.lag > limit
+        return self.lagging != before
 
     # ------------------------------------------------------------------------------------------------------------ gates
 

@@ -30,6 +30,7 @@ from .task_events import (
     Resolved,
     Restored,
     RestoreProgress,
+    SettingsChanged,
     StepDone,
     StoreBroken,
     StoreClosed,
@@ -77,8 +78,10 @@ def _table() -> tuple[Rule, ...]:
         (WAITING, Release, RELEASED, "it never began"),
         (WAITING, Abandon, ABANDONED, "it never began"),
         (WAITING, Tick, "", "nothing to wait for"),
+        (WAITING, SettingsChanged, "", "it begins with them"),
         (RESTORING, RunChanged, "", "seen when it opens"),
         (RESTORING, Seek, "", "applied when it opens"),
+        (RESTORING, SettingsChanged, "", "it opens with them"),
         (RESTORING, Tick, ("", FAILED), "an open transaction has held it up for too long"),
         (RESTORING, Resolved, _RESTORED, "what is new becomes durable first"),
         (RESTORING, CommitDone, _RESTORED, "what was resolved is durable"),
@@ -92,6 +95,7 @@ def _table() -> tuple[Rule, ...]:
             (state, Seek, _ANY, "applied between chunks"),
             (state, Resolved, _ANY, "a seek's or a lost position's offset"),
             (state, Tick, _ANY, "a retry, or time to speak"),
+            (state, SettingsChanged, _ANY, "they count at once"),
             (state, ChunkTaken, "", "the actor works"),
             (state, CommitBegins, "", "everything complete joins"),
             (state, CommitDone, (*_ANY, DRAINED, ENDED), "durable"),
@@ -102,6 +106,7 @@ def _table() -> tuple[Rule, ...]:
             (state, RunChanged, "", "control is said again when epochs change"),
             (state, Seek, "", "refused: nothing is read in this run any more"),
             (state, Tick, "", "nothing to wait for"),
+            (state, SettingsChanged, "", "nothing is left that they change"),
             *((state, fact, "", "too late") for fact in (*INTAKE, *ACTOR, Resolved)),
             *((state, fact, "", "what was said again") for fact in COMMIT),
         ]
@@ -110,6 +115,7 @@ def _table() -> tuple[Rule, ...]:
         (RELEASING, Release, "", "already"),
         (RELEASING, Seek, "", "left to the next owner"),
         (RELEASING, Tick, "", "nothing to wait for"),
+        (RELEASING, SettingsChanged, "", "not any more"),
         (RELEASING, CommitBegins, "", "the last one"),
         (RELEASING, CommitDone, "", "now it may close"),
         (RELEASING, StoreClosed, ("", RELEASED, FAILED), "reported last, when it was told to close"),
@@ -133,7 +139,7 @@ def _table() -> tuple[Rule, ...]:
                 "what has failed goes; else nothing is left to drop",
             ),
             (state, Release, RELEASED if state == FAILED else "", "a failed task is released at once"),
-            *((state, fact, "", "too late") for fact in (*FACTS, RunChanged, Seek, Tick)),
+            *((state, fact, "", "too late") for fact in (*FACTS, RunChanged, Seek, Tick, SettingsChanged)),
         ]
     return rules(rows)
 

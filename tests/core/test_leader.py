@@ -276,6 +276,14 @@ def test_a_silent_or_stalled_leader_is_replaced():
     assert stalled.handle(Beat(Heartbeat("p1", "me", "", 1.0)), NOW) == [InitLeaderId(4)]
 
 
+def test_an_override_of_the_stall_timeout_counts_for_who_stalls():
+    """It was acknowledged, and the one that the process had started with went on counting."""
+    override = c.SetConfig("stall.timeout", "10s")
+    stalled, _ = candidate(life(), override, c.SetLeader(3, "p2", "other"), life("p2", "other"))
+    stalled.handle(Beat(Heartbeat("p2", "other", "", 0.0, turn_age_s=40.0)), NOW)
+    assert stalled.handle(Beat(Heartbeat("p1", "me", "", 1.0)), NOW) == [InitLeaderId(4)]
+
+
 def test_one_that_was_fenced_waits_for_the_claim_of_the_other():
     """And tries again by itself when that never comes."""
     leader, _ = candidate(life())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.core.coordinator import SetConfig
 from headgate.core.graph import Graph, Input
 from headgate.core.leader_plan import LeaderConfig, Plan, Timing, overridden
+from headgate.core.settings import TAKEN_BY
 
 
 def test_dynamic_settings_change_the_waits_at_once():
@@ -21,6 +22,15 @@ def test_dynamic_settings_change_the_waits_at_once():
         },
     )
     assert (changed.stall_s, changed.answer_kept_ms, changed.grace_s, changed.session_s) == (60.0, 2000, 0.0, 6.0)
+
+
+def test_a_leader_takes_what_the_table_says_and_its_own_flags_win():
+    """A flag of the worker that leads stands before the override, as for every setting."""
+    values = {name: SetConfig(name, "77s") for name, parts in TAKEN_BY.items() if "leader" in parts}
+    changed = overridden(Timing(), values)
+    differing = [name for name in Timing.__slots__ if getattr(changed, name) != getattr(Timing(), name)]
+    assert len(differing) == len(values) == 6
+    assert overridden(Timing(), values, frozenset(values)) == Timing()
 
 
 def test_plans_of_one_deployment_are_equal():

@@ -91,6 +91,15 @@ class TestWatermark:
         assert feed(p, wm("a", 5, idle=True), wm("b", 5, idle=True), wm("c", 50)) == []
         assert feed(p, wm("b", 30)) == [StreamWatermark(S, 30)]
 
+    def test_another_quorum_is_judged_by_at_once(self):
+        """What the idle held goes on without a further word of anybody; what was told is not taken back."""
+        p = progress("a", "b", "c")
+        feed(p, wm("a", 5), wm("b", 5), wm("c", 5), wm("a", 5, idle=True), wm("b", 5, idle=True), wm("c", 50))
+        assert p.judge_by(0.3) == [StreamWatermark(S, 50)]
+        assert p.judge_by(0.3) == []
+        assert p.judge_by(1.0) == []
+        assert p.watermark(S) == 50
+
     def test_who_is_merely_silent_holds(self):
         p = progress("a", "b", "c")
         assert feed(p, wm("a", 5), wm("b", 50), wm("c", 70), wm("b", 60), wm("c", 90)) == [StreamWatermark(S, 5)]

@@ -33,6 +33,12 @@ def test_every_row_is_whole_and_its_default_can_be_parsed(name: str):
     parse(name.replace("<name>", "orders"), row.default)
 
 
+def test_every_dynamic_setting_says_who_takes_it_and_no_other_does():
+    """One that nobody takes is acknowledged and changes nothing."""
+    assert set(s.TAKEN_BY) == {name for name, row in SETTINGS.items() if row.kind == s.DYNAMIC}
+    assert all(s.TAKEN_BY.values())
+
+
 @pytest.mark.parametrize(
     ("text", "ms"),
     [("200ms", 200), ("5s", 5000), ("1.5m", 90_000), ("2h", 7_200_000), ("1d", 86_400_000), ("1w", 604_800_000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -33,6 +34,7 @@ from headgate.core.task_events import (
     Resolved,
     Restored,
     RestoreProgress,
+    SettingsChanged,
     StepDone,
     StoreBroken,
     StoreClosed,
@@ -88,6 +90,7 @@ SAMPLES: dict[type, object] = {
     NotAnswered: NotAnswered(ORDERS0),
     Lost: Lost(ORDERS0, 0, 0),
     Lag: Lag(5),
+    SettingsChanged: SettingsChanged(TaskSettings(error_retries=1)),
     FetchStopped: FetchStopped({ORDERS0: 0}),
     WorkDue: WorkDue("timer", "t"),
     StepDone: StepDone(999),
@@ -360,6 +363,34 @@ def test_too_much_between_the_stages_closes_what_comes_from_outside_once():
     assert [type(one) for one in rig.feed(Lag(101))] == [Gate]
     assert rig.feed(Lag(102)) == []
     assert [one.closed for one in rig.feed(Lag(3))] == [{}]
+
+
+def test_other_settings_count_at_once():
+    """Each was acknowledged, and counted from the task's next start on."""
+    rig = Rig(two_inputs()).start()
+    was = rig.task.plan.settings
+    rig.feed(Lag(50))
+    rig.feed(SettingsChanged(replace(was, intermediate_max_lag=10)))
+    assert rig.of(Gate)[-1].closed == {ORDERS0: "lag"}
+    rig.feed(SettingsChanged(replace(was, intermediate_max_lag=None)))
+    assert rig.of(Gate)[-1].closed == {}
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(WorkFailed("boom"))
+    rig.feed(SettingsChanged(replace(was, error_retries=1, aggregate_above=1)))
+    rig.wait(60)
+    rig.feed(WorkFailed("boom"))
+    assert rig.task.state == "failed"
+    assert rig.task.plan.settings.aggregate_above == was.aggregate_above
+
+
+def test_a_shorter_interval_does_not_wait_for_the_end_of_the_longer_one():
+    """Watermarks were said an hour later, though an operator had said: each second."""
+    rig = Rig(source_plan(settings=TaskSettings(watermark_interval_s=3600.0))).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.chunk(ORDERS0, 6, 200)
+    before = rig.task.deadline()
+    rig.feed(SettingsChanged(TaskSettings(watermark_interval_s=0.2)))
+    assert rig.task.deadline() is None or rig.task.deadline() < before
 
 
 @pytest.mark.parametrize("more", [True, False])

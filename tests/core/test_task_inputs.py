@@ -19,6 +19,7 @@ from headgate.core.task_events import (
     PositionMoved,
     Resolved,
     Restored,
+    SettingsChanged,
     StoreOpened,
 )
 from headgate.core.task_instructions import Gate
@@ -227,6 +228,18 @@ def test_sources_wait_while_too_much_stands_between_the_stages():
     assert rig.task.may_take(BY0)
     rig.feed(Lag(50))
     assert rig.of(Gate)[-1].closed == {}
+
+
+def test_another_idle_timeout_is_judged_by_at_once():
+    """A source that had been at its end for long enough by the new one was idle only after the old one."""
+    rig = Rig(source_plan(settings=TaskSettings(idle_timeout_s=3600.0))).start()
+    rig.feed(AtEnd(ORDERS0, 0))
+    rig.now += 30
+    rig.feed(AtEnd(ORDERS0, 0))
+    assert not rig.task.inputs.progress.idle("orders")
+    rig.feed(SettingsChanged(TaskSettings(idle_timeout_s=10.0)))
+    rig.wait(1)
+    assert rig.task.inputs.progress.idle("orders")
 
 
 def test_frames_wait_for_their_epoch_and_are_taken_later():

@@ -1,0 +1,74 @@
+"""What operators change while a job runs, handed to the parts of a worker that live by it.
+
+`core.settings.TAKEN_BY` says which part takes which setting. Each part that is told stands here with the one way of telling it; a change is
+acknowledged when all of them have it. The leader is not told: it reads overrides where they stand, in the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ..core.task_events import SettingsChanged
+from .logs import set_level
+from .plans import task_settings
+
+if TYPE_CHECKING:
+    from .task_actor import TaskActor
+    from .worker import Worker
+
+
+def _committer(worker: Worker) -> None:
+    if worker.committing is not None:
+        worker.committing.pace(worker.seconds("commit.interval"))
+
+
+def _tasks(worker: Worker) -> None:
+    for actor in list(worker.actors.values()):
+        tell_task(worker, actor)
+
+
+def tell_task(worker: Worker, actor: TaskActor) -> None:
+    """One task takes what is its own: its machine, its intake, its chooser, its batches."""
+    own = task_settings(worker.settings)
+    if own != actor.machine.plan.settings:
+        actor.feed(SettingsChanged(own))
+    if actor.intake is not None:
+        actor.intake.take_settings(worker.settings, worker.seconds("fetch.watchdog"))
+    if actor.pipeline is not None:
+        actor.pipeline.fly(worker.spark_in_flight)
+
+
+def _upkeep(worker: Worker) -> None:
+    worker.upkeep.trim = worker.value("intermediate.trim")
+
+
+def _worker(worker: Worker) -> None:
+    worker.exits_on_failure = worker.text("failure.policy") == "exit"
+
+
+def _log(worker: Worker) -> None:
+    """Only an override changes it, and its end: what the process was started with is its own business."""
+    if "log.level" in worker.overrides or worker.loud:
+        worker.loud = "log.level" in worker.overrides
+        set_level(worker.text("log.level"))
+
+
+LEADER = "leader"
+TELL: Mapping[str, Callable[[Worker], None]] = {
+    "committer": _committer,
+    "task": _tasks,
+    "intake": _tasks,
+    "chooser": _tasks,
+    "spark": _tasks,
+    "upkeep": _upkeep,
+    "worker": _worker,
+    "log": _log,
+}
+"""By part. Tasks take all of theirs at once."""
+
+
+def take(worker: Worker) -> None:
+    """Tell every part; when this returns, all of them have what they take."""
+    for tell in dict.fromkeys(TELL.values()):
+        tell(worker)
