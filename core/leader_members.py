@@ -43,6 +43,8 @@ def fence(draft: Draft, processor: str, incarnation: str) -> None:
     if draft.state.fenced(processor, incarnation) or each in draft.memory.fenced:
         return
     retry = draft.memory.fencing.get(each)
+    if retry is not None:  # an operator may have shortened the wait since
+        retry = draft.memory.fencing[each] = min(retry, draft.now.mono + draft.timing.fence_deadline_s)
     if retry is None or draft.now.mono >= retry:
         retry = draft.memory.fencing[each] = draft.now.mono + draft.timing.fence_deadline_s
         draft.instructions.append(Fence(processor, incarnation))

@@ -135,6 +135,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "intermediate.trim": ("upkeep",),
     "commit.interval": ("committer", "task"),
     "error.retries": ("task",),
+    "stop.timeout": ("worker",),
     "failure.policy": ("worker",),
     "watermark.idle-timeout": ("task",),
     "watermark.quorum": ("task",),

@@ -51,6 +51,18 @@ def test_a_fence_without_an_answer_is_asked_for_again():
     assert len(one.tasks) == 2
 
 
+def test_a_fence_timeout_that_is_shortened_counts_for_the_fence_that_is_under_way():
+    """It was waited for as long as the old one said."""
+    house, one, other = two(fence_deadline_s=3600.0)
+    one.hold.add(Fence)
+    house.kill(other)
+    house.run(12)
+    assert len(one.held) == 1
+    house.wish("u1", "set-config", setting="fence.timeout", value="2s")
+    house.run(4)
+    assert len(one.held) > 1
+
+
 def test_a_stalled_main_loop_is_dead():
     """It beats, from a thread of its own, but its main loop has not turned for stall.timeout."""
     house, one, other = two()

@@ -33,6 +33,13 @@ def test_a_leader_takes_what_the_table_says_and_its_own_flags_win():
     assert overridden(Timing(), values, frozenset(values)) == Timing()
 
 
+def test_a_plan_says_of_its_graph_what_a_leader_asks():
+    """Derived, never stated a second time."""
+    graph = Graph((Input("orders"), Input("clicks", producers=("web",))))
+    assert (Plan(graph=graph).inputs, Plan(graph=graph).stateful) == (("clicks", "orders"), graph.stateful)
+    assert Plan(graph=graph).reads == {"clicks": ("web",)}
+
+
 def test_plans_of_one_deployment_are_equal():
     assert Plan("d1", graph=Graph((Input("orders"),))) == Plan("d1", graph=Graph((Input("orders"),)))
     assert LeaderConfig("p1", "x", "u").timing == Timing()

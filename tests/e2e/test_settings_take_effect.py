@@ -1,0 +1,386 @@
+"""Every dynamic setting, changed by an operator while tasks run: seen in what the tasks do, not in what is stored.
+
+Each test says which settings it proves; the last one goes over the table of settings, so that a new one without a proof fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import structlog
+
+import headgate as hg
+from headgate.agents import coordination, logs
+from headgate.core.settings import DYNAMIC, SETTINGS
+from headgate.spark_bridge.session import Spark
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+PROVEN: dict[str, str] = {}
+
+
+def proves(*names: str) -> Callable[[Any], Any]:
+    """What a test is a proof of."""
+
+    def mark(test: Any) -> Any:
+        PROVEN.update(dict.fromkeys(names, test.__name__))
+        return test
+
+    return mark
+
+
+async def change(job, name, value, *workers, wait=True):
+    """`headgate config set`, and every worker has acknowledged it."""
+    await job.ask("set-config", setting=name, value=value, wait=wait)
+    for one in workers:
+        await one.until(lambda one=one: one.worker.settings.get(name) == value, f"{name} is acknowledged")
+
+
+class Reads:
+    """What a task is given: the batches of an agent, by their values."""
+
+    def __init__(self):
+        self.batches: list[list[Any]] = []
+
+    @property
+    def values(self):
+        return [value for batch in self.batches for value in batch]
+
+    def on(self, app, stream):
+        @app.agent(stream, sink=None)
+        async def read(batches: hg.Batches):
+            async for batch in batches:
+                self.batches.append([record.value for record in batch])
+
+
+@proves(
+    "chunk.max-records",
+    "chooser.batch-size",
+    "chooser.max-starve",
+    "streams.<name>.priority",
+    "streams.orders.priority",
+)
+async def test_what_is_read_next_and_how_much_of_it(job, topic):
+    """An operator makes chunks smaller because they take too long, and a stream more urgent: nothing happened until the next restart."""
+    low, high = topic("low", 2), topic("high")
+    app = hg.App(job.name, settings={"chunk.max-records": 50, "grouper": "all"})
+    reads = Reads()
+    reads.on(app, app.input(low).merge(app.input(high, priority=1)))
+    worker = await job.start(app)
+    await worker.until_running(1)
+
+    async def given(*written):
+        """What comes of records that all are there before the first is taken."""
+        await job.ask("pause")
+        await worker.until(lambda: set(worker.states().values()) == {"paused"}, "paused")
+        reads.batches.clear()
+        count = 0
+        for name, partition, many in written:
+            await job.write(name, [f"{name[0]}{partition}"] * many, partition=partition)
+            count += many
+        intake = next(iter(worker.worker.actors.values())).intake.intake
+        await worker.until(lambda: sum(head.count for head in intake.heads().values()) == count, "all is fetched")
+        await job.ask("resume")
+        await worker.until(lambda: len(reads.values) == count, "all is read")
+        return reads.values
+
+    await given((low, 0, 20))
+    assert max(map(len, reads.batches)) > 1
+    await change(job, "chunk.max-records", 1, worker)
+    await given((low, 0, 20))
+    assert max(map(len, reads.batches)) == 1
+
+    assert turns(await given((low, 0, 6), (low, 1, 6))) == 1
+    await change(job, "chooser.batch-size", 2, worker)
+    assert turns(await given((low, 0, 6), (low, 1, 6))) == 5
+
+    assert (await given((low, 0, 4), (high, 0, 4)))[:4] == ["h0"] * 4
+    await change(job, f"streams.{low}.priority", 5, worker)
+    assert (await given((low, 0, 4), (high, 0, 4)))[:4] == ["l0"] * 4
+
+    await change(job, "chooser.max-starve", "1h", worker)
+    assert (await given((low, 0, 20), (high, 0, 1)))[-1] == "h0"
+    await change(job, "chooser.max-starve", "0s", worker)
+    assert (await given((low, 0, 20), (high, 0, 1)))[-1] == "l0"
+
+
+def turns(values):
+    """How often the partition changes."""
+    return sum(1 for one, other in pairwise(values) if one != other)
+
+
+@proves("chooser.align-wait", "watermark.idle-timeout")
+async def test_who_is_waited_for_and_for_how_long(job, topic):
+    """An input falls silent, and what waits for it waits an hour: the operator's remedy changed nothing."""
+    first, second, out = topic("first"), topic("second"), topic("out")
+    rules = {"chooser": "time-aligned", "chooser.align-wait": "1h", "watermark.idle-timeout": "1h"}
+    app = hg.App(job.name, settings=rules)
+    app.input(first).merge(app.input(second)).to(out)
+    worker = await job.start(app)
+    await worker.until_running(1)
+    actor = next(iter(worker.worker.actors.values()))
+    await job.write(first, [{"n": 1}])
+    await worker.until(lambda: "aligning: waiting for second" in actor.intake.chooser.why, "it waits")
+    await change(job, "chooser.align-wait", "1ms", worker)
+    assert [v["n"] for v in await job.values(out, 1)] == [1]
+
+    progress = actor.machine.inputs.progress
+    assert not progress.idle(second)
+    await change(job, "watermark.idle-timeout", "50ms", worker)
+    await worker.until(lambda: progress.idle(second), "the silent input is idle")
+
+
+@proves("commit.interval", "fetch.watchdog", "log.level", "error.retries", "failure.policy")
+async def test_commits_watchdog_log_retries_and_what_a_failure_takes_with_it(job, topic):
+    """Work that nobody sees for an hour, a broker that is silent without a word, a task that tries a bad record for ever."""
+    inp, out = topic("in"), topic("out")
+    patient = {"commit.interval": "1h", "fetch.watchdog": "1h", "error.retries": 1000}
+    app = hg.App(job.name, settings=patient)
+    app.input(inp).map(lambda v: {"n": 1 // v["n"]}).to(out)
+    worker = await job.start(app)
+    await worker.until_running(1)
+    actor = next(iter(worker.worker.actors.values()))
+    await job.write(inp, [{"n": 1}])
+    await worker.until(lambda: sum(worker.worker.sensor.records.values()) == 1, "it is processed")
+    await change(job, "commit.interval", "50ms", worker)
+    await job.records(out, 1)
+
+    client = actor.intake.intake._consumer._client
+    send, never = client.send, asyncio.Event()
+
+    async def silent(node, request, **options):
+        if type(request).__name__.startswith("Fetch"):
+            await never.wait()
+        return await send(node, request, **options)
+
+    client.send = silent
+    await change(job, "fetch.watchdog", "100ms", worker)
+    await worker.until(lambda: "no answer" in str(actor.intake.intake.head((inp, 0)).degraded), "the silence is said")
+    client.send = send
+    never.set()
+
+    await change(job, "log.level", "error", worker)
+    assert [shown("info"), shown("error")] == [False, True]
+    await change(job, "log.level", "info", worker)
+    assert shown("info")
+
+    await job.write(inp, [{"n": 0}])
+    await worker.until(lambda: actor.machine.attempt >= 1, "it tries")
+    await change(job, "failure.policy", "exit", worker)
+    assert not worker.task.done()
+    with contextlib.suppress(Exception):
+        await change(job, "error.retries", 0, wait=False)
+    assert await worker.ended() == 1
+    assert "failed" in worker.worker.exit_why
+
+
+@proves("intermediate.max-lag", "intermediate.trim", "watermark.quorum")
+async def test_what_stands_between_two_stages(job, topic):
+    """Sources run away from a slow stage, streams between stages are never trimmed, and one idle task holds everybody's time."""
+    inp, out = topic("in", 2), topic("out", 2)
+    rules = {"intermediate.trim": False, "watermark.quorum": 1.0, "watermark.idle-timeout": "200ms"}
+    app = hg.App(job.name, settings=rules)
+    app.input(inp).repartition("k").to(out)
+    worker = await job.start(app)
+    worker.worker.upkeep._turn_s = 0.02
+    await worker.until_running(2)
+    between = next(iter(worker.worker.declared.graph.intermediates))
+    actors = worker.worker.actors
+
+    def now():
+        return {name: actor.machine.inputs.progress.watermark(between) for name, actor in actors.items()}
+
+    writing = asyncio.get_running_loop().create_task(always(job, inp))
+    try:
+        await worker.until(lambda: actors["Partition 1"].machine.inputs.progress.idle(inp), "one is idle")
+        before = max(now().values())
+        await change(job, "watermark.quorum", 0.5, worker)
+        await worker.until(lambda: min(now().values()) > before, "time goes on without the idle one")
+    finally:
+        writing.cancel()
+
+    first = actors["Partition 0"]
+    started = worker.worker.offsets
+    await change(job, "intermediate.trim", True, worker)
+    async with asyncio.timeout(20):
+        while not [n for n in (0, 1) if await started.bound((between, n), "oldest") > 0]:  # noqa: ASYNC110 - the broker deletes them
+            await asyncio.sleep(0.05)
+
+    await job.ask("pause", stream=between)
+    await job.write(inp, [{"k": f"{n}"} for n in range(40)], partition=0)
+    await worker.until(lambda: sum(actor.intake.lag for actor in actors.values()) >= 40, "much lies between")
+    await change(job, "intermediate.max-lag", 1, worker)
+    closed = [actor for actor in actors.values() if "lag" in actor.machine.inputs.closed.values()]
+    assert closed
+    held = closed[0]
+    partition = next(at.partition for at, why in held.machine.inputs.closed.items() if why == "lag")
+    end = await started.bound((inp, partition), "newest")
+    await job.write(inp, [{"k": "x"}], partition=partition)
+    await worker.until(lambda: held.intake.intake.head((inp, partition)).count == 1, "it is fetched")
+    assert held.machine.position((inp, partition)) == end
+    await change(job, "intermediate.max-lag", 1000, worker)
+    await worker.until(lambda: held.machine.position((inp, partition)) == end + 1, "sources flow again")
+    await job.ask("resume", stream=between)
+    assert first is actors["Partition 0"]
+
+
+def shown(level):
+    """Whether a line of this level would be logged."""
+    try:
+        logs._threshold(None, level, {"level": level})
+    except structlog.DropEvent:
+        return False
+    return True
+
+
+async def always(job, inp):
+    """One partition never falls silent."""
+    while True:
+        await job.write(inp, [{"k": f"{n}"} for n in range(4)], partition=0)
+        await asyncio.sleep(0.05)
+
+
+@proves("stop.timeout")
+async def test_how_long_a_worker_may_take_to_end(job, topic, monkeypatch):
+    """A task does not let go, and its worker has to go: at the time that the operator says, not at that of its start."""
+    inp, out = topic("in"), topic("out")
+    app = hg.App(job.name, settings={"stop.timeout": "1h", "release.timeout": "1h"})
+    app.input(inp).to(out)
+    worker = await job.start(app)
+    await worker.until_running(1)
+    (actor,) = worker.worker.actors.values()
+    let_go = asyncio.Event()
+    put_down = actor._put_down
+
+    async def hung():
+        await let_go.wait()
+        await put_down()
+
+    monkeypatch.setattr(actor, "_put_down", hung)
+    await change(job, "stop.timeout", "300ms", worker)
+    worker.worker.leave("test")
+    await worker.until(lambda: worker.worker.exit_code is not None, "it gives up")
+    let_go.set()
+    assert await worker.ended() == 3
+    assert "could not leave within stop.timeout (0.3 s): not released: Partition 0" in worker.worker.exit_why
+
+
+class Held(Spark):
+    """Spark's own blocks, and batches that run until they are let go."""
+
+    def __init__(self):
+        super().__init__("local[1]")
+        self.running = 0
+
+    async def run(self, batch, blocks, stages):
+        self.running += 1
+        await asyncio.Event().wait()
+
+    async def warm(self):
+        pass
+
+    async def close(self):
+        pass
+
+
+@proves("spark.in-flight")
+async def test_how_many_batches_run_at_a_time(job, topic):
+    """A cluster has room for more, and the running job did not take it."""
+    inp, out = topic("in"), topic("out")
+    app = hg.App(job.name, settings={"spark.in-flight": 1})
+    app.input(inp).batch(max_rows=1).spark(lambda df, batch: df, schema="n long", name="same").to(out)
+    worker = await job.start(app)
+    spark = worker.worker.spark = Held()
+    await worker.until_running(1)
+    await job.write(inp, [{"n": n} for n in range(8)])
+    await worker.until(lambda: spark.running == 1, "the first runs")
+    actor = next(iter(worker.worker.actors.values()))
+    await worker.until(lambda: actor.holds(), "no more is taken")
+    await change(job, "spark.in-flight", 2, worker)
+    await worker.until(lambda: spark.running == 2, "another runs")
+    await worker.crash()
+
+
+@proves(
+    "placement.debounce", "placement.rejoin-grace", "stall.timeout", "release.timeout", "fence.timeout", "answers.keep"
+)
+async def test_how_long_the_leader_waits(job, topic, monkeypatch):
+    """A worker that hangs keeps its tasks for as long as the process was started with, whatever the operator says."""
+    inp, out = topic("in", 2), topic("out", 2)
+    patient = dict.fromkeys(("stall.timeout", "release.timeout", "fence.timeout", "answers.keep"), "1h")
+
+    def declared():
+        app = hg.App(job.name, settings={**patient, "placement.rejoin-grace": "1h"})
+        app.input(inp, key="k").agg(n=hg.count(), name="kept").to(out)
+        return app
+
+    first = await job.start(declared(), "w1")
+    await first.until_running(2)
+    known = first.worker.coordination.member.job
+
+    # somebody new
+    await change(job, "placement.debounce", "1h", first)
+    second = await job.start(declared(), "w2")
+    await first.until(lambda: known.member("w2") is not None, "the second one counts")
+    assert not second.worker.actors
+    await change(job, "placement.debounce", "20ms", first, second)
+    await second.until_running(1)
+
+    # somebody who goes
+    await second.stop()
+    assert len(first.worker.actors) == 1
+    await change(job, "placement.rejoin-grace", "0s", first)
+    await first.until_running(2)
+
+    # a task that does not let go, on a worker whose fence does not return at first
+    third = await job.start(declared(), "w3")
+    await third.until_running(1)
+    ((name, actor),) = third.worker.actors.items()
+    let_go, fences = asyncio.Event(), []
+    put_down, fence = actor._put_down, coordination.fence
+
+    async def hung():
+        await let_go.wait()
+        await put_down()
+
+    async def lost(*words):
+        fences.append(words)
+        if len(fences) == 1:
+            await let_go.wait()
+        await fence(*words)
+
+    monkeypatch.setattr(actor, "_put_down", hung)
+    monkeypatch.setattr(coordination, "fence", lost)
+    with contextlib.suppress(Exception):
+        await job.ask("move", task=name, to="w1", wait=False)
+    await third.until(lambda: third.state(name) == "releasing", "it is told to let go")
+    assert not fences
+    await change(job, "release.timeout", "200ms", first)
+    await first.until(lambda: len(fences) == 1, "it is fenced")
+    await change(job, "fence.timeout", "200ms", first)
+    await first.until(lambda: len(fences) > 1, "it is fenced again")
+    await first.until(lambda: name in first.worker.actors, "the task goes on elsewhere")
+    let_go.set()
+
+    # a main loop that hangs
+    await first.until(lambda: third.worker.ready, "the third one has begun again")
+    say = third.worker.heartbeats.say
+    third.worker.heartbeats.say = lambda: replace(say(), turn_age_s=100.0)
+    await change(job, "stall.timeout", "1s", first)
+    await first.until_running(2)
+
+    # what was answered
+    answers = known.messages["set-answer"]
+    assert answers
+    await change(job, "answers.keep", "0s", first, wait=False)
+    await first.until(lambda: not answers, "answers are forgotten")
+
+
+def test_every_dynamic_setting_is_proven():
+    """Eleven of twenty-one were acknowledged and changed nothing: nobody had looked."""
+    assert {name for name, row in SETTINGS.items() if row.kind == DYNAMIC} <= set(PROVEN)
