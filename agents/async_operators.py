@@ -11,6 +11,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from ..core.errors import cause_for
 from . import steps as s
 from .actors import Batches
 from .declaring import shown
@@ -52,7 +53,7 @@ class MapAsyncOp(Operator):
                     group.create_task(work())
         except* UserCodeError as errors:
             first = min(_flat(errors), key=lambda one: one.index or 0)
-            raise first from first.__cause__
+            raise first from cause_for(first, first.__cause__)
         self.forward(rows_of_results(rows, results))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain, compress, repeat
 from typing import Any, Protocol
 
-from ..core.errors import HeadgateError
+from ..core.errors import HeadgateError, cause_for
 from . import steps as s
 from .record import Headers, Record, Rows
 from .selecting import Column, column_of
@@ -30,7 +30,7 @@ class UserCodeError(HeadgateError):
         self.index = index
         name = f" '{step.name}'" if step.name else ""
         super().__init__(f"{step.kind}{name} ({step.where}) raised {type(cause).__name__}: {cause}")
-        self.__cause__ = cause
+        self.__cause__ = cause_for(self, cause)
 
 
 class TableLike(Protocol):

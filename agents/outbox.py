@@ -32,7 +32,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from ..core.errors import EnvironmentFault
+from ..core.errors import EnvironmentFault, cause_for
 from ..core.names import StreamPartition
 from .clients import ClientSettings
 from .outbox_buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, Sent, TaskBuffer, Transaction
@@ -296,7 +296,8 @@ class Outbox(Joining):
             try:
                 await producer.begin_transaction()
             except (KafkaError, AssertionError) as error:
-                raise self._broken(error) from error
+                broken = self._broken(error)
+                raise broken from cause_for(broken, error)
             transaction.begun = self._in_transaction = True
         while transaction.ready:
             if self._requests and transaction is self._open:
@@ -342,7 +343,8 @@ class Outbox(Joining):
                 AssertionError,
                 IllegalOperation,
             ) as error:  # the last: the transaction has failed meanwhile
-                raise self._classified(error, target, transaction, builder.parts) from error
+                found = self._classified(error, target, transaction, builder.parts)
+                raise found from cause_for(found, error)
 
     def _settled(self, sent: Sent, transaction: Transaction) -> bool:
         if sent.future.done() and (error := sent.future.exception()) is not None:
@@ -362,7 +364,8 @@ class Outbox(Joining):
         positions: dict[StreamPartition, int] = {}
         for sent in transaction.sent:
             if sent.future.done() and (error := sent.future.exception()) is not None:
-                raise self._classified(error, sent.target, transaction, sent.parts) from error
+                found = self._classified(error, sent.target, transaction, sent.parts)
+                raise found from cause_for(found, error)
         for sent in transaction.sent:
             written = sent.future.result()
             if written is not None and written.offset >= 0:  # below zero: it was there already, nobody knows where

@@ -16,7 +16,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from ..core.errors import EnvironmentFault, HeadgateError
+from ..core.errors import EnvironmentFault, HeadgateError, causes
 from ..core.names import StreamPartition
 from .rawrefusal import Refusal
 
@@ -52,9 +52,7 @@ class UnknownTarget(EnvironmentFault):
 
 def unknown_target(error: BaseException | None) -> str | None:
     """The topic that a letter failed on, if that was all."""
-    while error is not None and not isinstance(error, UnknownTarget):
-        error = error.__cause__
-    return None if error is None else error.topic
+    return next((one.topic for one in causes(error) if isinstance(one, UnknownTarget)), None)
 
 
 class OutboxError(EnvironmentFault):

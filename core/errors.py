@@ -7,6 +7,8 @@ something in the surroundings (broker, disk, permission) an `EnvironmentFault`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class HeadgateError(Exception):
     """Base of every error that headgate raises on purpose.
@@ -44,3 +46,27 @@ class DataError(HeadgateError):
 
 class EnvironmentFault(HeadgateError):
     """The surroundings do not allow it: broker, permission, disk, Java, a port."""
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what caused it, what caused that, and so on: each once, also where a library has made a ring of them.
+
+    >>> [type(one).__name__ for one in causes(HeadgateError("a"))]
+    ['HeadgateError']
+    """
+    seen: list[BaseException] = []
+    while error is not None and all(one is not error for one in seen):
+        seen.append(error)
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def cause_for(error: BaseException, cause: BaseException | None) -> BaseException | None:
+    """What to write behind `raise error from`, where the error may be the cause itself, or one of the causes of it: Python would make it
+    its own cause then, and whoever walks the chain never ends.
+
+    >>> error = ValueError("a")
+    >>> cause_for(error, error), cause_for(error, KeyError("b"))
+    (None, KeyError('b'))
+    """
+    return error.__cause__ if any(one is error for one in causes(cause)) else cause

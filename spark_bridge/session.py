@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..core.batches import BatchInfo, Outcome, Stage
+from ..core.errors import cause_for
 from . import columns
 from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, typed
 from .jvm import Sessions
@@ -134,8 +135,9 @@ class Spark:
             if rows.num_rows <= SMALL_ROWS:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
             return _shaped(fn(frame, batch), schema).toArrow()
-        except Exception as error:
-            raise self._why(error, session) from error
+        except Exception as error:  # noqa: BLE001 - raised as what it means
+            found = self._why(error, session)
+            raise found from cause_for(found, error)
 
     def _why(self, error: Exception, session: Any) -> SparkError:
         """What went wrong. A session that is over makes PySpark raise anything: no plan and no row is to blame for that."""

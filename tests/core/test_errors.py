@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
+from pathlib import Path
 
 import pytest
 
 from headgate.core import errors
-from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
+from headgate.core.errors import (
+    DataError,
+    DeclarationError,
+    EnvironmentFault,
+    HeadgateError,
+    SettingError,
+    cause_for,
+    causes,
+)
 from headgate.core.frames import FrameError
 
 
@@ -38,3 +48,46 @@ def test_it_survives_the_way_to_another_process():
 
 def test_its_examples_are_true():
     assert doctest.testmod(errors).failed == 0
+
+
+def test_a_ring_of_causes_is_walked_once():
+    """A worker that walked it for ever answered nobody, not even SIGTERM."""
+    one, two, three = ValueError("1"), KeyError("2"), OSError("3")
+    one.__cause__, two.__context__, three.__cause__ = two, three, one
+    assert list(causes(one)) == [one, two, three]
+    one.__cause__ = one
+    assert list(causes(one)) == [one]
+    assert list(causes(None)) == []
+    two.__suppress_context__ = True
+    assert list(causes(two)) == [two]
+
+
+def test_nothing_becomes_its_own_cause():
+    one, two = ValueError("1"), KeyError("2")
+    assert cause_for(one, one) is None
+    assert cause_for(one, two) is two
+    one.__cause__ = two
+    assert cause_for(two, one) is None
+    assert cause_for(one, one) is two
+    assert cause_for(two, None) is None
+
+
+NEW = {"_damaged", "_of_user_code", "_unknown_key", "_unreadable", "_unwritable", "disk_fault"}
+"""Functions that make an error each time that they are asked for one."""
+
+
+def test_whatever_is_raised_from_something_is_made_there():
+    """`raise f(error) from error` makes a ring where `f` gives the error itself: who may do that asks `cause_for`."""
+    root, wrong = Path(__file__).resolve().parents[2], []
+    for path in [one for room in ("core", "agents", "spark_bridge") for one in (root / room).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Raise) or node.cause is None or isinstance(node.cause, ast.Constant):
+                continue
+            made = node.exc.func if isinstance(node.exc, ast.Call) else None
+            name = made.attr if isinstance(made, ast.Attribute) else getattr(made, "id", "")
+            careful = isinstance(node.cause, ast.Call) and getattr(node.cause.func, "id", "") == "cause_for"
+            if (
+                not careful and not name[:1].isupper() and name not in {"kind", "error", *NEW}
+            ):  # a class, or a parameter that is one
+                wrong.append(f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
+    assert wrong == []

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from headgate.core.batches import BatchInfo, Stage
+from headgate.core.errors import causes
 from headgate.spark_bridge.errors import SparkPlanError, SparkRowError
 from headgate.spark_bridge.jvm import Sessions
 from headgate.spark_bridge.session import Spark
@@ -100,6 +101,10 @@ async def test_a_wrong_plan_is_said_with_spark_s_words(spark: Spark, fn: Any, sc
     with pytest.raises(SparkPlanError, match=says) as found:
         await spark.run(INFO, blocks(spark, ROWS), [Stage("wrong", fn, schema)])
     assert found.value.final
+    assert found.value not in list(causes(found.value))[1:]
+    assert (
+        found.value.__cause__ is not found.value
+    )  # whoever walked that chain never came back, and neither did the worker
 
 
 async def test_a_bad_row_fails_the_batch_or_is_left_out(spark: Spark) -> None:
