@@ -75,8 +75,7 @@ class TaskActor:
         self._asked: set[str] = set()
         """What operators want to do, asked for and not begun."""
         self._unsealed = False
-        expire = lambda: self.state.expire(host.now().wall)  # noqa: E731
-        self.expiry = Expiry(self._at_rest, expire, self._changed, self.feed_failure)
+        self.expiry = Expiry(self._at_rest, self.state.expire, self._changed, self.feed_failure)
         self._sealing = False
         """A commit divides: what was held back has just been given on."""
         self._learnt: set[str] = set()
@@ -497,8 +496,9 @@ class TaskActor:
         """The transaction is durable and applied."""
         self.durable = self._contributed
         if self.pipeline is not None and not self.gone:
-            self.pipeline.durable()
-            self._watch_due()
+            with self.expiry.alone():
+                self.pipeline.durable()
+                self._watch_due()
         self.feed(t.CommitDone(txn, log_position))
         self.expiry.go_on()
 
@@ -506,7 +506,8 @@ class TaskActor:
         """Delete what has expired; now and then have an idle store note that it stands at its log's end."""
         self.expiry.look()
         if refresh and self._at_rest() and not self._unsealed:
-            self.state.refresh(self.host.now().wall)
+            with self.expiry.alone():
+                self.state.refresh()
 
     def _at_rest(self) -> bool:
         return not self.gone and self.pipeline is not None and self.idle.is_set() and self.machine.state in WORKING

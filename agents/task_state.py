@@ -220,22 +220,22 @@ class TaskState:
             self._checkpoints.insert(0, checkpoint)
             raise
 
-    def expire(self, now_ms: int) -> Expired:
+    def expire(self) -> Expired:
         """Delete some of what has expired, with the next commit; and write some rows again that only a migration function can read."""
         if self.tables is None:
             return NOTHING_EXPIRED
-        found = self.tables.expire(now_ms)
+        found = self.tables.expire(self.clock())
         rewritten = self.tables.rewrite()
         for name in rewritten.through:
             log.warning("every row was written again; take migrate= out of the code", task=self.task, table=name)
         seen = found.seen + rewritten.rows + len(rewritten.through)
         return Expired(found.gone, seen, found.more or rewritten.more)
 
-    def refresh(self, now_ms: int) -> None:
+    def refresh(self) -> None:
         """Nothing waits to be applied, and nobody else writes this log: the store stands at its end."""
         if self.store is not None and not self._checkpoints:
             with contextlib.suppress(StoreBusy):  # another time
-                self.store.write({}, followed_until_ms=now_ms)
+                self.store.write({}, followed_until_ms=self.clock())
 
     async def close(self) -> None:
         """Close the store; it stays on disk. What still opens it, or writes what was restored, ends first.

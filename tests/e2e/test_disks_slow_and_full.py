@@ -1,0 +1,110 @@
+"""Disks that do not follow, and disks that are full: one task's store is one task's matter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import random
+import shutil
+import time
+
+import pytest
+
+import headgate as hg
+from headgate.agents.store_rocks import StoreMemory
+
+from .scenes import why
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+class SlowDisk(StoreMemory):
+    """RocksDB may write out 500 kB a second, and a table of 1 MB at a time."""
+
+    def options(self):
+        found = super().options()
+        found.set_write_buffer_size(1 << 20)
+        found.set_ratelimiter(500_000, 100_000, 10)
+        return found
+
+
+def keeping(job, inp):
+    """A table of what came last, for each key."""
+    app = hg.App(job.name)
+    kept = app.table("kept", key=hg.text(), value=hg.json())
+
+    async def keep(batches):
+        async for batch in batches:
+            kept.update({record.value["k"]: record.value for record in batch})
+
+    app.agent(app.input(inp))(keep)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def turning():
+    """The longest time for which the loop of the worker did not turn."""
+    longest = [0.0]
+
+    async def turn():
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest[0] = max(longest[0], time.monotonic() - before)
+
+    task = asyncio.get_running_loop().create_task(turn())
+    try:
+        yield longest
+    finally:
+        task.cancel()
+
+
+def rows_of(one, task="Partition 0"):
+    store = one.worker.actors[task].state.store
+    return 0 if store is None else len(list(store.range("kept")))
+
+
+async def test_a_slow_disk_delays_commits_and_restores_and_nothing_else(job, topic, monkeypatch, capsys):
+    """4 MB of rows at 500 kB a second: the worker's loop goes on turning, so it is neither taken for dead nor deaf, and nothing is lost."""
+    monkeypatch.setattr("headgate.agents.worker.StoreMemory", SlowDisk)
+    inp = topic("in", 1)
+    one = await job.start(keeping(job, inp))
+    await one.until_running(1)
+
+    def read(upto):
+        return lambda: sum(one.worker.actors["Partition 0"].durable.values()) == upto
+
+    async with turning() as longest:
+        for upto in range(250, 1250, 250):
+            await job.write(
+                inp, [{"k": f"k{n}", "text": random.randbytes(2000).hex()} for n in range(upto - 250, upto)]
+            )
+            await one.until(read(upto), "all is committed")
+        assert "wait for the disk" in capsys.readouterr().out
+        assert rows_of(one) == 1000
+        await one.stop()
+        shutil.rmtree(job.directory / "state")
+        two = await job.start(keeping(job, inp))
+        await two.until_running(1)
+        assert rows_of(two) == 1000
+    assert longest[0] < 1.5
+
+
+async def test_a_store_that_fails_beside_the_letters_fails_its_task_and_no_other(job, topic, monkeypatch):
+    """Upkeep writes to an idle store, and its disk is full: the task says so, and the worker goes on with its other one."""
+    monkeypatch.setattr("headgate.agents.upkeep.TOUCH_AFTER", 1)
+    inp = topic("in", 2)
+    one = await job.start(keeping(job, inp))
+    await one.until_running(2)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    one.worker.actors["Partition 0"].state.store._put = full
+    await one.until(lambda: why(one), "the task has failed")
+    assert "No space left on device" in why(one)
+    assert "free disk space" in why(one)
+    await job.write(inp, [{"k": f"k{n}"} for n in range(100)])
+    await one.until(lambda: rows_of(one, "Partition 1") > 0, "the other task works on")
+    assert not one.task.done()
