@@ -19,9 +19,8 @@ from ..core.checkpoint import (
     Checkpoint,
     decode_checkpoint,
     encode_checkpoint,
-    pack_rows,
-    unpack_rows,
 )
+from ..core.control_rows import pack_rows, unpack_rows
 from ..core.names import StreamPartition
 from .clients import ClientSettings
 from .declared import Declared

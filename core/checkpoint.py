@@ -18,7 +18,7 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -307,22 +307,3 @@ def parse_log_value(data: bytes) -> LogValue:
             remedy="run the version of headgate that wrote it, or a newer one",
         )
     return LogValue(data[at:], expires, schema)
-
-
-# ---------------------------------------------------------------------------------------------- rows of the control table
-
-
-def pack_rows(changes: Mapping[tuple[Any, ...], tuple[Any, ...] | None]) -> dict[bytes, bytes | None]:
-    """Changed rows of `Progress` (or of anything else that keeps rows of plain values) as keys and values of the control table."""
-    return {_packb(key): None if row is None else _packb(row) for key, row in changes.items()}
-
-
-def unpack_rows(rows: Iterable[tuple[bytes, bytes]]) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Back from the control table; for `Progress(rows=…)`."""
-    try:
-        return [(tuple(_unpackb(key)), tuple(_unpackb(row))) for key, row in rows]
-    except (ValueError, RecursionError, TypeError) as error:
-        raise CheckpointError(
-            f"a row of the control table cannot be read by format version {VERSION}",
-            remedy="run the version of headgate that wrote it; else the task log is damaged",
-        ) from error

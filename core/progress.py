@@ -390,11 +390,12 @@ class Progress:
                     circle = part.circles[job] = Circle(row[1], None, row[2])
                     circle.declared, circle.past = row[3], row[4]
                     circle.everyone = None if row[5] is None else Said(*row[5])
-                case (_Partition(), ("said", job, task)):
+                case (_Partition(), ("said", job, task)) if job in part.circles:
                     part.circles[job].said[task] = Said(*row[1:])
                 case _:
                     raise DataError(
-                        f"a row of the control state has the unknown key {key!r}", remedy="a newer headgate wrote it"
+                        f"the row {key!r} of the control table stands alone, or nobody knows it",
+                        remedy="the task log is damaged; restore it, or `headgate reset` the job",
                     )
 
 

@@ -185,6 +185,8 @@ class Task(TaskCommits):
 
     def on_Resolved(self, event: Resolved, now: Now) -> Out:
         if self.state == RESTORING and event.request == BEGINNING:
+            if not self.restoring.resolving:
+                raise IllegalEvent(self, event)
             return self.restoring.resolved(event) + self.open(now)
         if self.state not in WORKING:
             return []

@@ -51,6 +51,8 @@ class Restoring:
         self.open_at: int | None = None
         """Opens when this change is durable."""
         self._asked = False
+        self.resolving = False
+        """The broker is asked what is new, and has not answered."""
         self._begin: Beginning | None = None
 
     def start(self, order: Start) -> list[TaskInstruction]:
@@ -131,12 +133,14 @@ class Restoring:
         alone = len(bootstrap) == len(task.inputs.partitions)
         ends: frozenset[StreamPartition] = frozenset() if draining or alone else bootstrap
         if begin.ask_positions or begin.ask_until or ends:
+            self.resolving = True
             return [Resolve(BEGINNING, begin.ask_positions, begin.ask_until, ends)]
         return self._settle()
 
     def resolved(self, event: Resolved) -> list[TaskInstruction]:
         """The broker has answered; what is new must be durable first."""
         assert self._begin is not None
+        self.resolving = False
         inputs = self.task.inputs
         inputs.positions.update(event.positions)
         inputs.until.update(event.until)

@@ -26,11 +26,9 @@ from headgate.core.checkpoint import (
     expiry_bytes,
     log_key,
     log_value,
-    pack_rows,
     parse_log_key,
     parse_log_value,
     table_prefix,
-    unpack_rows,
 )
 from headgate.core.errors import DeclarationError
 from headgate.core.names import StreamPartition
@@ -209,15 +207,6 @@ def test_values_carry_when_they_expire_and_their_schema():
     for data in (b"", b"\x02x", b"\x01\x00", b"\x04x", b"\xff"):
         with pytest.raises(CheckpointError, match="format version 1 does not know"):
             parse_log_value(data)
-
-
-def test_rows_of_the_control_table():
-    packed = pack_rows({("s", 0, "said"): ("r", 1, None), ("s", 1): None})
-    assert packed[msgpack.packb(["s", 1])] is None
-    assert unpack_rows((k, v) for k, v in packed.items() if v is not None) == [(("s", 0, "said"), ("r", 1, None))]
-    for key, row in ((b"\x01", b"\x90"), (b"\xc1", b"\x90"), (b"\x90", b"")):
-        with pytest.raises(CheckpointError, match="control table"):
-            unpack_rows([(key, row)])
 
 
 def test_its_examples_are_true():

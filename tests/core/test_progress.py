@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.checkpoint import pack_rows, unpack_rows
+from headgate.core.control_rows import pack_rows, unpack_rows
 from headgate.core.errors import DataError
 from headgate.core.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
 from headgate.core.orders import ProducerSet
@@ -418,7 +418,7 @@ class TestRows:
         assert feed(q, end("a", epoch=2)) == [StreamEnded(S)]
 
     def test_an_unknown_row_names_the_remedy(self):
-        with pytest.raises(DataError, match="newer headgate"):
+        with pytest.raises(DataError, match="nobody knows it"):
             progress("a", rows=[((S, 0, "what"), (RUN, 1))])
 
     def test_what_aggregates_comes_back(self):
@@ -628,10 +628,19 @@ def test_the_order_between_producers_makes_no_difference_in_the_end(names, rando
     assert marks == sorted(set(marks))
 
 
+def test_rows_that_stand_alone_are_damage_and_are_named():
+    """What a producer said belongs to a job's row; one without the other can only be a log that has lost rows."""
+    p = progress("a")
+    feed(p, wm("a", 5))
+    rows = [(key, row) for key, row in p.to_value() if key[2] != "job"]
+    with pytest.raises(DataError, match=r"'said', 'sales/1', 'a'.* stands alone"):
+        progress("a", rows=rows)
+
+
 def test_golden_rows():
     """The bytes of the control table are read by later versions for ever."""
     p = progress("a", aggregating={S: 0})
     feed(p, wm("a", 5, idle=True))
     rows = {k.hex(): v.hex() for k, v in pack_rows(p.take_changes()).items()}
     assert {msgpack.unpackb(bytes.fromhex(k))[2] for k in rows} == {"told", "passed", "job", "said"}
-    assert rows["95aa73616c65732d312d627900a473616964a773616c65732f31a161"] == "96a272320105c300a0"
+    assert rows["95aa73616c65732d312d627900a473616964a773616c65732f31a161"] == "9701a272320105c300a0"

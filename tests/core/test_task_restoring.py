@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import orders as o
-from headgate.core.machine import Tick
-from headgate.core.task_events import LogEnds, RestoreProgress, StoreBroken, StoreOpened, StoreWiped
+from headgate.core.machine import IllegalEvent, Tick
+from headgate.core.task_events import LogEnds, Resolved, Restored, RestoreProgress, StoreBroken, StoreOpened, StoreWiped
 from headgate.core.task_instructions import Discard, RequestCommit, Resolve, SeekConsumer, WipeStore
 from headgate.core.task_plan import TaskSettings
 
@@ -113,6 +113,21 @@ def test_the_log_of_another_life_of_the_job_is_refused():
     again = rig.again(run_view(job_uuid="u2"))
     assert again.told() == ["failed"]
     assert "u1" in again.task.why
+
+
+def test_an_answer_that_nobody_asked_for_is_a_mistake_of_the_edge_and_changes_nothing():
+    """Offsets come once, when they were asked for: before that, and again, they would move where the task begins."""
+    rig = Rig(source_plan(), auto_commit=False)
+    for event in (o.Start(ME, 1, run_view(), 0), StoreOpened(), LogEnds(0, 0, 1000)):
+        rig.handle(event)
+    with pytest.raises(IllegalEvent):
+        rig.handle(Resolved(0, {ORDERS0: 7}))
+    rig.handle(Restored(0))
+    rig.handle(Resolved(0, {ORDERS0: 3}))
+    with pytest.raises(IllegalEvent):
+        rig.handle(Resolved(0, {ORDERS0: 7}))
+    assert rig.task.state == "restoring"
+    assert rig.task.position(ORDERS0) == 3
 
 
 def test_the_run_may_change_while_restoring():
