@@ -1,12 +1,35 @@
 """The command line: `headgate VERB`.
 
 Decides how verbs are found (by name, in `VERBS`; each module is imported only when its verb is used, so that `--help` costs
-nothing) and how commands end: 0 done, 1 failed, 2 usage, 3 deadline passed, 4 not found. What failed is said on standard
-error, with what to do about it, and never as a traceback, unless `HEADGATE_DEBUG` is set.
+nothing) and how commands end: 0 done, 1 failed, 2 usage, 3 deadline passed, 4 not found, 130 for Ctrl-C, also before anything has begun.
+What failed is said on standard error, with what to do about it, and never as a traceback, unless `HEADGATE_DEBUG` is set.
 """
 
 from __future__ import annotations
 
-from .group import LazyGroup, main
+import sys
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LazyGroup", "main"]
+if TYPE_CHECKING:
+    from .group import LazyGroup, main
+
+__all__ = ["LazyGroup", "begin", "main"]
+
+
+def begin() -> None:
+    """What the script runs. Nothing of ours is imported before somebody is there who knows what Ctrl-C means."""
+    try:
+        from .group import main
+
+        main(prog_name="headgate")
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("LazyGroup", "main"):
+        from . import group
+
+        return getattr(group, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

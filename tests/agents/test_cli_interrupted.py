@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from headgate.agents.cli import begin
 from headgate.agents.cli.group import LazyGroup
 
 JOB = "import headgate as hg\napp = hg.App('nobody')\napp.input('orders').to('out')\n"
@@ -89,3 +90,24 @@ def test_whoever_says_no_reads_that_nothing_was_done(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit) as ended:
         Asking("asking")(["ask"])
     assert (ended.value.code, capsys.readouterr().err) == (1, "Nothing was done.\n")
+
+
+def test_nothing_is_imported_before_somebody_knows_what_ctrl_c_means() -> None:
+    """The front door brings each name when it is used: the first tenth of a second of a command has no traceback in it either."""
+    code = "import sys, headgate.agents.cli as c\nprint([m for m in sys.modules if m in ('click', 'headgate.agents.app')], c.begin)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("[] ")
+
+
+def test_ctrl_c_while_the_command_itself_is_imported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is just being read."""
+
+    def interrupted(**_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headgate.agents.cli.group.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        begin()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted.\n")
