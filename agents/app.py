@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from ..core.errors import DeclarationError
+from ..core.keying import PARTITIONERS
 from ..core.names import JobName, Topics
 from ..core.settings import parse
 from . import serde as serdes
@@ -63,6 +64,7 @@ class InputOptions(TypedDict, total=False):
     broadcast: bool
     producers: Sequence[str]
     on_lost: Literal["fail", "oldest", "newest"]
+    partitioner: Literal["murmur2", "crc32"] | None
     on_bad_data: s.Policy
     on_error: s.Policy
 
@@ -138,7 +140,8 @@ class App:
         `start`: `"oldest"`, `"newest"` or a time (ms), where a run without a checkpoint begins. `until`: `"newest"`, offsets by
         partition, or a time: the input is bounded and ends there. `bootstrap=True`: nothing else flows before it has been read to
         the end that it had at start. `broadcast=True`: every task reads all of it. `on_lost`: what to do when records were removed
-        before they were read.
+        before they were read. `partitioner`: how producers spread its keys, `"murmur2"` (Java's clients) or `"crc32"` (librdkafka's
+        default); without it the keys are tested, and a join of inputs that are spread differently fails.
         """
         check_topic(topic, "input")
         where = f"input('{topic}')"
@@ -170,6 +173,7 @@ class App:
                     broadcast=options.get("broadcast", False),
                     producers=tuple(options.get("producers", ())),
                     on_lost=options.get("on_lost", "fail"),
+                    partitioner=options.get("partitioner"),
                     on_bad_data=options.get("on_bad_data"),
                     on_error=options.get("on_error"),
                     where=called_from(),
@@ -384,6 +388,11 @@ def check_input(topic: str, options: InputOptions) -> None:
     on_lost, start, until = options.get("on_lost", "fail"), options.get("start", "oldest"), options.get("until")
     if on_lost not in ("fail", "oldest", "newest"):
         raise DeclarationError(f"{where}: on_lost={on_lost!r}", remedy="'fail', 'oldest' or 'newest'")
+    if (partitioner := options.get("partitioner")) not in (None, *PARTITIONERS):
+        raise DeclarationError(
+            f"{where}: partitioner={partitioner!r}",
+            remedy="'murmur2' (Java's clients, and headgate) or 'crc32' (librdkafka's default); leave it out to have the keys tested",
+        )
     if isinstance(start, bool) or not (isinstance(start, int) or start in ("oldest", "newest")):
         raise DeclarationError(f"{where}: start={start!r}", remedy="'oldest', 'newest' or a time in ms")
     if not _is_bound(until):

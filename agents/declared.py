@@ -16,6 +16,7 @@ from ..core.batches import FORMAT as BOOK
 from ..core.errors import DeclarationError
 from ..core.graph import Graph, Input, Stage, loose_name
 from ..core.graph_checks import validate
+from ..core.keying import check_stated
 from ..core.model import JobModel
 from ..core.task_plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, TaskPlan, TaskSettings
 from . import steps as s
@@ -89,6 +90,7 @@ class Declared:
         stages = tuple(self._stage(step) for step in self.steps if not isinstance(step, s.InputStep))
         graph = Graph(inputs, stages)
         validate(graph)
+        check_stated(graph)
         return graph
 
     def _input(self, step: s.InputStep) -> Input:
@@ -107,6 +109,7 @@ class Declared:
             until=tuple(sorted(until.items())) if isinstance(until, Mapping) else until,
             producers=step.producers,
             on_lost=step.on_lost,
+            partitioner=step.partitioner,
             out_of_order_ms=step.max_out_of_order_ms,
             arguments=(("serde", str(step.serde.name)), ("timestamp", _text(step.timestamp))),
         )

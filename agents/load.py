@@ -1,6 +1,6 @@
 """What a worker says of its load in each heartbeat, and how that is read again: numbers only, by short names.
 
-    state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  config  commits  ready
+    state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  keys.<partitioner>.<input>  config  commits  ready
 
 Promises: a heartbeat stays below its limit, whatever a worker runs: what does not fit is left out, tasks by their order, and said
 (`left_out`).
@@ -8,10 +8,11 @@ Promises: a heartbeat stays below its limit, whatever a worker runs: what does n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.frames import MAX_TIME, NO_TIME
+from ..core.keying import VERDICTS
 from ..core.task_states import (
     ABANDONED,
     BOOTSTRAPPING,
@@ -27,7 +28,7 @@ from ..core.task_states import (
     RUNNING,
     WAITING,
 )
-from .web.documents import readiness, watermarks
+from .web.documents import key_tests, readiness, watermarks
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -76,9 +77,31 @@ def load_of(worker: Worker) -> dict[str, float]:
         progress = actor.state.progress
         if progress is not None and actor.machine.state == RESTORING:
             load[f"restore.{name}"] = float(max(0, progress.end - progress.position))
+        for stream, found in key_tests(actor).items():
+            name = f"keys.{found['partitioner']}.{stream}"
+            size += 0 if name in load else len(name) + 10
+            if size < MOST_BYTES:
+                load[name] = load.get(name, 0.0) + 1.0
     if left_out:
         load["left_out"] = float(left_out)
     return load
+
+
+def key_load(loads: Iterable[Mapping[str, float]]) -> dict[str, dict[str, int]]:
+    """How many tasks found which partitioner, by input: of all workers together.
+
+    >>> key_load([{"keys.crc32.in": 2.0}, {"keys.crc32.in": 1.0, "keys.unknown.in": 1.0}])
+    {'in': {'crc32': 3, 'unknown': 1}}
+    """
+    found: dict[str, dict[str, int]] = {}
+    for load in loads:
+        for name, tasks in sorted(load.items()):
+            kind, _, rest = name.partition(".")
+            verdict, _, stream = rest.partition(".")
+            if kind == "keys" and verdict in VERDICTS:
+                here = found.setdefault(stream, {})
+                here[verdict] = here.get(verdict, 0) + int(tasks)
+    return found
 
 
 class TaskLoad(TypedDict):

@@ -186,6 +186,20 @@ METRICS: tuple[Metric, ...] = (
         _counted("records_failed"),
     ),
     Metric(
+        "headgate_keys_tested_total",
+        COUNTER,
+        "Distinct keys of inputs that were tested for the partition that they are in.",
+        ("task",),
+        _counted("keys_tested"),
+    ),
+    Metric(
+        "headgate_keys_elsewhere_total",
+        COUNTER,
+        "Tested keys that are not in the partition that they belong to.",
+        ("task",),
+        _counted("keys_elsewhere"),
+    ),
+    Metric(
         "headgate_records_skipped_total",
         COUNTER,
         "Failed records that were left out.",

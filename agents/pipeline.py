@@ -21,6 +21,7 @@ from .columns import pick
 from .declared import Declared
 from .failing import chunk_id, dead_letter, find_bad, policy_of
 from .framing import frame_cuts
+from .key_test import KeyTest
 from .keyed_operators import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
 from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp
 from .partitioner import Partitioner
@@ -92,6 +93,8 @@ class Pipeline:
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
         self.wants_stop = False
+        self.keys: KeyTest | None = None
+        """Tests how the keys of its inputs were spread."""
         self.spark: Any = None
         """Who runs functions of PySpark; only jobs that use it have one."""
         self.spark_in_flight = 2

@@ -75,6 +75,8 @@ class Source(Operator):
         bad: list[tuple[int, Exception]] = decoded.bad
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
+        if self.pipeline.keys is not None and isinstance(self.step, s.InputStep):
+            self.pipeline.keys.see(self.step, chunk, keys)
         timestamps: list[int] = chunk.timestamps
         headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
         offsets: list[int] | None = None

@@ -51,6 +51,7 @@ class InputStep(Step):
     broadcast: bool = False
     producers: tuple[str, ...] = ()
     on_lost: str = "fail"
+    partitioner: str | None = None
     on_bad_data: Policy = None
 
 

@@ -28,6 +28,7 @@ from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
 from .alarm import Alarm
 from .expiry import Expiry
+from .key_test import KeyTest
 from .mailbox import Mailbox, MailboxClosed
 from .outbox_errors import unknown_target
 from .pipeline import Pipeline
@@ -200,6 +201,8 @@ class TaskActor:
             prepare=self.state.prepare,
             careful=self.name in self.host.careful,
         )
+        count = partial(self.host.count, self.name)
+        self.pipeline.keys = KeyTest(self.host.declared, self.name, self.plan.inputs, count)
         self.pipeline.spark = self.host.spark
         self.pipeline.spark_in_flight = self.host.spark_in_flight
         self.pipeline.poke = self._watch_due
@@ -356,7 +359,7 @@ class TaskActor:
             self.pipeline.drop()
             self.state.drop()
         elif isinstance(outcome, Failed):
-            self._fail_work(outcome.why)
+            self._fail_work(outcome.why, final=outcome.final)
         else:
             for index, cause in outcome.left_out.items():
                 self.log.warning("record is left out", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))

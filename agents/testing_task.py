@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import msgpack
@@ -22,6 +23,7 @@ from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from .chunks import Buffer, Chunk
 from .declared import Declared
+from .key_test import KeyTest
 from .pipeline import Pipeline
 from .rawkafka import Batch
 from .source import BadRecord
@@ -123,6 +125,8 @@ class DriverTask:
             prepare=self._prepare,
             careful=self.careful,
         )
+        count = partial(self.world.count, self.name)
+        self.pipeline.keys = KeyTest(self.world.declared, self.name, self.plan.inputs, count)
         self.pipeline.spark = self.world.spark
         self.pipeline.spark_in_flight = 1
         self._fresh = True

@@ -15,6 +15,7 @@ from ..core.errors import HeadgateError
 from .chunks import Chunk
 from .declaring import POLICIES
 from .failing import dead_letter, find_bad, policy_of
+from .key_test import KeysApart
 from .pipeline import Pipeline
 from .record import Record
 from .source import BadRecord
@@ -35,6 +36,8 @@ class Failed:
 
     why: str
     error: BaseException
+    final: bool = False
+    """Trying again changes nothing."""
 
 
 async def recover(
@@ -42,6 +45,8 @@ async def recover(
 ) -> Recovered | Failed:
     """Deal with a chunk that has just raised `error`. `drop` forgets what it changed in tables."""
     drop()
+    if isinstance(error, KeysApart):  # no record is to blame, and no policy may leave out all of them
+        return Failed(str(error), error, final=True)
     bad = await find_bad(pipeline, chunk, drop) if len(chunk) else [(0, error)]
     drop()
     answers: dict[int, str] = {}

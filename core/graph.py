@@ -65,6 +65,8 @@ class Input:
     """The jobs that write it, with their ids, if it is a stream between jobs."""
     on_lost: str = "fail"
     out_of_order_ms: int = 0
+    partitioner: str | None = None
+    """How its keys are spread, if the user says so: `murmur2` or `crc32`."""
     arguments: tuple[tuple[str, str], ...] = ()
     """What else belongs to the declaration, as text: serde, timestamp."""
 

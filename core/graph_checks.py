@@ -42,6 +42,11 @@ def meets_by_key(graph: Graph, stage: Stage) -> bool:
     )
 
 
+def met(graph: Graph, stage: Stage) -> frozenset[str]:
+    """The streams whose equal keys this stage needs in one task: none, one, or several that meet in it."""
+    return graph.sources(stage.name) - graph.broadcast if meets_by_key(graph, stage) else frozenset()
+
+
 def _names(graph: Graph) -> None:
     for what, remedy, names in (
         ("two inputs read '{}'", "declare the input once and use it twice", [one.stream for one in graph.inputs]),

@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 from .errors import DeclarationError
 from .graph import Graph, Stage
-from .graph_checks import meets_by_key
+from .graph_checks import met
 from .grouping import Grouper, Grouping, by_partition, counts, group, owners_of, regroup
 
 
@@ -97,16 +97,12 @@ def _meetings(graph: Graph) -> list[frozenset[str]]:
     """Sets of streams that must be co-partitioned, joined where they share a stream."""
     found: list[frozenset[str]] = []
     for stage in graph.stages:
-        streams = _met(graph, stage)
+        streams = met(graph, stage)
         if len(streams) > 1:
             touching = [other for other in found if other & streams]
             found = [other for other in found if other not in touching]
             found.append(streams.union(*touching))
     return found
-
-
-def _met(graph: Graph, stage: Stage) -> frozenset[str]:
-    return graph.sources(stage.name) - graph.broadcast if meets_by_key(graph, stage) else frozenset()
 
 
 def check_together(graph: Graph, tasks: Grouping) -> None:
@@ -121,7 +117,7 @@ def check_together(graph: Graph, tasks: Grouping) -> None:
 
 
 def _meets(graph: Graph, stage: Stage, partitions: Mapping[str, int], tasks: Grouping) -> None:
-    streams = sorted(_met(graph, stage), key=lambda stream: (partitions[stream], stream))
+    streams = sorted(met(graph, stage), key=lambda stream: (partitions[stream], stream))
     for narrow, wide in pairwise(streams):
         if _together(narrow, wide, tasks):
             continue

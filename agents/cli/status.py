@@ -13,10 +13,11 @@ from typing import Any
 import click
 
 from ...core.jobstate import JobState
+from ...core.keying import ENOUGH, OTHER, UNKNOWN
 from ...core.member_run import goes_on
 from ...core.names import JobName
 from ...core.requests import EXPIRED, expired
-from ..load import task_load
+from ..load import key_load, task_load
 from ..reading import Hearing, following, heard, shown
 from ..web.documents import job, time_of
 from .options import Target, broker_options, run_async, target
@@ -85,6 +86,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         found["drain"] = {"request": found["run"]["draining"], "done": done, "of": len(tasks)}
     known = [task["lag"] for task in tasks if task["lag"] is not None]
     found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
+    found["keys"] = key_load(loads.values())
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
 
 
@@ -113,6 +115,7 @@ def show(found: dict[str, Any]) -> None:
         fields.append(("why", run["why"]))
     if run is not None and (helps := goes_on(run["state"], shown(JobName.parse(found["job"])), run["why"])):
         fields.append(("to go on", helps))
+    fields += [(f"keys of {stream}", keys(tasks)) for stream, tasks in sorted(found["keys"].items())]
     fields += [("request", f"{one['verb']} by {one['by']}: {one['state']}") for one in found["requests"]]
     if found["problems"]:
         told = f"{found['problems']} records of the coordinator stream cannot be read: headgate coordinator cat {found['job']}"
@@ -142,6 +145,19 @@ def show(found: dict[str, Any]) -> None:
                 for t in found["tasks"]
             ),
         )  # fmt: skip
+
+
+def keys(tasks: dict[str, int]) -> str:
+    """By which partitioner the keys of an input are spread, as its tasks have found.
+
+    >>> keys({"murmur2": 3}), keys({"unknown": 1, "crc32": 2})
+    ('murmur2', 'crc32 in 2 tasks, unknown (fewer than 50 keys) in 1')
+    """
+    said = {UNKNOWN: f"unknown (fewer than {ENOUGH} keys)", OTHER: "neither murmur2 nor crc32"}
+    if len(tasks) == 1:
+        return said.get(one := next(iter(tasks)), one)
+    most = sorted(tasks.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{said.get(one, one)} in {n}{' tasks' if not at else ''}" for at, (one, n) in enumerate(most))
 
 
 def lag(found: dict[str, Any]) -> str:

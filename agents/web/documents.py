@@ -86,6 +86,7 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
         "restore": None if progress is None else restore_of(progress),
         "counts": dict(sorted(actor.host.counters.get(actor.name, {}).items())),  # type: ignore[attr-defined]
         "notes": dict(actor.notes),
+        "keys": key_tests(actor),
     }
 
 
@@ -107,6 +108,12 @@ def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
             left = max(0, progress.end - progress.position)
             found.append((name, progress.records, progress.records + left, progress.seconds))
     return found
+
+
+def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
+    """How the keys of a task's inputs are spread, as far as it has tested them."""
+    test = actor.pipeline.keys if actor.pipeline is not None else None
+    return test.shown() if test is not None else {}
 
 
 def why_of(actor: TaskActor) -> str:

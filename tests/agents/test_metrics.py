@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.agents.cli.run import restore_line
-from headgate.agents.load import MOST_BYTES, STATES, load_of, task_load
+from headgate.agents.load import MOST_BYTES, STATES, key_load, load_of, task_load
 from headgate.agents.metrics import COUNTER, METRICS, render
 from headgate.agents.sensors import Counting
 from headgate.agents.unreadable import Unreadable
@@ -41,6 +41,7 @@ def task(name: str, state: str, watermark: int = 1_000_000):
         since_ms=1_000,
         machine=Bag(state=state, inputs=Bag(progress=Bag(watermark=asked), by_stream={"orders": Bag(stream="orders")})),
         intake=Bag(lag=5, intake=Bag(heads=lambda: {at: head})) if known else None,
+        pipeline=None if not known else Bag(keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}})),
         state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),
     )
 
@@ -117,6 +118,12 @@ def test_a_task_can_be_asked_in_every_state(state: str) -> None:
     assert documents.watermarks(one.actors["Partition 0"]) == (
         {"orders": 1_000_000} if state in (*WORKING, *RESTING) else {}
     )
+
+
+def test_how_keys_are_spread_comes_through_heartbeats() -> None:
+    """By input, in how many tasks: what `headgate status` shows."""
+    both = [load_of(worker(task("Partition 0", RUNNING))), load_of(worker(task("Partition 1", RUNNING)))]
+    assert key_load(both) == {"orders": {"murmur2": 2}}
 
 
 def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
