@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from headgate.core.coordinator import Delete, SetFence, SetMember, SetProcessor, SetRun, key_of
+from headgate.core.errors import DeclarationError
 from headgate.core.jobstate import JobState
 from headgate.core.leader_draft import Draft, Memory, Waits, differences, fits
 from headgate.core.leader_plan import LeaderConfig
-from headgate.core.leader_words import Note
+from headgate.core.leader_words import Note, Refuse
 from headgate.core.machine import Now
 
 
@@ -80,3 +81,14 @@ def test_differences_are_lines_for_people():
     ]
     assert differences({"a": "1"}, {"a": "1"}) == []
     assert differences({"stage:a": "1"}, {"stage:a": "2"}, "setting:") == []
+
+
+def test_a_run_that_cannot_begin_is_refused_once_with_its_remedy():
+    """Each round finds it anew; the process is told once, and whoever asks in this round gets the reason."""
+    draft = a_draft()
+    draft.refuse(DeclarationError("no tasks", remedy="other tasks"))
+    again = Draft(draft.state, draft.config, draft.memory, draft.now, draft.silent)
+    again.refuse(DeclarationError("no tasks", remedy="other tasks"))
+    assert draft.instructions == [Refuse("no tasks", "other tasks")]
+    assert again.instructions == []
+    assert again.impossible == "no tasks. Remedy: other tasks"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headgate.core.coordinator import SetRun
 from headgate.core.grouping import by_partition, counts
 from headgate.core.leader_model import tasks_of
 from headgate.core.leader_plan import Plan
@@ -28,6 +29,20 @@ def test_without_partition_counts_there_is_no_model():
     house.partitions = {}
     one = house.worker("p1")
     assert house.state.model is None
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.settle()
+    assert len(one.tasks) == 2
+
+
+def test_a_run_whose_inputs_are_not_counted_yet_waits_and_says_so():
+    """A new leader of a run that is there: it may know nothing of the topics for a moment."""
+    house = House()
+    house.partitions = {}
+    code = plan()
+    house.append(SetRun("r1", "d1", "running", "u", fingerprint=dict(code.fingerprint)))
+    one = house.worker("p1", code)
+    assert house.state.model is None
+    assert any("waiting for the partition counts" in note.text for note in one.notes)
     one.feed(one.leader, Counts({"orders": 2}))
     house.settle()
     assert len(one.tasks) == 2

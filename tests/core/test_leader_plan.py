@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.core.coordinator import SetConfig
-from headgate.core.graph import Graph, Input
+from headgate.core.graph import Graph, Input, Stage
 from headgate.core.leader_plan import LeaderConfig, Plan, Timing, overridden
 from headgate.core.settings import TAKEN_BY
 
@@ -43,3 +43,13 @@ def test_a_plan_says_of_its_graph_what_a_leader_asks():
 def test_plans_of_one_deployment_are_equal():
     assert Plan("d1", graph=Graph((Input("orders"),))) == Plan("d1", graph=Graph((Input("orders"),)))
     assert LeaderConfig("p1", "x", "u").timing == Timing()
+
+
+def test_what_a_plan_says_of_its_graph():
+    """Inputs by name, the jobs that write them, and whether its tasks are fixed for the job's life."""
+    two = Graph((Input("b", producers=("up/1",)), Input("a")), (Stage("n", "agg", ("a",), stateful=True),))
+    code = Plan(graph=two)
+    assert code.inputs == ("a", "b")
+    assert code.reads == {"b": ("up/1",)}
+    assert code.stateful
+    assert not Plan().stateful
