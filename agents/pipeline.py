@@ -98,6 +98,7 @@ class Pipeline:
         self.spark: Any = None
         """Who runs functions of PySpark; only jobs that use it have one."""
         self.spark_in_flight = 2
+        self.spark_timeout_s = 3600.0
         self.poke: Callable[[], None] = _nothing
         """Called when `due()` may have changed without a letter."""
         self.operators: list[Operator] = []

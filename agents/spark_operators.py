@@ -20,7 +20,8 @@ from typing import Any
 
 import orjson
 
-from ..core.batches import AGE, BatchInfo, Book, Bridge, Closed, Limits, Outcome, Stage
+from ..core.batches import AGE, BLOCK_BYTES, BLOCK_ROWS, BatchInfo, Book, Bridge, Closed, Limits, Outcome, Stage
+from ..core.errors import DataError
 from ..core.frames import MAX_TIME
 from . import steps as s
 from .operators import Env, Operator, UserCodeError
@@ -31,7 +32,6 @@ RUN = "run"
 META = "meta"
 TAIL_ROWS = 1_000
 """A last block with fewer rows takes more in, so that a slow stream does not make a block a row."""
-BLOCK_ROWS = 5_000
 STEP_BLOCKS = 4
 """Blocks that one step stores or sends."""
 
@@ -93,7 +93,8 @@ class BatchOp(Operator):
     def _running(self) -> Runs:
         if self._runs is None:
             stages = [child.stage for child in self._sparks]
-            self._runs = Runs(self._bridge, stages, self._name, self._blocks, lambda: self._env.poke())
+            timeout_s = lambda: self._env.spark_timeout_s  # noqa: E731
+            self._runs = Runs(self._bridge, stages, self._name, self._blocks, lambda: self._env.poke(), timeout_s)
         return self._runs
 
     def _name(self, one: Closed) -> BatchInfo:
@@ -132,19 +133,32 @@ class BatchOp(Operator):
         if room is not None and room <= 0:  # the limit was lowered since
             self._close("rows")
             return table
-        head, count, nbytes, rest = self._bridge.split(table, min(room or BLOCK_ROWS, BLOCK_ROWS), size)
+        within = BLOCK_BYTES if size is None else min(size, BLOCK_BYTES)
+        head, count, nbytes, rest = self._bridge.split(table, min(room or BLOCK_ROWS, BLOCK_ROWS), within)
         if size is not None and nbytes > size and book.rows:
             self._close("bytes")
             return table
         into_tail = 0 < book.tail < TAIL_ROWS
+        tail = self.table.get_many([_row_key(book.number, book.blocks - 1)]) if into_tail else []
+        into_tail = into_tail and len(tail[0]) + nbytes <= BLOCK_BYTES
         key = _row_key(book.number, book.blocks - 1 if into_tail else book.blocks)
-        block = self._bridge.encode(head, *(self.table.get_many([key]) if into_tail else ()))
+        block = self._bridge.encode(head, *(tail if into_tail else ()))
+        self._must_fit(block, "a row")
         grown = book.with_block(
             count, nbytes, into_tail=into_tail, now_ms=self.env.now_ms(), latest_ms=latest, limits=self.limits
         )
         self._kind = kind if grown.number == book.number else None
         self._write(grown, {key: block})
         return rest
+
+    def _must_fit(self, block: bytes, what: str) -> None:
+        """A block that is larger than the log takes is a single row: all others are cut well below that."""
+        most = self.table.most_bytes
+        if most is not None and len(block) > most:
+            raise DataError(
+                f"{what} takes {len(block)} bytes as a block of its own, and the task log takes {most}",
+                remedy="make smaller rows before .batch(), or raise max.message.bytes of the task log and start again",
+            )
 
     def _close(self, why: str) -> bool:
         closed = self._book.close(why)
@@ -266,14 +280,25 @@ class BatchOp(Operator):
                 self._bury(first, outcomes)
                 self._forget(first, 0)
                 return False
+            self._all_fit(first, blocks)
             self._taken, self._stored = (first.number, blocks, outcomes), 0
         return self._store(first, *self._taken[1:])
+
+    def _all_fit(self, first: Closed, blocks: list[tuple[str, bytes]]) -> None:
+        for name, block in blocks:
+            try:
+                self._must_fit(block, f"a row of the result of batch {self._name(first).id}")
+            except DataError as cause:
+                step = next(child.step for child in self._sparks if child.step.name == name)
+                raise UserCodeError(step, cause) from cause
 
     async def _result(self, first: Closed) -> list[Outcome]:
         try:
             return await self._running.result(first.number)
         except Exception as cause:
-            raise UserCodeError(self._sparks[0].step, cause) from cause
+            stage = getattr(cause, "stage", "")
+            blamed = next((child for child in self._sparks if child.step.name == stage), self._sparks[0])
+            raise UserCodeError(blamed.step, cause) from cause
 
     def _store(self, first: Closed, blocks: list[tuple[str, bytes]], outcomes: Sequence[Outcome]) -> bool:
         """The next blocks of a large result into the table. A rerun of the batch writes over what an earlier one left."""

@@ -1,17 +1,19 @@
 """Spark at work on the closed batches of one task and stage: a bounded number at a time, beside the task's letters.
 
-What it promises: a batch is begun once, until it is forgotten or has failed; nothing here blocks the loop; `stop` cancels what runs,
-and comes back when its jobs are off.
+What it promises: a batch is begun once, until it is forgotten or has failed; nothing here blocks the loop; an attempt that takes longer
+than `spark.batch-timeout` is called off and has failed; `stop` cancels what runs, and comes back when its jobs are off, or soon.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ..core.batches import BatchInfo, Bridge, Closed, Outcome, Stage
+from ..core.errors import EnvironmentFault
 
 STOP_S = 30.0
+HOUR_S = 3600.0
 
 
 class Runs:
@@ -24,12 +26,15 @@ class Runs:
         name: Callable[[Closed], BatchInfo],
         blocks: Callable[[Closed], Sequence[bytes]],
         poke: Callable[[], None],
+        timeout_s: Callable[[], float] = lambda: HOUR_S,
     ) -> None:
+        """`timeout_s`: how long one attempt may take, asked when it begins."""
         self.bridge = bridge
         self.stages = stages
         self._name = name
         self._blocks = blocks
         self._poke = poke
+        self._timeout_s = timeout_s
         self._running: dict[int, asyncio.Task[list[Outcome]]] = {}
 
     def start(self, closed: Iterable[Closed], most: int) -> None:
@@ -40,9 +45,25 @@ class Runs:
             if one.number not in self._running and not one.whole:
                 info = self._name(one)
                 work = self.bridge.run(info, self._blocks(one), self.stages)
-                task = asyncio.get_running_loop().create_task(work, name=f"spark {info.id}")
+                bounded = self._bounded(work, info)
+                task = asyncio.get_running_loop().create_task(bounded, name=f"spark {info.id}")
                 task.add_done_callback(self._came_back)
                 self._running[one.number] = task
+
+    async def _bounded(self, work: Awaitable[list[Outcome]], info: BatchInfo) -> list[Outcome]:
+        """An attempt that takes too long is called off, its jobs with it, and has failed."""
+        limit = self._timeout_s()
+        bound = asyncio.timeout(limit)
+        try:
+            async with bound:
+                return await work
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise TookTooLong(
+                f"batch {info.id} was called off: {info.rows} rows took Spark longer than spark.batch-timeout, {limit:g} s",
+                remedy="make smaller batches, see what the function waits for, or set spark.batch-timeout higher",
+            ) from None
 
     def _came_back(self, task: asyncio.Task[list[Outcome]]) -> None:
         if not task.cancelled():
@@ -83,6 +104,10 @@ class Runs:
             run.cancel()
         if running:
             await asyncio.wait(running, timeout=STOP_S)
+
+
+class TookTooLong(EnvironmentFault):
+    """Spark has not come back with a batch in time."""
 
 
 class Stopped(Exception):

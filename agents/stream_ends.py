@@ -57,6 +57,19 @@ class BatchedStream(Generic[K, V]):
         self.app = app
         self.step = step
 
+    if not TYPE_CHECKING:  # so that type checkers say it, too
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise DeclarationError(
+                f".batch().{name}(): a batch is not a record; batch '{self.step.name}' ({self.step.where}) waits for Spark",
+                remedy=f'.batch(…).spark(fn, schema="…").{name}(…), or .{name}(…) without .batch(…)',
+            )
+
+    def __repr__(self) -> str:
+        return f"<batches {self.step.name} of {self.app.name}>"
+
     def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> Stream[Any, Any]:
         """Give each batch to `fn(df, batch)`, ordinary PySpark on a DataFrame of the batch's rows; its rows go on.
 

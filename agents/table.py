@@ -37,6 +37,7 @@ Rows = dict[bytes, bytes | None]
 TTL_TABLE = "__ttl."
 """The local index of what expires when, by table; it is not logged, because a restore makes it anew."""
 CACHED_ROWS = 100_000
+KEY_ROOM = 256
 EXPIRED_AT_ONCE = 4_000
 """Entries of the expiry index that are looked at between two letters: more than a chunk has records, or expiry falls behind."""
 EXPIRED_UNCOMMITTED = 100_000
@@ -92,6 +93,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._ttl_ms = ttl_ms
         self._clock = clock
         self._cached_rows = cached_rows
+        self.most_bytes = None if most_bytes is None else most_bytes - KEY_ROOM
+        """What a value may take, as long as its key is short."""
         self._most_bytes = most_bytes
         self._live: dict[
             K, V | None

@@ -99,7 +99,5 @@ def told_unowned(unowned: Mapping[str, str]) -> str:
     names = ", ".join(f"'{name}'" for name in unowned)
     hints = "; ".join(filter(None, unowned.values()))
     one = len(unowned) == 1
-    return (
-        f"nobody owns the table{'' if one else 's'} {names} any more, and the rows stay"
-        f"{f' ({hints})' if hints else ''}; `headgate tables JOB TABLE --clear` deletes them"
-    )
+    said = f"nobody owns the table{'' if one else 's'} {names} any more, and the rows stay: `headgate tables JOB TABLE` shows them"
+    return f"{said}; {hints}" if hints else said

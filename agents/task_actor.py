@@ -205,6 +205,7 @@ class TaskActor:
         self.pipeline.keys = KeyTest(self.host.declared, self.name, self.plan.inputs, count)
         self.pipeline.spark = self.host.spark
         self.pipeline.spark_in_flight = self.host.spark_in_flight
+        self.pipeline.spark_timeout_s = self.host.seconds("spark.batch-timeout")
         self.pipeline.poke = self._watch_due
         self.pipeline.durable()
 

@@ -22,6 +22,12 @@ FORMAT = "book 1, Arrow blocks"
 """What a batch step keeps: this bookkeeping, and its rows. Another text where the one or the other is stored otherwise."""
 
 
+BLOCK_ROWS = 5_000
+BLOCK_BYTES = 1 << 20
+"""How large a block of rows or of results becomes at most, unless a single row is larger: it is one record of the task's log, and one
+step of a letter sends a few of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What closes a batch, beside the end of its stream and a drain."""

@@ -269,10 +269,10 @@ def _with(table: str, history: History, schema: Schema, *, migrated: bool) -> Hi
 
 
 def _ways_out(table: str, *, migrate: bool = False) -> str:
-    ways = ["give it another name, and it begins anew", f"clear it: `headgate tables JOB {table} --clear`"]
+    ways = [f"run the former code, or give '{table}' another name, and it begins anew"]
     if migrate:
-        ways.append("or give migrate=, a function that makes new values of the old ones")
-    return "; ".join(ways)
+        ways.append("give migrate=, a function that makes new values of the old ones")
+    return "; ".join([*ways, "`headgate reset JOB` forgets all that the job has kept"])
 
 
 STATE_PARTS = "state:"

@@ -107,6 +107,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),
     ("spark.remote", "text", "", NEXT_RUN, JOB, "A Spark Connect server, instead of a master."),
     ("spark.in-flight", "positive", 2, DYNAMIC, JOB, "How many batches of one task run at a time."),
+    ("spark.batch-timeout", "duration", "1h", NEXT_RUN, JOB, "How long Spark may take for one batch; then its jobs are cancelled."),
     # ---------------------------------------------------------------------------------------------------- surroundings
     ("bootstrap", "text", "", NEXT_RUN, WORKER, "Kafka brokers."),
     ("processor.id", "text", "", NEXT_RUN, WORKER, "The stable name of this worker."),

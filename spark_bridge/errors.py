@@ -17,9 +17,10 @@ TOO_LARGE = ("spark.driver.maxResultSize", "spark.rpc.message.maxSize")
 
 
 class SparkError(HeadgateError):
-    """Base. `final`: no other try will make it right."""
+    """Base. `final`: no other try will make it right. `stage`: the step whose function it was."""
 
     final = False
+    stage = ""
 
 
 class SparkPlanError(SparkError):

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..core.batches import BatchInfo, Outcome, Stage
+from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, Outcome, Stage
 from ..core.errors import cause_for
+from ..core.settings import did_you_mean
 from . import columns
-from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, typed
+from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, first_lines, said, typed
 from .jvm import Sessions
 from .poison import without_poison
+from .threads import Threads
 
 ATTEMPTS = 3
+CANCEL_S = 20.0
+"""How long a batch that is called off may take to come back."""
 SMALL_ROWS = 20_000
-BLOCK_ROWS = 5_000
-"""Rows of a block of results: what one step of a letter sends."""
 
 
 class Spark:
@@ -42,7 +44,7 @@ class Spark:
         java_home: Callable[[], str] | None = None,
     ) -> None:
         self.sessions = Sessions(master, conf or {}, lent=session, java_home=java_home)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="spark")
+        self._threads = Threads(threads)
 
     # ------------------------------------------------------------------------------------------------------------- columns
 
@@ -74,12 +76,19 @@ class Spark:
 
     async def warm(self) -> None:
         """Begin the session, so that the first batch does not wait for it."""
-        await asyncio.get_running_loop().run_in_executor(self._pool, self.sessions.get)
+        await self._threads.call(self.sessions.get)
 
     async def run(self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[Stage]) -> list[Outcome]:
-        """The batch, through each of its stages. Raises `SparkError`."""
+        """The batch, through each of its stages. Raises `SparkError`, which names the stage."""
         table = await asyncio.to_thread(_table, blocks)
-        return [await self._stage(batch, table, stage) for stage in stages]
+        outcomes: list[Outcome] = []
+        for stage in stages:
+            try:
+                outcomes.append(await self._stage(batch, table, stage))
+            except SparkError as error:
+                error.stage = stage.name
+                raise
+        return outcomes
 
     async def _stage(self, batch: BatchInfo, table: Any, stage: Stage) -> Outcome:
         async def attempt(rows: Any) -> Any:
@@ -106,19 +115,22 @@ class Spark:
     async def _once(self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any) -> Any:
         group = f"headgate-{uuid.uuid4().hex[:12]}"
         state: dict[str, Any] = {}
-        work = asyncio.get_running_loop().run_in_executor(self._pool, self._work, fn, rows, batch, schema, group, state)
+        work = self._threads.call(self._work, fn, rows, batch, schema, group, state)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             state["cancelled"] = True
             # a job group that has not submitted anything yet cannot be cancelled, so it is until the thread has come back
-            while not work.done():
+            give_up = time.monotonic() + CANCEL_S
+            while not work.done() and time.monotonic() < give_up:
                 context = state.get("context")
                 if context is not None:
                     with contextlib.suppress(Exception):
                         await asyncio.to_thread(context.cancelJobGroup, group)
                 await asyncio.wait([work], timeout=0.25)
-            if not work.cancelled():
+            if not work.done():
+                self._threads.give_up()  # the user's function hangs outside of Spark: nothing can end that
+            elif not work.cancelled():
                 work.exception()
             raise
 
@@ -134,7 +146,7 @@ class Spark:
             frame = session.createDataFrame(rows)
             if rows.num_rows <= SMALL_ROWS:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
-            return _shaped(fn(frame, batch), schema).toArrow()
+            return _shaped(fn, fn(frame, batch), schema).toArrow()
         except Exception as error:  # noqa: BLE001 - raised as what it means
             found = self._why(error, session)
             raise found from cause_for(found, error)
@@ -149,7 +161,7 @@ class Spark:
     async def close(self) -> None:
         """Stop the session, unless it was lent."""
         await asyncio.to_thread(self.sessions.stop)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 def _table(blocks: Sequence[bytes]) -> Any:
@@ -161,12 +173,24 @@ def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> 
     if result is None:
         return Outcome([], 0, left_out)
     rows = result.num_rows
-    blocks = [columns.encode(result.slice(at, BLOCK_ROWS)) for at in range(0, rows, BLOCK_ROWS)]
+    blocks: list[bytes] = []
+    left = result if rows else None
+    while left is not None:
+        block, _, _, left = columns.split(left, BLOCK_ROWS, BLOCK_BYTES)
+        blocks.append(columns.encode(block))
     return Outcome(blocks, rows, left_out)
 
 
-def _shaped(result: Any, schema: Any) -> Any:
+def _shaped(fn: Any, result: Any, schema: Any) -> Any:
     """The result in the declared schema (a DDL text or a StructType); Spark itself would fill a missing column with NULL."""
+    from pyspark.errors import AnalysisException
+
+    named = getattr(fn, "__qualname__", repr(fn))
+    if not callable(getattr(result, "toArrow", None)):
+        raise SparkPlanError(
+            f"{named}() gave {_kind(result)}, and a DataFrame is wanted",
+            remedy="return what the function has made of df" if result is None else "return a DataFrame of PySpark",
+        )
     if isinstance(schema, str):
         from pyspark.sql.types import StructType
 
@@ -174,7 +198,20 @@ def _shaped(result: Any, schema: Any) -> Any:
     missing = [name for name in schema.names if name not in result.columns]
     if missing:
         raise SparkPlanError(
-            f"the result has no column {', '.join(missing)}; it has {', '.join(result.columns)}",
-            remedy="correct the function or the schema= of .spark()",
+            f"the result of {named}() has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, result.columns))}",
+            remedy=f"{did_you_mean(missing[0], result.columns)}; correct the function or the schema= of .spark()".lstrip(
+                "; "
+            ),
         )
-    return result.to(schema)
+    try:
+        return result.to(schema)
+    except AnalysisException as error:
+        has = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in result.schema.fields)
+        raise SparkPlanError(
+            f"the result of {named}() does not fit the schema {schema.simpleString()}; it is {has}: {first_lines(said(error))}",
+            remedy="cast() the column in the function, or correct the schema= of .spark()",
+        ) from error
+
+
+def _kind(result: Any) -> str:
+    return "None" if result is None else f"a {type(result).__module__.partition('.')[0]} {type(result).__name__}"

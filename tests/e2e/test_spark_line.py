@@ -19,6 +19,8 @@ from headgate.agents.broker.java import find_java
 from headgate.spark_bridge.jvm import Sessions
 from headgate.spark_bridge.session import Spark
 
+from .scenes import why
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
 Topic = Callable[..., str]
 
@@ -229,6 +231,55 @@ async def test_a_stop_in_the_middle_of_a_batch_calls_it_off(line: Line, topic: T
     rows = await line.job.values(target, 3, within_s=PATIENCE_S)
     assert counted(rows) == (30, sum(range(30)))
     assert await again.stop() == 0
+
+
+async def test_rows_of_many_bytes_fit_the_task_log(line: Line, topic: Topic) -> None:
+    """2,000 rows of 5 kB are one batch, and their result is stored before it is sent: blocks are cut by bytes, too. A row that is
+    larger than a record of the log may be is that record's error, and names where it came from."""
+    source, target = topic("orders"), topic("texts")
+    app = hg.App(line.job.name, serde=hg.json(), on_error="dead_letter")
+    wide = app.input(source).map(lambda order: {"n": order["n"], "text": "x" * (9 << 20 if order["n"] == 7 else 5_000)})
+    wide.batch(max_rows=1_999, name="wide").spark(lambda df, batch: df, schema="n long, text string", name="same").to(
+        target
+    )
+    await line.job.write(source, orders(2_000))
+    running = await line.start(app)
+    rows = await line.job.values(target, 1_999, within_s=PATIENCE_S)
+    assert sorted(row["n"] for row in rows) == [n for n in range(2_000) if n != 7]
+    [dead] = await line.job.records(line.job.topics.dead_letters, 1)
+    headers = dict(dead.headers)
+    assert headers["hg-offset"] == b"7"
+    assert b"a row takes 9" in headers["hg-exception"]
+    assert await running.stop() == 0
+
+
+async def test_a_batch_that_takes_too_long_is_called_off(line: Line, topic: Topic) -> None:
+    """A hung job of Spark does not hold its task for ever: it is cancelled, tried again, and then the task says why it failed."""
+    source = topic("orders")
+
+    def slow(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        def wait(n: int) -> int:
+            import time
+
+            time.sleep(600)
+            return n
+
+        return df.select(F.udf(wait, "long")("n").alias("n"))
+
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source).batch(max_rows=30, name="slowly").spark(slow, schema="n long", name="waits").to(topic("totals"))
+    await line.job.write(source, orders(30))
+    running = await line.start(app, **{"spark.batch-timeout": "2s", "error.retries": 1})
+    tracker = (await asyncio.to_thread(line.warm.get)).sparkContext.statusTracker()
+    await running.until_running(1)
+    await running.until(lambda: why(running), "the task gives up", within_s=PATIENCE_S)
+    said = why(running)
+    assert "spark 'waits'" in said
+    assert "batch Partition 0/slowly/1 was called off: 30 rows took Spark longer than spark.batch-timeout, 2 s" in said
+    assert list(tracker.getActiveJobsIds()) == []
+    assert await running.stop() == 0
 
 
 async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None:

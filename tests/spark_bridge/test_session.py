@@ -32,7 +32,7 @@ async def spark(warm: Sessions) -> AsyncIterator[Spark]:
     bridge = Spark()
     bridge.sessions = warm
     yield bridge
-    bridge._pool.shutdown(wait=True)
+    bridge._threads.close()
 
 
 def blocks(spark: Spark, rows: list[dict[str, Any]]) -> list[bytes]:
@@ -91,10 +91,23 @@ async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
     ("fn", "schema", "says"),
     [
         (lambda df, batch: df.select("contry"), "country string", "contry"),
-        (lambda df, batch: df, "nowhere string", "nowhere"),
+        (lambda df, batch: df, "nowhere string", r"has no column 'nowhere'; it has 'country', 'n'"),
+        (lambda df, batch: df, "m long", r"has no column 'm'.* Remedy: .*'n'"),
+        (
+            lambda df, batch: df,
+            "country int",
+            r"does not fit the schema struct<country:int>; it is country string, n bigint",
+        ),
+        (
+            lambda df, batch: None,
+            "n long",
+            r"<lambda>\(\) gave None, and a DataFrame is wanted.* return what the function",
+        ),
+        (lambda df, batch: df.toArrow(), "n long", "gave a pyarrow Table, and a DataFrame is wanted"),
+        (lambda df, batch: 7, "n long", "gave a builtins int"),
         (lambda df, batch: 1 / 0, "n long", "ZeroDivisionError"),
     ],
-    ids=["unknown column", "another schema", "raises"],
+    ids=["unknown column", "another schema", "misspelt", "another type", "nothing", "arrow", "a number", "raises"],
 )
 async def test_a_wrong_plan_is_said_with_spark_s_words(spark: Spark, fn: Any, schema: str, says: str) -> None:
     """Nothing is run again for it: no rows will make it right."""
@@ -105,6 +118,7 @@ async def test_a_wrong_plan_is_said_with_spark_s_words(spark: Spark, fn: Any, sc
     assert (
         found.value.__cause__ is not found.value
     )  # whoever walked that chain never came back, and neither did the worker
+    assert found.value.stage == "wrong"
 
 
 async def test_a_bad_row_fails_the_batch_or_is_left_out(spark: Spark) -> None:
@@ -126,6 +140,36 @@ async def test_a_large_result_comes_in_blocks(spark: Spark) -> None:
     (outcome,) = await spark.run(INFO, blocks(spark, rows), [Stage("same", lambda df, batch: df, "n long")])
     assert outcome.rows == 12_000
     assert [len(spark.decode(block)) for block in outcome.blocks] == [5000, 5000, 2000]
+    rows = [{"text": "x" * 5_000} for _ in range(2_000)]
+    (outcome,) = await spark.run(INFO, blocks(spark, rows), [Stage("same", lambda df, batch: df, "text string")])
+    assert sum(len(spark.decode(block)) for block in outcome.blocks) == 2_000
+    assert max(len(block) for block in outcome.blocks) < 1.1 * (1 << 20)
+
+
+async def test_a_function_that_hangs_outside_of_spark_is_left_behind(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can end its thread; so whoever calls the batch off comes back all the same, and the others have as many threads as before."""
+    monkeypatch.setattr("headgate.spark_bridge.session.CANCEL_S", 0.3)
+    never, begun = threading.Event(), threading.Event()
+
+    def hangs(df: Any, batch: Any) -> Any:
+        begun.set()
+        never.wait()
+        return df
+
+    hung = [
+        asyncio.get_running_loop().create_task(spark.run(INFO, blocks(spark, ROWS), [Stage("hangs", hangs, "n long")]))
+        for _ in range(4)
+    ]
+    await asyncio.to_thread(begun.wait, PATIENCE_S)
+    for one in hung:
+        one.cancel()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.wait(hung)
+        (outcome,) = await spark.run(INFO, blocks(spark, ROWS), [Stage("same", lambda df, batch: df, "n long")])
+    never.set()
+    assert outcome.rows == 3
 
 
 async def test_cancelling_takes_the_jobs_with_it(spark: Spark, warm: Sessions) -> None:

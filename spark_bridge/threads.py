@@ -1,0 +1,66 @@
+"""Threads for calls into Spark: a bounded number, and none of them can keep the process from ending.
+
+A call may never come back: a function of the user's that hangs cannot be ended from outside. Whoever has waited for long enough gives it
+up, and another thread takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class Threads:
+    """At most so many calls at a time; the others wait for their turn."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._started = 0
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+
+    def call(self, fn: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """Have a thread call it; a future with what it gives or raises."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._calls.put((loop, future, fn, arguments))
+        if self._started < self._most:
+            self._started += 1
+            threading.Thread(target=self._work, name=f"spark_{self._started}", daemon=True).start()
+        return future
+
+    def give_up(self) -> None:
+        """A call does not come back: its thread is not counted any more."""
+        self._most += 1
+
+    def close(self) -> None:
+        """No more calls; a thread that works ends behind its call."""
+        for _ in range(self._started):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            loop, future, fn, arguments = call
+            if future.cancelled():
+                continue
+            try:
+                result, error = fn(*arguments), None
+            except BaseException as raised:  # noqa: BLE001 - it is whoever's that waits
+                result, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, future, result, error)
+            del call, future, fn, arguments, result, error
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}"))
