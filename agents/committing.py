@@ -11,6 +11,7 @@ import structlog
 from ..core import commit_events as e
 from ..core.commit import FINISHED, OVER, Committer
 from ..core.machine import Now, Tick
+from ..core.names import StreamPartition
 from .alarm import Alarm
 from .outbox import LogWrite, Outbox, Receipt
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, Spoiled, TargetFailed
@@ -140,7 +141,18 @@ class Committing:
         if contributed:
             self.feed(e.Sent(txn))
             self.feed(e.Acked(txn))
-            self.feed(e.Committed(txn, {task: receipt.positions[at] for task, at in logs.items()}))
+            self.feed(e.Committed(txn, {task: self._reached(receipt, task, at) for task, at in logs.items()}))
+
+    def _reached(self, receipt: Receipt, task: str, at: StreamPartition) -> int:
+        """Where a task's log stands now. A broker that had the batch already may not know its offset any more: then it is where the store
+        stands, and a restore reads again what it has, which changes nothing."""
+        found = receipt.positions.get(at)
+        if found is not None:
+            return found
+        actor = self.host.actor(task)
+        store = actor.state.store if actor is not None else None
+        log.warning("the broker did not say where the task log ends", task=task, log=str(at))
+        return store.meta.position or 0 if store is not None else 0
 
     def _apply(self, txn: int, task: str, position: int) -> None:
         self._waiting.pop(task, None)

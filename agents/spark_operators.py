@@ -352,6 +352,8 @@ class BatchOp(Operator):
                     continue
                 self.env.count("dead_letters")
                 headers = [
+                    ("hg-topic", ",".join(sorted(self._env.reads.get(id(self), ()))).encode()),
+                    ("hg-timestamp", str(first.latest_ms).encode()),
                     ("hg-task", self.env.task.encode()),
                     ("hg-step", child.step.name.encode()),
                     ("hg-batch", self._name(first).id.encode()),
@@ -359,7 +361,7 @@ class BatchOp(Operator):
                 ]
                 value = orjson.dumps(row, default=str)
                 topic = self._env.declared.topics.dead_letters
-                self.env.emit(topic, 0, [None], [value], [first.latest_ms], [headers])
+                self.env.emit(topic, 0, [None], [value], [self.env.now_ms()], [headers])
 
     async def close(self) -> None:
         """The task goes: cancel what runs."""

@@ -66,8 +66,9 @@ async def recover(
         dead = [(index, cause) for index, cause in bad if answers[index] == "dead_letter"]
         for index, cause in dead:
             key, value, headers = dead_letter(chunk, index, cause, pipeline.task)
-            stamp = chunk.timestamps[index] if index < len(chunk.timestamps) else 0
-            pipeline.buffer.emit(pipeline.declared.topics.dead_letters, 0, [key], [value], [stamp], [headers])
+            # stamped with now, for the topic deletes by time; the record's own time is in a header
+            now_ms = pipeline.now_ms()
+            pipeline.buffer.emit(pipeline.declared.topics.dead_letters, 0, [key], [value], [now_ms], [headers])
     except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
         pipeline.drop()
         drop()

@@ -294,6 +294,10 @@ class Worker(Producing):
         """Both clocks."""
         return Now(time.monotonic(), int(time.time() * 1000))
 
+    def turn_age(self) -> float:
+        """How long ago the main loop turned; may be asked in any thread."""
+        return time.monotonic() - self._turned
+
     async def _turn(self) -> None:
         while True:
             self._turned = time.monotonic()
@@ -350,7 +354,7 @@ class Worker(Producing):
             process=self.options.process,
             incarnation=member.incarnation,
             sent_s=time.monotonic(),
-            turn_age_s=time.monotonic() - self._turned,
+            turn_age_s=self.turn_age(),
             term=getattr(self.coordination.leader, "term", 0),
             load=self._load,
         )

@@ -25,6 +25,7 @@ from ..configuration import Said
 from ..launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
 from ..logs import FORMS, secrets_of, set_up
 from ..reading import shown
+from ..signals import Signals
 from ..web import documents
 from .options import broker_options, configured
 
@@ -286,7 +287,7 @@ def spare_the_collector() -> None:
 
 
 class Leaving:
-    """What signals mean: the first asks to leave, a second Ctrl-C ends at once."""
+    """What signals mean: the first asks to leave; what follows if it does not, and what a second Ctrl-C does, is decided in `signals`."""
 
     def __init__(self, worker: Any, running: asyncio.Task[int]) -> None:
         self.worker = worker
@@ -296,17 +297,13 @@ class Leaving:
     def listen(self) -> None:
         """Take the signals."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.heard, number)
+        Signals(
+            lambda number: loop.call_soon_threadsafe(self.heard, number), lambda: self.worker.seconds("stop.timeout")
+        ).listen()
 
     def heard(self, number: signal.Signals) -> None:
         """One signal."""
         name = signal.Signals(number).name
-        if self.asked and number == signal.SIGINT:
-            click.echo("Ended at once.", err=True)
-            os._exit(130)
-        if self.asked:
-            return
         self.asked = name
         click.echo(f"{name}: committing and leaving (Ctrl-C again ends at once)", err=True)
         if hasattr(self.worker.coordination, "member"):

@@ -20,6 +20,7 @@ from ...core.requests import EXPIRED, expired
 from ..load import key_load, task_load
 from ..reading import Hearing, following, heard, shown
 from ..web.documents import job, time_of
+from ..web.stuck import AFTER_S
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 
@@ -65,6 +66,12 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         worker["alive"] = not silent
         worker["ready"] = not silent and beat is not None and beat.beat.load.get("ready") == 1.0
         worker["applied_config"] = None if beat is None else int(beat.beat.load.get("config", -1))
+        if beat is not None and not silent and beat.beat.turn_age_s >= AFTER_S:
+            worker["ready"] = False
+            where = f"; {worker['url']}/livez says where it stands" if worker["url"] else ""
+            found["warnings"].append(
+                f"the main loop of {worker['processor']} has not turned for {beat.beat.turn_age_s:.0f} s{where}"
+            )
         if beat is not None and not silent:
             loads[worker["processor"]] = beat.beat.load
     silent = {worker["processor"] for worker in found["workers"] if not worker["alive"]}

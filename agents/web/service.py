@@ -1,7 +1,7 @@
 """A worker's pages: Faust's own web server, on loopback unless told otherwise, read-only.
 
     /             a live page for people              /metrics   for Prometheus
-    /api/status   this worker, its tasks, the job     /livez     200 while the main loop turns (it is the one that answers)
+    /api/status   this worker, its tasks, the job     /livez     200 while the main loop turns; else a thread answers 503
     /api/model    the job model                       /readyz    200 once its tasks run; 503 before, and from the first moment of
     /api/config   settings and where they come from              a drain, a stop or a leave
     /api/tables   tables, and what is in them
@@ -23,6 +23,7 @@ from faust.web.views import View
 from ...core.errors import EnvironmentFault, HeadgateError
 from ..configuration import Configuration
 from . import documents
+from .stuck import Stuck
 from .tables import NoSuchTable, table_document
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Page:
         self.configuration: Configuration | None = None
         self._socket: socket.socket | None = None
         self._web: _Web | None = None
+        self._stuck: Stuck | None = None
 
     @property
     def url(self) -> str:
@@ -88,9 +90,13 @@ class Page:
             made.page = self
             web.route(pattern, made)
         await web.start()
+        self._stuck = Stuck(self._socket, worker.turn_age)
+        self._stuck.start()
 
     async def stop(self) -> None:
         """Serve no more."""
+        if self._stuck is not None:
+            self._stuck.stop()
         web, self._web = self._web, None
         if web is not None:
             await web.stop()
@@ -163,7 +169,7 @@ class Metrics(_View):
 
 class Live(_View):
     async def get(self, request: Any, **_: Any) -> Any:
-        """Whoever can answer lives."""
+        """Whoever can answer lives; for one who cannot, `stuck` answers."""
         return self.web.text("ok\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -172,3 +173,18 @@ async def test_an_unreadable_frame_between_two_stages_fails_the_task_with_its_pl
     await job.write(between, [b"\xff\xff nonsense"])
     await one.until(lambda: one.state("Partition 0") == "failed", "the task has failed")
     assert between in one.worker.actors["Partition 0"].machine.why
+
+
+async def test_a_dead_letter_of_an_old_record_is_kept_as_long_as_any(job, topic):
+    """The topic of dead letters deletes by time: stamped with the record's own, a letter of a month ago was gone at once. That time is in
+    a header."""
+    inp = topic("in")
+    app = hg.App(job.name, on_error="dead_letter")
+    app.input(inp).map(lambda v: 1 / 0).sink(lambda batch: None)
+    one = await job.start(app)
+    await one.until_running(1)
+    old = int(time.time() * 1000) - 30 * 86_400_000
+    await job.write(inp, [{"n": 1}], timestamp_ms=old)
+    (letter,) = await job.records(job.topics.dead_letters, 1)
+    assert time.time() * 1000 - letter.timestamp < 600_000
+    assert dict(letter.headers)["hg-timestamp"] == str(old).encode()

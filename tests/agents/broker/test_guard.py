@@ -16,7 +16,8 @@ from headgate.agents.broker.process import command_of
 pytestmark = pytest.mark.kafka
 
 RUN = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in the background with it ignored
 from pathlib import Path
 from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.guard import Lease

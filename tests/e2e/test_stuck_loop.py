@@ -1,0 +1,96 @@
+"""A main loop that does not turn: it is seen within seconds, and SIGTERM ends the process all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+HANGS = """
+import time
+import headgate as hg
+
+def hanging(value):
+    while value["n"] == 1:
+        time.sleep(0.01)
+    return value
+
+app = hg.App("JOB")
+app.input("IN").map(hanging).to("OUT")
+"""
+
+
+def answer(url):
+    """Status and body."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def page(one):
+    """Where its page is."""
+    return await said(one, r"http://[\d.]+:\d+")
+
+
+async def said(one, pattern):
+    """What it writes, once it does."""
+    give_up = time.monotonic() + 60
+    while True:
+        if (found := re.search(pattern, one.text())) is not None:
+            return found[0]
+        assert time.monotonic() < give_up, one.text()
+        await asyncio.sleep(0.05)
+
+
+async def started_with_sigint_ignored(job, source, *words):
+    """As a shell's background job or `nohup` starts it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return await job.process(source, "w1", *words)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def test_a_loop_that_stands_is_seen_and_sigterm_ends_it(job, topic):
+    """User code never comes back: `/livez` was dead, status green, and SIGTERM did nothing."""
+    inp, out = topic("in"), topic("out")
+    one = await job.process(HANGS.replace("IN", inp).replace("OUT", out), "w1", "--set", "stop.timeout=2s")
+    url = await page(one)
+    await job.write(inp, [{"n": 0}])
+    await job.records(out, 1)
+    assert await asyncio.to_thread(answer, url + "/livez") == (200, "ok\n")
+    await job.write(inp, [{"n": 1}])
+    await said(one, "the main loop does not turn")
+    code, body = await asyncio.to_thread(answer, url + "/livez")
+    assert code == 503
+    assert "the main loop has not turned for" in body
+    assert "in hanging" in body
+    code, body = await asyncio.to_thread(answer, url + "/api/status")
+    assert code == 503
+    assert '"stuck_s"' in body
+    one.process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert await one.ended() == 3
+    assert time.monotonic() - began < 20
+    assert "did not end within stop.timeout after SIGTERM" in one.text()
+    assert "in hanging" in one.text().rpartition("stood here")[2]
+
+
+async def test_ctrl_c_is_heard_however_the_process_was_started(job, topic):
+    """A background job is started with SIGINT ignored; the first Ctrl-C commits and leaves."""
+    inp, out = topic("in"), topic("out")
+    one = await started_with_sigint_ignored(job, HANGS.replace("IN", inp).replace("OUT", out))
+    await job.write(inp, [{"n": 0}])
+    await job.records(out, 1)
+    one.process.send_signal(signal.SIGINT)
+    assert await one.ended() == 0
+    assert "SIGINT: committing and leaving" in one.text()
