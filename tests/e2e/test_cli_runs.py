@@ -113,7 +113,7 @@ def test_a_bounded_run_ends_by_itself(hg: Headgate) -> None:
 
 
 def counted(hg: Headgate) -> int:
-    return sum(row["value"][0] for row in hg.json("tables", "tables", hg.job, "totals")["rows"])
+    return sum(row["value"]["n"] for row in hg.json("tables", "tables", hg.job, "totals")["rows"])
 
 
 def test_the_same_batch_is_started_again_and_again(hg: Headgate) -> None:
