@@ -107,7 +107,10 @@ class Committing:
 
     def _ended(self, transaction: asyncio.Task[None]) -> None:
         """Whatever a transaction raised that is no error of the producer must not be lost: nobody would commit again."""
-        if not transaction.cancelled() and (error := transaction.exception()) is not None:
+        if transaction.cancelled():
+            if transaction.cancelling() == 0:
+                self.failed(OutcomeUnknown("the transaction was cancelled, and not by headgate"))
+        elif (error := transaction.exception()) is not None:
             self.host.crash(error)
 
     async def _run(self, txn: int, tasks: Iterable[str]) -> None:

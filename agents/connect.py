@@ -14,7 +14,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 import structlog
-from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    NotCoordinatorForGroupError,
+    RequestTimedOutError,
+)
 
 from ..core.errors import EnvironmentFault
 from .absence import brokers
@@ -22,7 +29,17 @@ from .awaiting import asked_for
 from .rawkafka import fetch_no_more, hang_up, quiet_metadata
 
 log = structlog.get_logger("headgate.connect")
-AWAY = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, ConnectionError, asyncio.TimeoutError)
+AWAY = (
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    RequestTimedOutError,
+    GroupCoordinatorNotAvailableError,
+    NotCoordinatorForGroupError,
+    ConnectionError,
+    asyncio.TimeoutError,
+)
+"""What a broker that comes or goes makes a client raise; anything else is an answer."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 

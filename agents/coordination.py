@@ -22,6 +22,7 @@ from ..core.member import Member
 from ..core.names import JobName, StreamPartition
 from ..core.orders import Order, Report
 from .alarm import Alarm
+from .awaiting import answered
 from .clients import ClientSettings
 from .connect import outlasted
 from .steering import CoordinatorReader, LeaderLost, LeaderWriter, OwnWriter, WriteUnknown, fence
@@ -146,7 +147,8 @@ class Coordination:
     def _fence(self, order: lw.Fence, feed: Callable[[Any], None]) -> None:
         async def work() -> None:
             try:
-                await fence(self.client, self.job, order.processor, order.incarnation)
+                with answered("the fence"):
+                    await fence(self.client, self.job, order.processor, order.incarnation)
             except Exception as error:  # noqa: BLE001 - the machine asks again, and says so
                 feed(lw.FenceFailed(order.processor, order.incarnation, str(error)))
             else:
@@ -176,7 +178,8 @@ class Coordination:
     def _commit(self, order: lw.Commit) -> None:
         async def work() -> None:
             try:
-                await self.world.before_commit(order.writes)
+                with answered("making topics"):
+                    await self.world.before_commit(order.writes)
                 if self._writer is None:
                     raise LeaderLost("the leader has no producer", fenced=False)
                 last = await self._writer.commit(order.writes)
@@ -218,7 +221,8 @@ class Coordination:
     def _init_producer(self, order: mw.InitProducer) -> None:
         async def work() -> None:
             try:
-                await self.world.init_producer(order.incarnation)
+                with answered("the producer's start"):
+                    await self.world.init_producer(order.incarnation)
             except Exception as error:  # noqa: BLE001 - the machine decides what follows, and it is logged there
                 self.feed_member(mw.ProducerLost(order.incarnation, f"{type(error).__name__}: {error}"))
             else:
@@ -232,7 +236,8 @@ class Coordination:
     def _probe(self, order: mw.Probe) -> None:
         async def work() -> None:
             try:
-                why = await self.world.probe(order.target)
+                with answered("the probe"):
+                    why = await self.world.probe(order.target)
             except Exception as error:  # noqa: BLE001 - the machine asks again, with growing pauses
                 why = f"{type(error).__name__}: {error}"
             log.info("target was asked", target=str(order.target), well=not why, why=why)

@@ -22,8 +22,10 @@ from aiokafka.errors import CorruptRecordException, KafkaError
 from ..core.errors import DataError
 from ..core.leader_liveness import decode_beat, encode_beat
 from ..core.leader_words import Beat, Heartbeat
+from .awaiting import passes
 from .clients import ClientSettings
 from .connect import closed, retried, started
+from .rawkafka import reads_no_more
 
 log = structlog.get_logger("headgate.heartbeat")
 
@@ -93,7 +95,9 @@ class Heartbeats:
                     due = time.monotonic() + self.interval_s
                     await producer.send_and_wait(self.topic, value=encode_beat(self.say()), partition=0)
                     await asyncio.sleep(max(0.0, due - time.monotonic()))
-            except Exception as error:  # noqa: BLE001 - a heartbeat thread that ends would look like a death
+            except BaseException as error:  # a heartbeat thread that ends would look like a death
+                if passes(error):
+                    raise
                 log.debug("heartbeat not sent", error=str(error))
                 await asyncio.sleep(self.interval_s)
             finally:
@@ -114,7 +118,7 @@ class Heartbeats:
                 if position is None:
                     position = (await retried(partial(consumer.end_offsets, [at]), "heartbeats", deadline_s=5.0))[at]
                 consumer.seek(at, position)
-                while True:
+                while not reads_no_more(consumer):
                     answer = await consumer.getmany(at, timeout_ms=500)
                     for record in answer.get(at, []):
                         position = record.offset + 1
@@ -126,7 +130,9 @@ class Heartbeats:
                 log.debug("heartbeats not read", error=str(error))
                 position = None
                 await asyncio.sleep(self.interval_s)
-            except Exception as error:  # noqa: BLE001 - see above
+            except BaseException as error:  # see above
+                if passes(error):
+                    raise
                 log.debug("heartbeats not read", error=str(error))
                 await asyncio.sleep(self.interval_s)
             finally:

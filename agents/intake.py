@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
     CorruptRecordException,
@@ -40,8 +41,10 @@ from ..core.names import StreamPartition
 from .chunks import Buffer, Chunk
 from .clients import ClientSettings
 from .columns import Columns
-from .connect import closed, started
-from .rawkafka import Answer, Taken, observe, set_long_poll, taker
+from .connect import closed, outlasted, started
+from .rawkafka import Answer, Taken, observe, reads_no_more, set_long_poll, taker
+
+log = structlog.get_logger("headgate.intake")
 
 BOUNDS_TIMEOUT_S = 5.0
 FETCH_BYTES = 1 << 20
@@ -169,9 +172,9 @@ class Intake:
             return
         consumer.assign(list(self._by_tp))
         for part in self._parts.values():  # no await between assign and seek: nothing may ask for a reset
-            consumer.seek(part.tp, part.buffer.position)
+            consumer.seek(part.tp, part.buffer.buffered_to)
             part.since = time.monotonic()
-            if part.held or part.buffer.ended:
+            if part.held or part.full or part.buffer.ended:
                 consumer.pause(part.tp)
 
     def _make(self) -> AIOKafkaConsumer:
@@ -191,6 +194,13 @@ class Intake:
                 "group_id": None,
             }
         )
+
+    async def _begin_again(self) -> None:
+        """The client's fetching has ended by an error. Another client goes on behind what is buffered."""
+        log.warning("the client reads no more, and another takes its place", intake=self._name)
+        await self.stop()
+        await asyncio.sleep(RETRY_S)
+        await outlasted(self.start)
 
     async def stop(self) -> None:
         """Close the connection; what is buffered is forgotten."""
@@ -216,6 +226,8 @@ class Intake:
         """Move what was fetched into the buffers, waiting for an answer if there is nothing. True when heads may differ."""
         if self._consumer is None:
             raise EnvironmentFault(f"intake of {self._name} is not started")
+        if reads_no_more(self._consumer):
+            await self._begin_again()
         self._resume_drained()
         self._answered.clear()
         changed = await self._absorb()

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     IllegalOperation,
@@ -34,6 +35,7 @@ from aiokafka.errors import (
 
 from ..core.errors import EnvironmentFault, cause_for
 from ..core.names import StreamPartition
+from .awaiting import passes
 from .clients import ClientSettings
 from .outbox_buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, Sent, TaskBuffer, Transaction
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
@@ -53,6 +55,7 @@ from .rawrefusal import refusal_of
 
 __all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
 
+log = structlog.get_logger("headgate.outbox")
 RETRY_S = 0.25
 GONE_AFTER_S = 10.0
 LEADERLESS_AFTER_S = 20.0
@@ -235,15 +238,16 @@ class Outbox(Joining):
         except OutboxError as error:
             self._fail(error)
             raise
-        except Exception as error:
-            if self._stopping:  # the producer was taken away in the middle of a send
+        except BaseException as error:
+            if self._stopping and not passes(error):  # the producer was taken away in the middle of a send
                 self._fail(ProducerBroken("the outbox was stopped"))
                 return
-            self._fail(OutcomeUnknown(f"the outbox failed in the middle: {error!r}"))
-            raise
-        except BaseException as error:
-            self._fail(OutcomeUnknown(f"the outbox was stopped in the middle: {error!r}"))
-            raise
+            said = f"the outbox failed in the middle: {error!r}"
+            self._fail(OutcomeUnknown(said))
+            if passes(error):
+                raise
+            log.exception("the outbox failed in the middle")  # a library that is wrong costs a life, not the worker
+            raise OutcomeUnknown(said) from error
         finally:
             if self.failed is None:
                 self._fail(ProducerBroken("the outbox is stopped"))

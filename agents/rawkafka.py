@@ -135,6 +135,13 @@ def is_dead(producer: AIOKafkaProducer) -> bool:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
+def reads_no_more(consumer: AIOKafkaConsumer) -> bool:
+    """The consumer's fetching was ended by an error: nothing will ever be read by it, and it waits without a word."""
+    any_consumer: Any = consumer
+    fetching = getattr(any_consumer._fetcher, "_fetch_task", None)
+    return fetching is not None and fetching.done()
+
+
 @dataclass(slots=True)
 class Answer:
     """What a broker last answered for one partition, and when (monotonic clock)."""

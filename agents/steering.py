@@ -14,13 +14,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import ProducerFenced
 
 from ..core import coordinator as c
 from ..core import coordinator_bytes as cb
+from ..core.errors import EnvironmentFault
 from ..core.names import JobName, leader_id, worker_id
+from .awaiting import answered
 from .clients import ClientSettings
 from .connect import closed, retried, started
+from .rawkafka import reads_no_more
 
 LEADER_TRANSACTION_MS = 10_000
 READ_MAX = 5_000
@@ -38,19 +41,30 @@ class CoordinatorReader:
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect, and stand at the beginning."""
+        self._consumer = await self._made(deadline_s)
+        first = await retried(
+            lambda: self._reader.beginning_offsets([self.at]), "coordinator stream", deadline_s=deadline_s
+        )
+        self.position = first[self.at]
+        self._consumer.seek(self.at, self.position)
+
+    async def again(self) -> None:
+        """Go on where reading stood, with another client."""
+        before, self._consumer = self._consumer, await self._made(60.0)
+        self._consumer.seek(self.at, self.position)
+        if before is not None:
+            await closed(before.stop)
+
+    async def _made(self, deadline_s: float) -> AIOKafkaConsumer:
         options = self.client.consumer(
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="none",
             fetch_max_wait_ms=POLL_MS,
         )
-        self._consumer = await started(lambda: AIOKafkaConsumer(**options), "coordinator stream", deadline_s=deadline_s)
-        self._consumer.assign([self.at])
-        first = await retried(
-            lambda: self._reader.beginning_offsets([self.at]), "coordinator stream", deadline_s=deadline_s
-        )
-        self.position = first[self.at]
-        self._consumer.seek(self.at, self.position)
+        consumer = await started(lambda: AIOKafkaConsumer(**options), "coordinator stream", deadline_s=deadline_s)
+        consumer.assign([self.at])
+        return consumer
 
     @property
     def _reader(self) -> AIOKafkaConsumer:
@@ -59,6 +73,10 @@ class CoordinatorReader:
 
     async def read(self) -> c.Read | None:
         """The next records, or None when nothing came for a moment. Also says when only the position moved (markers)."""
+        if reads_no_more(self._reader):
+            raise EnvironmentFault(
+                "the client's reading was ended by an error", remedy="none needed: another one is made"
+            )
         answer = await self._reader.getmany(self.at, timeout_ms=POLL_MS, max_records=READ_MAX)
         records = answer.get(self.at, [])
         position = await self._reader.position(self.at)
@@ -117,16 +135,19 @@ class LeaderWriter:
             raise LeaderLost("the leader's producer is closed", fenced=False)
         try:
             async with asyncio.timeout(30.0):
-                await producer.begin_transaction()
-                futures = [
-                    await producer.send(self.topic, key=k, value=v, partition=0) for k, v in map(self._bytes, writes)
-                ]
-                offsets = [(await future).offset for future in futures]
-                await producer.commit_transaction()
-        # aiokafka answers a fenced producer with assertion errors, too
-        except (KafkaError, AssertionError, TimeoutError, OSError) as error:
+                with answered("the leader's transaction"):
+                    last = await self._written(producer, writes)
+        # aiokafka answers a fenced producer with assertion errors, too, and a library may be wrong in any way
+        except Exception as error:
             await self.stop()
             raise LeaderLost(f"{type(error).__name__}: {error}", fenced=isinstance(error, ProducerFenced)) from error
+        return last
+
+    async def _written(self, producer: AIOKafkaProducer, writes: Iterable[c.Write]) -> int:
+        await producer.begin_transaction()
+        futures = [await producer.send(self.topic, key=k, value=v, partition=0) for k, v in map(self._bytes, writes)]
+        offsets = [(await future).offset for future in futures]
+        await producer.commit_transaction()
         return max(offsets)
 
     def _bytes(self, write: c.Write) -> tuple[bytes, bytes | None]:
@@ -166,9 +187,10 @@ class OwnWriter:
                 )
             for message in messages:
                 key, value = cb.encode(message, self.stamp)
-                sent: Any = await asyncio.wait_for(
-                    self._producer.send_and_wait(self.topic, key=key, value=value, partition=0), 30.0
-                )
+                with answered("a write to the coordinator stream"):
+                    sent: Any = await asyncio.wait_for(
+                        self._producer.send_and_wait(self.topic, key=key, value=value, partition=0), 30.0
+                    )
                 last = sent.offset
         except Exception as error:
             await self.stop()

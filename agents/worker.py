@@ -37,6 +37,7 @@ from ..core.orders import FAILED, RELEASED, Abandon, Order, Release, Report, Sta
 from ..core.settings import find, parse
 from ..core.task_plan import TaskPlan
 from .absence import Unread
+from .awaiting import answered, passes
 from .clients import ClientSettings
 from .connect import outlasted
 from .coordination import Coordination
@@ -274,7 +275,8 @@ class Worker(Producing):
         """Run something beside; what it raises ends the worker."""
 
         async def guarded() -> None:
-            await work
+            with answered(name):
+                await work
 
         task = asyncio.get_running_loop().create_task(guarded(), name=name)
         self._spawned.add(task)
@@ -317,6 +319,14 @@ class Worker(Producing):
                 )
                 log.error("the coordinator stream is damaged", why=self.blocked)
                 await asyncio.sleep(DAMAGED_S)
+                continue
+            except BaseException as error:
+                if passes(error):
+                    raise
+                self.blocked = f"the coordinator stream is not read: {type(error).__name__}: {error}"
+                log.error("the coordinator stream is read anew", why=self.blocked)
+                await asyncio.sleep(DAMAGED_S)
+                await outlasted(self.coordination.reader.again)
                 continue
             if event is not None:
                 self.blocked = ""
