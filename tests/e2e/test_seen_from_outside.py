@@ -108,6 +108,25 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     )
 
 
+async def test_a_task_reads_ahead_as_far_as_its_setting_says(job, topic):
+    """`buffer.bytes` was read by nobody: a small worker held megabytes of each partition, whatever its settings said."""
+    inp, out = topic("in", 2), topic("out", 2)
+    app = hg.App(job.name, settings={"buffer.bytes": "64KiB"})
+    app.input(inp).map(lambda v: {"n": v["n"]}).to(out)
+    worker = await job.start(app)
+    await worker.until_running(2)
+    await job.ask("pause")
+    await job.write(inp, [{"n": n, "pad": "x" * 1000} for n in range(2000)])
+
+    def sizes():
+        return [h.size for actor in worker.worker.actors.values() for h in actor.intake.intake.heads().values()]
+
+    await worker.until(lambda: min(sizes()) >= 64 << 10, "both buffers are full")
+    assert max(sizes()) <= 3 * (64 << 10)
+    await job.ask("resume")
+    assert sorted(v["n"] for v in await job.values(out, 2000)) == list(range(2000))
+
+
 async def test_a_long_restore_says_how_far_it_is_and_every_line_says_who_speaks(job, topic):
     """Somebody's open transaction holds the restore up: a line every few seconds says so, in fields that a machine can read."""
     async with restore_held_up(job, topic) as second:
