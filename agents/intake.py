@@ -413,6 +413,8 @@ class Intake:
         part = self._parts[at]
         chunk = part.buffer.take(most, up_to_ms)
         self._look(part)
+        if part.full and part.buffer.size <= self._buffer_bytes // 2:
+            self._answered.set()  # there is room again: `fill` need not wait for an answer that nobody has asked for
         return chunk
 
     def pause(self, at: StreamPartition) -> None:
