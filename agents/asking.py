@@ -57,7 +57,9 @@ class Wish:
     run_id: str = ""
     arguments: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     lasting: bool = False
-    """It waits without limit (`drain --run-id` of a run that has not begun)."""
+    """It waits without limit (`drain --run-id` of a run that has not begun, `seek` of a job whose workers are down)."""
+    waits: str = ""
+    """What it waits for, when nobody is there to take it up: who asked is told so, and waits himself only with `--wait`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,8 @@ async def ask(
             await writer.write([request])
         finally:
             await writer.stop()
-        if wish.lasting and not wait and not stream.job.live:
-            return Outcome(request.uuid, "written", f"it waits for run {wish.run_id} to begin")
+        if wish.lasting and not wait and (wish.waits or not stream.job.live):
+            return Outcome(request.uuid, "written", wish.waits or f"it waits for run {wish.run_id} to begin")
         return await _follow(stream, request, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say)
 
 
@@ -149,7 +151,8 @@ async def _follow(
 
 def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
     """What helps when nobody has taken a wish up."""
-    void = "the wish waits for its run" if request.not_after is None else "the wish is void from now on"
+    back = f"`headgate requests withdraw {shown(job)} {request.uuid}` takes it back"
+    void = f"the wish goes on waiting; {back}" if request.not_after is None else "the wish is void from now on"
     if not any(state.members()):
         return f"no worker is there: start one with `headgate run MODULE:app`; {void}"
     return f"is a worker alive? `headgate status {shown(job)}`; {void}"

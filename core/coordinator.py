@@ -98,6 +98,8 @@ class SeekWish:
     stream: str
     partition: int
     to: str | int | tuple[str, int]
+    expected: int | None = None
+    """The position that its plan showed, where it waits for workers to come; from elsewhere it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ class SetRun:
     """Stream of other jobs → the jobs that its producers are said to be: how a cascade finds who comes behind whom."""
     goes_on: bool = False
     """The run before this one was drained, not ended."""
+    drain_by: str = ""
+    """Who asked for the drain, for people."""
     failed: str = ""
     """Why a bounded run has stopped by itself: tasks have given up, and nothing else can move. Whoever comes next goes on with it."""
 

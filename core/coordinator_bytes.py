@@ -165,13 +165,15 @@ def _change(value: Any) -> Change:
 
 
 def _seek(value: Any) -> SeekWish:
-    id_, request, stream, partition, to = _list(_anything)(value)
+    id_, request, stream, partition, to, expected = _list(_anything)(value)
     if isinstance(to, list):
         kind, at_ms = cast("list[Any]", to)
         to = (_text(kind), _number(at_ms))
     elif not isinstance(to, str):
         _count(to)
-    return SeekWish(_text(id_), _text(request), _text(stream), _count(partition), cast("Any", to))
+    return SeekWish(
+        _text(id_), _text(request), _text(stream), _count(partition), cast("Any", to), _maybe(_count)(expected)
+    )
 
 
 _offsets = _map(_list(_count))
@@ -187,7 +189,7 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
         "paused_streams": lambda v: frozenset(_list(_text)(v)), "seeks": _list(_seek),
         "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
         "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
-        "reads": _map(_list(_text)), "goes_on": _flag, "failed": _text,
+        "reads": _map(_list(_text)), "goes_on": _flag, "drain_by": _text, "failed": _text,
     },
     SetProcessor: {
         "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(JOINED, LEAVING, LEFT),
@@ -218,7 +220,7 @@ _CLASSES = {kind: cls for cls, (kind, _) in KEYS.items()}
 _DEFAULTS = {
     cls: {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING} for cls in FORMS
 }
-_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on", "failed", "bounded", "still"})
+_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by"})
 """Fields that came later: not written while they are empty, so a message that does not need them has the bytes that it always had."""
 _VALUES = {cls: tuple(name for name in form if name not in KEYS[cls][1]) for cls, form in FORMS.items()}
 

@@ -37,7 +37,7 @@ from .leader_liveness import Liveness
 from .leader_members import members, spoken_of, write_fences
 from .leader_model import model
 from .leader_plan import LeaderConfig, Timing, overridden
-from .leader_requests import requests
+from .leader_requests import requests, withdrawals
 from .leader_runs import begin, close, starter
 from .leader_words import (
     Beat,
@@ -348,6 +348,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         for rule in (
             repair,
             write_fences,
+            withdrawals,
             begin,
             requests,
             members,

@@ -33,7 +33,7 @@ from .errors import DeclarationError
 from .leader_draft import Draft
 from .leader_model import FOR_GOOD, rewanted
 from .leader_runs import refusal
-from .leader_seeks import seek
+from .leader_seeks import seek, withdraw
 from .placement import moved
 from .requests import (
     DONE,
@@ -51,6 +51,7 @@ from .requests import (
     START,
     STOP,
     UNSET_CONFIG,
+    WITHDRAW,
     drain_ends,
     expired,
     may_follow,
@@ -68,9 +69,18 @@ Answer = tuple[str, str] | tuple[str, str, dict[str, Any]] | None
 Rule = Callable[[Draft, SetRequest], Answer]
 
 
+def withdrawals(draft: Draft) -> None:
+    """Take back first what somebody does not want any more: a run that begins in this round must not find it."""
+    _answered(draft, [wish for wish in draft.state.open_requests() if wish.verb == WITHDRAW])
+
+
 def requests(draft: Draft) -> None:
     """Go through the wishes that have no final answer."""
-    for wish in draft.state.open_requests():
+    _answered(draft, draft.state.open_requests())
+
+
+def _answered(draft: Draft, wishes: list[SetRequest]) -> None:
+    for wish in wishes:
         before = draft.state.answer(wish.uuid)
         if wrong := problem(wish):
             found: Answer = (REFUSED, wrong)
@@ -83,6 +93,21 @@ def requests(draft: Draft) -> None:
             answer = SetAnswer(wish.uuid, found[0], found[1], progress)
             if may_follow(before, answer):
                 draft.put(answer)
+
+
+def _withdraw(draft: Draft, wish: SetRequest) -> Answer:
+    """Answer another wish, that only waits, in place of what it asked for."""
+    meant = next((one for one in draft.state.open_requests() if one.uuid == wish.arguments["request"]), None)
+    if meant is None or meant.verb == WITHDRAW:
+        return REFUSED, f"there is no request {wish.arguments['request']} that waits"
+    taken_up = draft.state.answer(meant.uuid) is not None
+    if taken_up and meant.verb != SEEK:
+        return REFUSED, f"{meant.verb} is under way; it cannot be taken back"
+    why = f"withdrawn by {wish.requested_by}"
+    state, why = (FAILED, f"{why}; applied in partitions: {withdraw(draft, meant)}") if taken_up else (REFUSED, why)
+    before = draft.state.answer(meant.uuid)
+    draft.put(SetAnswer(meant.uuid, state, why, {} if before is None else dict(before.progress)))
+    return DONE, f"{meant.verb} of {meant.requested_by}"
 
 
 def _asked_of(draft: Draft, wish: SetRequest) -> str:
@@ -110,7 +135,8 @@ def _drain(draft: Draft, wish: SetRequest) -> Answer:
     if run.state == STOPPING:
         return REFUSED, f"run {run.run_id} is stopping"
     if run.state == RUNNING:
-        draft.put(replace(run, state=DRAINING, drain=wish.uuid, drain_upto=drain_ends(wish.arguments)))
+        upto = drain_ends(wish.arguments)
+        draft.put(replace(run, state=DRAINING, drain=wish.uuid, drain_upto=upto, drain_by=wish.requested_by))
     return UNDER_WAY, "", {"run": run.run_id}
 
 
@@ -262,4 +288,5 @@ _RULES: dict[str, Rule] = {
     MOVE: _move,
     SET_CONFIG: _set_config,
     UNSET_CONFIG: _unset_config,
+    WITHDRAW: _withdraw,
 }

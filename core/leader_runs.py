@@ -206,6 +206,7 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             job_uuid=draft.config.job_uuid if run is None else run.job_uuid,
             drain=None if drain is None else drain.uuid,
             drain_upto={} if drain is None else drain_ends(drain.arguments),
+            drain_by="" if drain is None else drain.requested_by,
             reads=dict(plan.reads),
             goes_on=run is not None and run.state == DRAINED,
             seeks=() if run is None else run.seeks,

@@ -3,6 +3,7 @@
 - The wish goes into `set-run` as one `SeekWish` a partition, whose id the task remembers in the checkpoint that applied it, and
   then reports; a later grant only reports it again.
 - When all have reported, the wishes leave the run and the request is done; a task's refusal makes it failed, with the reason.
+- While the run drains, only tasks that have failed are sought: they begin again, and drain from there.
 - One that was not applied before its `not_after` is taken out, and failed: whatever was applied by then stays applied, and is named.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from .coordinator import DRAINING, ENDING, STOPPING, SeekWish, SetRequest, SetRun
 from .leader_draft import Draft
+from .model import JobModel
 from .names import StreamPartition
 from .requests import ACCEPTED, DONE, EXPIRED, FAILED, NO_LIVE_RUN, OTHER_RUN, REFUSED, seek_target
 
@@ -28,7 +30,7 @@ def seek(draft: Draft, wish: SetRequest) -> Answer:
         return _progress(draft, run, wish)
     if wish.run_id and wish.run_id != run.run_id:
         return REFUSED, f"{OTHER_RUN}: the run is {run.run_id}"
-    if run.state in (DRAINING, ENDING, STOPPING):
+    if run.state in (ENDING, STOPPING):
         return REFUSED, f"run {run.run_id} is {run.state}; seek when it is closed, or in the next run"
     stream, partition = wish.arguments["stream"], wish.arguments.get("partition")
     model = draft.state.model
@@ -40,11 +42,39 @@ def seek(draft: Draft, wish: SetRequest) -> Answer:
     to = seek_target(wish.arguments["to"])
     if to is None:  # pragma: no cover - `problem` has refused it
         return REFUSED, "no such place"
-    chosen = range(width) if partition is None else (partition,)
-    wishes = tuple(SeekWish(f"{wish.uuid}:{n}", wish.uuid, stream, n, to) for n in chosen)
+    chosen = _owned(model, stream) if partition is None else [partition]
+    if run.state == DRAINING and (held := _not_failed(draft, stream, chosen)):
+        return REFUSED, (
+            f"run {run.run_id} is draining: only tasks that have failed can go on elsewhere, and {', '.join(held)} has not; "
+            "name the partition, or seek when the run is closed"
+        )
+    shown = wish.arguments.get("positions", {})
+    wishes = tuple(SeekWish(f"{wish.uuid}:{n}", wish.uuid, stream, n, to, shown.get(str(n))) for n in chosen)
     replaced = tuple(s for s in run.seeks if s.stream != stream or s.partition not in chosen)
     draft.put(replace(run, seeks=replaced + wishes))
     return ACCEPTED, "", {"partitions": len(wishes), "stream": stream}
+
+
+def _owned(model: JobModel | None, stream: str) -> list[int]:
+    """The partitions of a stream that somebody owns."""
+    owned = () if model is None else model.tasks.values()
+    return sorted({at.partition for task in owned for at in task if at.stream == stream})
+
+
+def _not_failed(draft: Draft, stream: str, chosen: list[int]) -> list[str]:
+    """Tasks that own one of these partitions and have not failed."""
+    model, failed = draft.state.model, draft.state.failed()
+    owners = () if model is None else (model.owners_of(StreamPartition(stream, n)) for n in chosen)
+    return sorted({task for tasks in owners for task in tasks if task not in failed})
+
+
+def withdraw(draft: Draft, wish: SetRequest) -> str:
+    """Take an accepted seek back; says in which partitions it was applied, and stays so."""
+    run = draft.run
+    mine = () if run is None else tuple(one for one in run.seeks if one.request == wish.uuid)
+    if run is not None and mine:
+        draft.put(replace(run, seeks=tuple(one for one in run.seeks if one.request != wish.uuid)))
+    return ", ".join(str(one.partition) for one in mine if _applied(draft, one)) or "none"
 
 
 def _progress(draft: Draft, run: SetRun, wish: SetRequest) -> Answer:

@@ -182,7 +182,7 @@ class Tasks:
         for wish in _wishes(job, task):
             if wish.id not in mine.told:
                 mine.told.add(wish.id)
-                orders.append(Tell(task, Seek(wish.id, wish.stream, wish.partition, wish.to)))
+                orders.append(Tell(task, Seek(wish.id, wish.stream, wish.partition, wish.to, wish.expected)))
         return orders
 
     def probes(self, mono: float) -> list[Probe]:

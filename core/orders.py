@@ -91,6 +91,8 @@ class Seek:
     stream: str
     partition: int
     to: str | int | tuple[str, int]
+    expected: int | None = None
+    """The position that whoever asked saw; elsewhere it is refused. None: wherever the task stands."""
 
 
 Order = Start | RunChanged | Release | Abandon | Seek

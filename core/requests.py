@@ -26,8 +26,8 @@ REFUSED = "refused"
 FAILED = "failed"
 
 START, STOP, PAUSE, RESUME, DRAIN = "start", "stop", "pause", "resume", "drain"
-SEEK, MOVE, SET_CONFIG, UNSET_CONFIG = "seek", "move", "set-config", "unset-config"
-VERBS = (START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG)
+SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW = "seek", "move", "set-config", "unset-config", "withdraw"
+VERBS = (START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW)
 
 MAX_BYTES = 65_536
 """Bytes of a request at most: what it brings about must fit into the messages that say so."""
@@ -43,7 +43,8 @@ _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     PAUSE: (frozenset(), frozenset({"stream"})),
     RESUME: (frozenset(), frozenset({"stream"})),
     DRAIN: (frozenset(), frozenset({"upto"})),
-    SEEK: (frozenset({"stream", "to"}), frozenset({"partition"})),
+    SEEK: (frozenset({"stream", "to"}), frozenset({"partition", "positions"})),
+    WITHDRAW: (frozenset({"request"}), frozenset()),
     MOVE: (frozenset({"task", "to"}), frozenset()),
     SET_CONFIG: (frozenset({"setting", "value"}), frozenset()),
     UNSET_CONFIG: (frozenset({"setting"}), frozenset()),
@@ -136,7 +137,7 @@ def problem(request: SetRequest) -> str:
         return f"{request.verb} needs '{missing[0]}'"
     if unknown := sorted(given - needed - allowed):
         return f"{request.verb} knows no '{unknown[0]}'"
-    for name in ("stream", "task", "worker", "setting"):
+    for name in ("stream", "task", "worker", "setting", "request"):
         if name in given and not isinstance(request.arguments[name], str):
             return f"'{name}' of {request.verb} must be a name"
     if not _are_ends(request.arguments.get("upto", {})):
@@ -149,6 +150,9 @@ def problem(request: SetRequest) -> str:
             return "'partition' of seek must be a number"
         if seek_target(request.arguments["to"]) is None:
             return "'to' of seek must be oldest, newest, an offset or a time"
+        shown = request.arguments.get("positions", {})
+        if not isinstance(shown, Mapping) or not all(map(_is_count, cast("Mapping[Any, Any]", shown).values())):
+            return "'positions' of seek must hold the offset of each partition"
     if request.verb == SET_CONFIG:
         value = request.arguments["value"]
         if not isinstance(value, str | int | float) or (isinstance(value, str) and len(value) > MAX_SETTING):

@@ -192,7 +192,9 @@ class Task(TaskCommits):
             return []
         offsets = list(event.positions.values())
         self._regate = self._restless = True
-        return self.seeks.resolved(event.request, offsets[0] if offsets else None) + self.settle(now)
+        ends = list(event.ends.values())
+        sought = self.seeks.resolved(event.request, offsets[0] if offsets else None, ends[0] if ends else None)
+        return sought + self.settle(now)
 
     def on_StoreClosed(self, event: StoreClosed, now: Now) -> Out:
         if self.state != RELEASING or not self._closing:

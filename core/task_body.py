@@ -158,7 +158,10 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
             self.drain_id, self.phase = drain, PHASE_DRAINING
             inputs.bootstrap.clear()
             through = self.through()
-            inputs.drain(drain, {one: max(inputs.positions[one], through.get(one, 0)) for one in inputs.external})
+            sought = {StreamPartition(order.stream, order.partition) for order in self.seeks.early}
+            self.seeks.before_drain = sought & set(inputs.external)
+            external = [one for one in inputs.external if one not in sought]
+            inputs.drain(drain, {one: max(inputs.positions[one], through.get(one, 0)) for one in external})
         self._restless = self._regate = self._time_news = True
         self.state = RUNNING
         reading = {one: inputs.positions[one] for one in inputs.partitions if one not in inputs.finished}
@@ -170,7 +173,7 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         ]
         early, self.seeks.early = self.seeks.early, []
         for order in early:
-            out += self.seeks.seek(order)
+            out += self.seeks.begin(order)
         return out
 
     def remember(self) -> None:

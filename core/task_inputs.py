@@ -122,8 +122,9 @@ class Inputs:
     def drain(self, drain_id: str, upto: Mapping[StreamPartition, int]) -> None:
         """Read no further than this; whoever is there already is drained."""
         self.drain_id = drain_id
-        self.drain_upto = {at: max(position, self.positions[at]) for at, position in upto.items()}
-        for at in self.drain_upto:
+        ends = {at: max(position, self.positions[at]) for at, position in upto.items()}
+        self.drain_upto = {**(self.drain_upto or {}), **ends}
+        for at in ends:
             self.advance(at, self.positions[at])
 
     def end_all(self) -> None:

@@ -1,7 +1,8 @@
 """Positions that change otherwise than by reading: an operator's seek, and a log that begins behind the position.
 
-Promises: a request is applied once, and remembered in the checkpoint that applied it; it is answered after that checkpoint is
-durable, or refused at once with the reason. A lost position follows the input's `on_lost`, and says how many records are gone.
+Promises: a seek goes to an offset that there is, or to the end, and only from where it was to begin; a request is applied once, and
+remembered in the checkpoint that applied it; it is answered after that checkpoint is durable, or refused with the reason. A lost position
+follows the input's `on_lost`, and says how many records are gone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Seeks:
         self.task = task
         self.early: list[Seek] = []
         """Came while restoring."""
+        self.before_drain: set[StreamPartition] = set()
+        """Sources that a task which begins again in a drain drains from where a seek puts them."""
         self.applied: list[str] = []
         """Requests that the checkpoint remembers, newest last."""
         self._asked: dict[int, Seek | StreamPartition] = {}
@@ -32,6 +35,12 @@ class Seeks:
         self._ready: dict[StreamPartition, tuple[Seek | None, int]] = {}
         """Offsets that wait for the chunk of their partition."""
         self._durable: list[tuple[int, str]] = []
+
+    def begin(self, order: Seek) -> list[TaskInstruction]:
+        """A seek that came while restoring."""
+        said = self.seek(order)
+        at = StreamPartition(order.stream, order.partition)
+        return said if at in self.task.inputs.held else self._over(at, said)
 
     def seek(self, order: Seek) -> list[TaskInstruction]:
         """Begin with a seek, or refuse it."""
@@ -42,8 +51,9 @@ class Seeks:
         why = self._refusal(at)
         if why:
             return [self.refused(order, why)]
-        if isinstance(order.to, int):
-            return self._go(at, order, order.to)
+        here = self.task.inputs.positions[at]
+        if order.expected is not None and order.expected != here:
+            return [self.refused(order, f"{at} has moved: it was to go on from {order.expected}, and stands at {here}")]
         self.task.inputs.held[at] = "seek"
         return self._ask(order, at, order.to)
 
@@ -59,7 +69,7 @@ class Seeks:
             return (
                 f"{at.stream} is an intermediate stream: its control messages are counted, so it cannot be read again"
             )
-        if self.task.drain_id is not None:
+        if self.task.drain_id is not None and at not in self.before_drain:
             return "the run drains: no new input is read"
         if at in inputs.finished:
             return f"{at} has ended in this run"
@@ -87,14 +97,16 @@ class Seeks:
         return [note, *self._ask(event.at, event.at, "newest")]
 
     def _ask(
-        self, what: Seek | StreamPartition, at: StreamPartition, to: str | tuple[str, int]
+        self, what: Seek | StreamPartition, at: StreamPartition, to: str | int | tuple[str, int]
     ) -> list[TaskInstruction]:
         self._number += 1
         self._asked[self._number] = what
+        if isinstance(to, int):  # where the log begins and ends: an offset outside of it is no place to go on
+            return [Resolve(self._number, {at: "oldest"}, ends=frozenset({at}))]
         return [Resolve(self._number, {at: to})]
 
-    def resolved(self, request: int, offset: int | None) -> list[TaskInstruction]:
-        """The broker has said which offset it is."""
+    def resolved(self, request: int, offset: int | None, end: int | None = None) -> list[TaskInstruction]:
+        """The broker has said which offset it is; for an offset, where the log begins and ends."""
         what = self._asked.pop(request, None)
         if what is None or offset is None:
             return []
@@ -102,8 +114,19 @@ class Seeks:
         self.task.inputs.held.pop(at, None)
         if isinstance(what, Seek):
             why = self._refusal(at)
-            return [self.refused(what, why)] if why else self._go(at, what, offset)
+            if not why and isinstance(what.to, int) and end is not None:
+                if not offset <= what.to <= end:
+                    why = f"there is no offset {what.to} in {at}: it begins at {offset} and ends before {end}"
+                offset = what.to
+            return self._over(at, [self.refused(what, why)] if why else self._go(at, what, offset))
         return self._go(at, None, offset)
+
+    def _over(self, at: StreamPartition, said: list[TaskInstruction]) -> list[TaskInstruction]:
+        """A seek is applied or refused: what drains as soon as it is, drains from where it stands now."""
+        if at in self.before_drain and at not in self._ready:
+            self.before_drain.discard(at)
+            self.task.inputs.drain(self.task.drain_id or "", {at: self.task.inputs.positions[at]})
+        return said
 
     def _go(self, at: StreamPartition, order: Seek | None, offset: int) -> list[TaskInstruction]:
         if self.task.chunk is not None and self.task.chunk.at == at:

@@ -87,7 +87,10 @@ def show_outcome(to: Target, wish: Wish, found: Outcome, output: str) -> None:
         return
     run = f"; run {found.run_id} is {found.run_state}" if found.run_id else ""
     why = f" ({found.why})" if found.why else ""
-    click.echo(f"{wish.verb} of {shown(to.job)}: {found.state}{why}{run}")
+    back = (
+        f"; `headgate requests withdraw {shown(to.job)} {found.uuid}` takes it back" if found.state == "written" else ""
+    )
+    click.echo(f"{wish.verb} of {shown(to.job)}: {found.state}{why}{run}{back}")
 
 
 def outcome_document(to: Target, wish: Wish, found: Outcome) -> dict[str, Any]:

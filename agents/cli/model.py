@@ -1,20 +1,15 @@
-"""`headgate model JOB` and `headgate seek JOB STREAM[:PARTITION] --to …`: what the leader wants, and where reading goes on."""
+"""`headgate model JOB`: what the leader wants."""
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...core import requests as r
-from ..asking import Wish
 from ..reading import following
 from ..web.documents import model_document
-from .asks import Asker, asks
-from .group import Mistyped
-from .options import broker_options, confirmed, run_async, target
+from .options import broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 
 
@@ -57,48 +52,3 @@ def show(found: dict[str, Any]) -> None:
             ["STREAM", "EPOCH", "PRODUCERS"],
             ([p["stream"], p["epoch"], ", ".join(p["tasks"])] for p in found["producers"]),
         )
-
-
-@click.command()
-@click.argument("job")
-@click.argument("place", metavar="STREAM[:PARTITION]")
-@click.option(
-    "--to", "goal", required=True, metavar="oldest|newest|OFFSET|TIME", help="TIME is ISO, as in 2026-01-31T12:00."
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@asks()
-def seek(ask: Asker, place: str, goal: str, yes: bool) -> None:
-    """Go on reading an input from another place. What was read stays counted; what is skipped is not read."""
-    stream, partition = place_of(place)
-    arguments: dict[str, Any] = {"stream": stream, "to": goal_of(goal)}
-    if partition is not None:
-        arguments["partition"] = partition
-    confirmed(f"{ask.to.job} goes on with {place} at {goal}: records between are read again, or skipped.", yes)
-    ask(Wish(r.SEEK, arguments=arguments))
-
-
-def place_of(text: str) -> tuple[str, int | None]:
-    """Stream and partition of `orders` or `orders:3`."""
-    stream, colon, number = text.rpartition(":")
-    if not colon:
-        return text, None
-    if not number.isdigit():
-        raise click.UsageError(f"'{text}' is no STREAM[:PARTITION]")
-    return stream, int(number)
-
-
-def goal_of(text: str) -> str | int | list[Any]:
-    """Where a seek goes, in the words of a request."""
-    if text in ("oldest", "newest"):
-        return text
-    if text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise Mistyped(
-            f"'{text}' is no place to seek to", remedy="oldest, newest, an offset, or a time in ISO form"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return ["time", int(moment.timestamp() * 1000)]

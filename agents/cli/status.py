@@ -16,6 +16,7 @@ from ...core.jobstate import JobState
 from ...core.keying import ENOUGH, OTHER, UNKNOWN
 from ...core.member_run import goes_on
 from ...core.names import JobName
+from ...core.orders import DRAINED, ENDED
 from ...core.requests import EXPIRED, expired
 from ..load import key_load, task_load
 from ..reading import Hearing, following, heard, shown
@@ -90,11 +91,43 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     done = sum(1 for task in tasks if task["state"] in ("drained", "ended"))
     found["drain"] = None
     if found["run"] is not None and found["run"]["state"] == "draining":
-        found["drain"] = {"request": found["run"]["draining"], "done": done, "of": len(tasks)}
+        found["drain"] = {
+            "request": found["run"]["draining"],
+            "done": done,
+            "of": len(tasks),
+            **drain_of(to, state, tasks),
+        }
     known = [task["lag"] for task in tasks if task["lag"] is not None]
     found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
     found["keys"] = key_load(loads.values())
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
+
+
+def drain_of(to: Target, state: JobState, tasks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Who asked for the drain, what holds it up, for whom the others wait, and what to do. Says so beside each task, too."""
+    failed, model, name = state.failed(), state.model, shown(to.job)
+    open_ = {one["task"] for one in tasks if one["state"] not in (DRAINED, ENDED)}
+    waiting: list[dict[str, Any]] = []
+    for one in tasks:
+        if model is None or one["task"] not in open_ or one["task"] in failed:
+            continue
+        streams = {at.stream for at in model.tasks.get(one["task"], ()) if at.stream in model.producers}
+        awaited = sorted(({task for s in streams for task in model.producers[s].tasks} & open_) - {one["task"]})
+        if awaited:
+            waiting.append({"task": one["task"], "for": awaited})
+            one["why"] = one["why"] or f"waits for {', '.join(awaited)}"
+    todo = ""
+    if failed:
+        todo = (
+            f"correct the code (the same graph), `headgate stop {name}`, run it, `headgate start {name}`: it drains on; "
+            f"or go on behind a bad record with `headgate seek {name} STREAM:PARTITION --to OFFSET`"
+        )
+    return {
+        "by": state.run.drain_by if state.run is not None else "",
+        "failed": [{"task": task, "why": why} for task, why in failed.items()],
+        "waiting": waiting,
+        "todo": todo,
+    }
 
 
 def show(found: dict[str, Any]) -> None:
@@ -117,7 +150,11 @@ def show(found: dict[str, Any]) -> None:
         ("lag", lag(found)),
     ]
     if found["drain"]:
-        fields.append(("drain", f"{found['drain']['done']} of {found['drain']['of']} tasks"))
+        drain = found["drain"]
+        by = f", asked for by {drain['by']}" if drain["by"] else ""
+        fields.append(("drain", f"{drain['done']} of {drain['of']} tasks{by}"))
+        fields += [("failed", f"{one['task']}: {one['why']}") for one in drain["failed"]]
+        fields += [("to do", drain["todo"])] if drain["todo"] else []
     if run is not None and run["why"]:
         fields.append(("why", run["why"]))
     if run is not None and (helps := goes_on(run["state"], shown(JobName.parse(found["job"])), run["why"])):

@@ -145,4 +145,4 @@ def test_whoever_helps_is_named_when_nobody_has_taken_a_wish_up() -> None:
     later = wish("start", not_after=1)
     assert a.unheard(there, later, JOB) == "is a worker alive? `headgate status sales`; the wish is void from now on"
     assert a.unheard(nobody, later, JOB).startswith("no worker is there: start one with `headgate run MODULE:app`")
-    assert a.unheard(nobody, wish("drain"), JOB).endswith("the wish waits for its run")
+    assert a.unheard(nobody, wish("drain"), JOB).endswith("`headgate requests withdraw sales u1` takes it back")

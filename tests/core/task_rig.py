@@ -44,6 +44,7 @@ from headgate.core.task_instructions import (
     WipeStore,
 )
 from headgate.core.task_plan import INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from headgate.core.task_restoring import BEGINNING
 
 JOB, RUN, UUID, ME = "sales/1", "r1", "u1", "Partition 0"
 ORDERS, BY = "orders", "sales-1-by"
@@ -170,9 +171,9 @@ class Rig:
         if isinstance(one, Resolve):
             return Resolved(
                 one.request,
-                dict.fromkeys(one.positions, self.offset),
+                dict.fromkeys(one.positions, 0 if one.ends and one.request != BEGINNING else self.offset),
                 dict.fromkeys(one.until, self.offset + 100),
-                dict.fromkeys(one.ends, self.offset + 10),
+                dict.fromkeys(one.ends, self.offset + (10 if one.request == BEGINNING else 100)),
             )
         if isinstance(one, StopFetching):
             return FetchStopped({at: self.buffered.get(at, 0) for at in one.partitions})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from headgate.core import orders as o
+from headgate.core.coordinator import SetJobModel, SetRun
+from headgate.core.model import JobModel
+from headgate.core.names import StreamPartition
 
 from .house import House, plan
 
@@ -116,3 +119,69 @@ def test_without_a_run_there_is_nothing_to_seek():
     one = house.worker("p1", plan(resolve=True), process="slow")
     assert one.tasks
     assert house.answer("u1")[0] == "refused"
+
+
+def test_a_draining_run_takes_a_seek_of_what_has_failed_and_of_nothing_else():
+    """A drain that failed at a bad record was a dead end: it could not go on behind it, and nothing else was allowed."""
+    house = House()
+    one = house.worker("p1")
+    house.drains = False
+    house.wish("u1", "drain")
+    assert house.state.run.drain_by == "me"
+    one.report("Partition 2", o.FAILED, "no such field")
+    house.wish("u2", "seek", stream="orders", to=5)
+    assert house.answer("u2")[0] == "refused"
+    assert "Partition 0, Partition 1, Partition 3 has not" in house.answer("u2")[1]
+    house.wish("u3", "seek", stream="orders", partition=2, to=5)
+    assert house.answer("u3")[0] == "done"
+    assert seeks_told(house) == [("Partition 2", o.Seek("u3:2", "orders", 2, 5))]
+
+
+def test_it_is_bound_to_the_positions_that_its_plan_showed():
+    """It waited until a worker came; the tasks compare where they stand."""
+    house = House()
+    house.wish("u1", "seek", stream="orders", to=5, positions={"0": 7, "2": 9})
+    house.append(SetRun("r0", "d0", "drained", "u", "q", fingerprint={"setting:grouper": "partition"}))
+    house.append(SetJobModel(JobModel(1, 1, "r0", "d0", *owned())))
+    house.worker("p1")
+    assert house.answer("u1")[0] == "done"
+    assert [seek.expected for _, seek in sorted(seeks_told(house))] == [7, None, 9, None]
+
+
+def owned() -> tuple[dict[str, tuple[StreamPartition, ...]], dict[str, str], tuple[str, ...]]:
+    tasks = {f"Partition {n}": (StreamPartition("by-country", n), StreamPartition("orders", n)) for n in range(4)}
+    return tasks, dict.fromkeys(tasks, "p0"), ("p0",)
+
+
+def test_what_waits_can_be_taken_back():
+    """A drain of a run to come, and a seek that no task has applied: whoever asked has changed his mind."""
+    house = House()
+    one = house.worker("p1")
+    house.seeks = False
+    house.wish("u1", "seek", stream="orders", to="newest")
+    one.feed(one.member, o.SeekApplied("Partition 3", "u1:3"))
+    house.settle()
+    house.wish("u2", "withdraw", request="u1")
+    assert house.answer("u2") == ("done", "seek of me")
+    assert house.answer("u1") == ("failed", "withdrawn by me; applied in partitions: 3")
+    assert house.state.run.seeks == ()
+    house.wish("u3", "drain", run_id="tonight")
+    house.wish("u4", "withdraw", request="u3")
+    assert house.answer("u3")[0] == "refused"
+    for uuid, request in (("u5", "u3"), ("u6", "nothing"), ("u7", "u7")):
+        house.wish(uuid, "withdraw", request=request)
+        assert "no request" in house.answer(uuid)[1]
+    house.drains = False
+    house.wish("u8", "drain")
+    house.wish("u9", "withdraw", request="u8")
+    assert house.answer("u9") == ("refused", "drain is under way; it cannot be taken back")
+
+
+def test_what_is_taken_back_before_a_run_begins_does_not_touch_it():
+    """Both were written while nobody was there; the drain is the older one, and the run that begins must not find it."""
+    house = House()
+    house.wish("u1", "drain", run_id="r7")
+    house.wish("u2", "withdraw", request="u1")
+    house.worker("p1", run_id="r7")
+    assert house.state.run.state == "running"
+    assert (house.answer("u1")[0], house.answer("u2")[0]) == ("refused", "done")

@@ -148,3 +148,46 @@ def test_lost_records_may_be_passed_over():
     rig.feed(Lost(ORDERS0, 0, 30))
     assert rig.task.position(ORDERS0) == 90
     assert rig.task.may_take(ORDERS0)
+
+
+def test_an_offset_that_is_not_there_is_refused_with_what_is():
+    """The task would have failed, saying that the topic was made anew, or would have waited for records of the next year."""
+    rig = Rig(source_plan()).start()
+    position = rig.task.position(ORDERS0)
+    rig.handle(o.Seek("s1", ORDERS, 0, 21))
+    rig.handle(Resolved(1, {ORDERS0: 5}, ends={ORDERS0: 20}))
+    assert rig.seeks()[0].refused == "there is no offset 21 in orders:0: it begins at 5 and ends before 20"
+    rig.handle(o.Seek("s2", ORDERS, 0, 4))
+    rig.handle(Resolved(2, {ORDERS0: 5}, ends={ORDERS0: 20}))
+    assert "no offset 4" in rig.seeks()[1].refused
+    assert rig.task.position(ORDERS0) == position
+    assert rig.task.may_take(ORDERS0)
+
+
+def test_a_seek_that_was_planned_from_elsewhere_is_refused():
+    """It waited for days; somebody else has read on, and what its plan said is not true any more."""
+    rig = Rig(source_plan()).start()
+    here = rig.task.position(ORDERS0)
+    rig.feed(o.Seek("s1", ORDERS, 0, 1, here + 1))
+    assert "orders:0 has moved" in rig.seeks()[0].refused
+    rig.feed(o.Seek("s2", ORDERS, 0, 1, here))
+    assert rig.seeks()[1] == o.SeekApplied(ME, "s2")
+    assert rig.task.position(ORDERS0) == 1
+
+
+@pytest.mark.parametrize(("to", "position", "refused"), [(3, 3, ""), ("oldest", 10, ""), (10**6, None, "no offset")])
+def test_a_failed_task_that_begins_again_in_a_drain_drains_from_where_a_seek_puts_it(to, position, refused):
+    """Otherwise a drain that has failed at a bad record would be a dead end: nothing could go on behind it."""
+    rig = Rig(source_plan())
+    rig.offset = 10
+    rig.feed(o.Start(ME, 1, run_view(draining="d"), 0))
+    plain = rig.task.position(ORDERS0)
+    rig = Rig(source_plan(), auto_commit=False)
+    rig.offset = 10
+    for event in (o.Start(ME, 1, run_view(draining="d"), 0), o.Seek("s1", ORDERS, 0, to)):
+        rig.feed(event)
+    while rig.wants_commit:
+        rig.commit()
+    assert rig.task.position(ORDERS0) == (plain if position is None else position)
+    assert refused in rig.seeks()[0].refused
+    assert rig.told()[-1] == "drained"

@@ -1,0 +1,199 @@
+"""`headgate seek JOB STREAM[:PARTITION] --to …`: an input goes on from another place.
+
+It cannot be undone, so it shows its plan: for each partition where its task stands by its last checkpoint, where it will go on, and how
+many records are skipped or read again; and what is not there is refused. Where no worker lives the wish waits for one, without limit,
+bound to the positions that the plan showed: whoever comes first and reads on makes it void.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ...core import requests as r
+from ...core.checkpoint import CHECKPOINT_KEY, CheckpointError, decode_checkpoint
+from ...core.errors import HeadgateError
+from ...core.jobstate import JobState
+from ...core.names import StreamPartition
+from ...core.settings import offer
+from ..asking import Wish
+from ..offsets import Offsets
+from ..reading import following, heard, shown
+from ..topicscan import scan_topic
+from .asks import Asker, asks
+from .group import Mistyped, NotFound
+from .options import Target, confirmed, run_async
+from .output import show_json
+
+SILENT_S = 6.0
+TAIL = 2000
+"""So many records from the end of a task log are looked through for the last checkpoint, before all of it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One partition of a plan."""
+
+    at: StreamPartition
+    task: str
+    start: int
+    end: int
+    before: int | None
+    """The next offset that its task would read, as of its last checkpoint; None before the first."""
+    after: int
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that are there, and will not be read."""
+        return max(0, self.after - max(self.start, self.start if self.before is None else self.before))
+
+    @property
+    def again(self) -> int:
+        """Offsets that were read, and will be once more."""
+        return 0 if self.before is None else max(0, min(self.before, self.end) - self.after)
+
+    def __str__(self) -> str:
+        what = f"{self.skipped} skipped" if self.skipped else f"{self.again} read again" if self.again else "stays"
+        return (
+            f"{self.at} ({self.task}): {'nowhere yet' if self.before is None else self.before} → {self.after}, {what}"
+        )
+
+
+@click.command()
+@click.argument("job")
+@click.argument("place", metavar="STREAM[:PARTITION]")
+@click.option(
+    "--to", "goal", required=True, metavar="oldest|newest|OFFSET|TIME", help="TIME is ISO, as in 2026-01-31T12:00."
+)
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be skipped or read again; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks()
+def seek(ask: Asker, place: str, goal: str, only_plan: bool, yes: bool) -> None:
+    """Go on reading an input from another place. What was read stays counted; what is skipped is not read.
+
+    Shows old and new position of each partition and how many records are skipped or read again, and asks. Where no worker
+    lives it waits for one, however long; `headgate requests` lists what waits, and takes it back.
+    """
+    stream, partition = place_of(place)
+    to = goal_of(goal)
+    steps, alive = run_async(planned(ask.to, stream, partition, to))
+    if only_plan:
+        show_plan(ask, steps, alive)
+        return
+    arguments: dict[str, Any] = {"stream": stream, "to": to}
+    if partition is not None:
+        arguments["partition"] = partition
+    if not alive:
+        arguments["positions"] = {str(one.at.partition): one.before for one in steps if one.before is not None}
+    lines = [f"{shown(ask.to.job)} goes on with {place} at {goal}:", *(f"  {step}" for step in steps)]
+    if not alive:
+        lines.append("No worker lives: it waits for one, and is refused if a task does not stand where it does now.")
+    confirmed("\n".join(lines), yes)
+    waits = "" if alive else "it waits for a worker"
+    ask(Wish(r.SEEK, arguments=arguments, lasting=not alive, waits=waits))
+
+
+def show_plan(ask: Asker, steps: list[Step], alive: bool) -> None:
+    """For people or programs; its schema is `schemas/seek-plan.json`."""
+    if ask.output != "json":
+        click.echo("\n".join(map(str, steps)))
+        return
+    rows = [
+        {
+            "stream": one.at.stream, "partition": one.at.partition, "task": one.task, "begins": one.start, "ends": one.end,
+            "before": one.before, "after": one.after, "skipped": one.skipped, "again": one.again,
+        }
+        for one in steps
+    ]  # fmt: skip
+    show_json({"job": str(ask.to.job), "alive": alive, "partitions": rows})
+
+
+async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> tuple[list[Step], bool]:
+    """What a seek would do to each partition, and whether a worker lives. Raises for what is not there."""
+    async with following(to.client, to.topics) as following_:
+        state = following_.job
+        beats = (await heard(to.client, to.topics.heartbeat)).beats
+    owners = owners_of(state, stream, partition, to)
+    alive = {one.beat.process for one in beats.values() if one.age_s <= SILENT_S and not one.beat.gone}
+    lives = [life for name in state.processors() if (life := state.newest(name)) is not None]
+    offsets = Offsets(to.client)
+    await offsets.start()
+    try:
+        steps: list[Step] = []
+        for at, task in owners:
+            start, end = await offsets.bound(at, "oldest"), await offsets.bound(at, "newest")
+            after = await offsets.bound(at, tuple(goal) if isinstance(goal, list) else goal)
+            if not start <= after <= end:
+                raise HeadgateError(
+                    f"there is no offset {after} in {at}: it begins at {start} and ends before {end}",
+                    remedy=f"an offset from {start} to {end}, or oldest, newest, a time",
+                )
+            before = await position_of(to, state, task, at)
+            steps.append(Step(at, task, start, end, before, after))
+    finally:
+        await offsets.stop()
+    return steps, any(life.process in alive and life.state == "joined" for life in lives)
+
+
+def owners_of(state: JobState, stream: str, partition: int | None, to: Target) -> list[tuple[StreamPartition, str]]:
+    """The partitions that are meant, each with a task that owns it."""
+    model = state.model
+    if model is None:
+        raise NotFound(f"'{shown(to.job)}' has no tasks yet", remedy="its first run makes them")
+    owned = {at: task for task, ats in model.tasks.items() for at in ats if at.stream == stream}
+    if not owned:
+        raise HeadgateError(f"'{stream}' is no stream of '{shown(to.job)}'", remedy=offer(stream, model.streams))
+    chosen = [at for at in sorted(owned) if partition in (None, at.partition)]
+    if not chosen:
+        raise HeadgateError(
+            f"there is no partition {partition} of '{stream}'", remedy=f"it has {len(owned)}, counted from 0"
+        )
+    return [(at, owned[at]) for at in chosen]
+
+
+async def position_of(to: Target, state: JobState, task: str, at: StreamPartition) -> int | None:
+    """Where the task stands by its last checkpoint; None if it has none."""
+    number = state.changelogs.get(task)
+    if number is None:
+        return None
+    for last in (TAIL, None):
+        found: bytes | None = None
+        async for record in scan_topic(to.client, to.topics.log, partition=number, last=last):
+            if record.key == CHECKPOINT_KEY:
+                found = record.value
+        if found is not None:
+            try:
+                return decode_checkpoint(found).positions.get(at)
+            except CheckpointError as error:
+                raise HeadgateError(f"where {task} stands cannot be read: {error}") from error
+    return None
+
+
+def place_of(text: str) -> tuple[str, int | None]:
+    """Stream and partition of `orders` or `orders:3`."""
+    stream, colon, number = text.rpartition(":")
+    if not colon:
+        return text, None
+    if not number.isdigit():
+        raise click.UsageError(f"'{text}' is no STREAM[:PARTITION]")
+    return stream, int(number)
+
+
+def goal_of(text: str) -> str | int | list[Any]:
+    """Where a seek goes, in the words of a request."""
+    if text in ("oldest", "newest"):
+        return text
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise Mistyped(
+            f"'{text}' is no place to seek to", remedy="oldest, newest, an offset, or a time in ISO form"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return ["time", int(moment.timestamp() * 1000)]
