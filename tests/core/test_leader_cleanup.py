@@ -152,3 +152,19 @@ def test_a_zombie_of_whom_nothing_is_remembered_comes_before_its_successor():
     assert "another process has become 'p2'" in two.exit.why
     assert three.exit is None
     assert sorted(house.owners().values()) == ["p1", "p1", "p2", "p2"]
+
+
+def test_what_nobody_can_read_of_a_request_goes_and_much_that_is_gone_goes_in_parts():
+    """A transaction stays small; the next round takes the rest."""
+    config = LeaderConfig("p1", "x", "u", timing=Timing(gone_kept_ms=0))
+    draft = Draft(JobState(), config, Memory(), Now(1.0, 2), lambda life: "")
+    draft.put(c.SetFence("p0", "000001-a"))
+    for n in range(MOST):
+        draft.put(c.SetMember(f"q{n}", "000001-a", "here"))
+    draft.state.damaged["set-request", ("u1",)] = 5
+    cleanup(draft)
+    assert len(draft.state.messages["set-member"]) == 2
+    assert draft.state.damaged == {}
+    cleanup(draft)
+    assert not draft.state.messages["set-member"]
+    assert list(draft.state.messages["set-fence"]) == [(FORGOTTEN,)]

@@ -359,3 +359,26 @@ def test_a_start_waits_while_nobody_is_there_to_begin_it(state: str | None, aske
     draft.put(c.SetRequest("u1", "start", asked))
     requests(draft)
     assert draft.state.answer("u1") is None
+
+
+def test_what_waits_is_withdrawn_and_what_is_under_way_is_not():
+    """Whoever asked for tonight's drain, or for a seek that no task has applied, may change his mind."""
+    house = a_house()
+    house.wish("z", "drain")
+    house.worker("p1")
+    house.wish("a", "drain", run_id="tonight")
+    house.wish("b", "withdraw", request="a")
+    assert (house.answer("a"), house.answer("b")) == (("refused", "withdrawn by me"), ("done", "drain of me"))
+    house.wish("c", "withdraw", request="a")
+    assert house.answer("c") == ("refused", "there is no request a that waits")
+    house = a_house()
+    house.seeks = False
+    house.wish("d", "seek", stream="orders", to=5)
+    house.wish("e", "withdraw", request="d")
+    assert house.answer("d") == ("failed", "withdrawn by me; applied in partitions: none")
+    house.drains = False
+    house.wish("f", "drain")
+    house.wish("g", "withdraw", request="f")
+    assert house.answer("g") == ("refused", "drain is under way; it cannot be taken back")
+    house.wish("h", "drain", run_id="a-run-that-is-not-there")
+    assert "other run" in house.answer("h")[1]

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from headgate.core import orders as o
-from headgate.core.coordinator import SetJobModel, SetRun
+from headgate.core.coordinator import SetJobModel, SetRequest, SetRun
+from headgate.core.jobstate import JobState
+from headgate.core.leader_draft import Draft, Memory
+from headgate.core.leader_plan import LeaderConfig
+from headgate.core.leader_seeks import withdraw
+from headgate.core.machine import Now
 from headgate.core.model import JobModel
 from headgate.core.names import StreamPartition
 
@@ -185,3 +190,13 @@ def test_what_is_taken_back_before_a_run_begins_does_not_touch_it():
     house.worker("p1", run_id="r7")
     assert house.state.run.state == "running"
     assert (house.answer("u1")[0], house.answer("u2")[0]) == ("refused", "done")
+
+
+def test_a_run_that_is_about_to_close_takes_none():
+    house = House()
+    house.worker("p1").stuck = {"Partition 0"}
+    house.wish("u1", "stop")
+    house.wish("u2", "seek", stream="orders", to=1)
+    assert "is stopping" in house.answer("u2")[1]
+    empty = Draft(JobState(), LeaderConfig("p1", "x", "u"), Memory(), Now(1.0, 2), lambda life: "")
+    assert withdraw(empty, SetRequest("u2", "seek")) == "none"

@@ -90,3 +90,13 @@ def test_what_a_request_brings_about_fits_into_the_messages_that_say_so() -> Non
         (SetRequest("u", "seek", arguments={"stream": "s", "to": ["time", 2**60]}), "oldest, newest"),
     ]:
         assert why in problem(request)
+
+
+def test_the_positions_of_a_seek_are_offsets() -> None:
+    """They are compared with where tasks stand."""
+    arguments = {"stream": "s", "to": 5}
+    assert problem(SetRequest("u", "seek", arguments=arguments | {"positions": {"0": 7}})) == ""
+    for wrong in (5, {"0": "7"}, {"0": -1}):
+        assert "'positions' of seek" in problem(SetRequest("u", "seek", arguments=arguments | {"positions": wrong}))
+    assert "'upto' of drain" in problem(SetRequest("u", "drain", arguments={"upto": {"s": [2**53]}}))
+    assert problem(SetRequest("u", "set-config", arguments={"setting": "chooser", "value": "x"})) == ""
