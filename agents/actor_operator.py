@@ -59,8 +59,14 @@ class ActorOp(Operator):
     def drop(self) -> None:
         self.timers.forget()
 
+    def complete(self) -> None:
+        self.timers.complete()
+
+    def suspend(self) -> Any:
+        return self.timers.suspend()
+
     def resume(self, aside: Any) -> None:
-        self.timers.forget()
+        self.timers.resume(aside)
 
     async def on_watermark(self, watermark: int) -> bool:
         """Event time has come this far; whether there is more to do for it."""

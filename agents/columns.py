@@ -14,15 +14,16 @@ import gc
 import importlib
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from aiokafka import codec
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import calc_crc32c
 from aiokafka.util import NO_EXTENSIONS
+
+from .codecs import DECODERS
 
 Bytes = bytes | None
 Header = tuple[str, bytes | None]
@@ -31,12 +32,6 @@ HEAD = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, checksum, attributes, last delta, first and greatest time, producer, epoch, sequence, count."""
 CHECKED_FROM = 21
 """The checksum covers a batch from its attributes on."""
-_DECODERS: dict[int, Callable[[bytes], bytes]] = {
-    1: codec.gzip_decode, 2: codec.snappy_decode, 3: codec.lz4_decode, 4: codec.zstd_decode
-}  # fmt: skip
-ENCODERS: dict[int, Callable[[bytes], bytes]] = {
-    1: codec.gzip_encode, 2: codec.snappy_encode, 3: codec.lz4_encode, 4: codec.zstd_encode
-}  # fmt: skip
 _LOG_APPEND_TIME = 8
 
 
@@ -159,7 +154,7 @@ def read_batch(raw: bytes, start: int, end: int) -> Columns:
     data, at, stop = raw, start + HEAD.size, end
     try:
         if attributes & 7:
-            data = _DECODERS[attributes & 7](raw[at:end])
+            data = DECODERS[attributes & 7](raw[at:end])
             at, stop = 0, len(data)
         append_ms = max_ms if attributes & _LOG_APPEND_TIME else None
         return Columns(*compiled.read(data, at, stop, count, base, first_ms, append_ms))

@@ -12,7 +12,8 @@ from typing import Any
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from . import columns, rawcontract
-from .columns import CHECKED_FROM, ENCODERS, HEAD
+from .codecs import ENCODERS
+from .columns import CHECKED_FROM, HEAD
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -29,15 +30,19 @@ class Builder:
     2
     """
 
-    __slots__ = ("batch", "count", "limit", "parts")
+    __slots__ = ("_first_ms", "batch", "count", "limit", "parts")
 
     def __init__(self, limit: int, compression: str | None, *, transactional: bool) -> None:
         self.limit = limit
         self.count = 0
+        self._first_ms = 0
         self.parts: list[tuple[int, str]] = []
         """Who wrote it: each task with the number of records up to which it did."""
-        kind = BatchBuilder if rawcontract.SHORTCOMINGS or columns.compiled is None else _Packed
-        self.batch: Any = kind(limit, CODECS[compression], is_transactional=int(transactional))
+        plain = rawcontract.SHORTCOMINGS or columns.compiled is None
+        kind, most = (
+            (BatchBuilder, limit + 1) if plain else (_Packed, limit)
+        )  # what fits is decided here: aiokafka's two differ
+        self.batch: Any = kind(most, CODECS[compression], is_transactional=int(transactional))
 
     def add(
         self,
@@ -56,6 +61,10 @@ class Builder:
         for at in range(start, len(values)):
             stamp = stamps if isinstance(stamps, int) else stamps[at]
             key, head = keys[at] if keys is not None else None, headers[at] if headers is not None else []
+            if self.count == 0:
+                self._first_ms = stamp
+            elif batch.size() + _size_of(key, values[at], head, stamp - self._first_ms, self.count) > self.limit:
+                return at
             if batch.append(timestamp=stamp, key=key, value=values[at], headers=head) is None:
                 return at
             self.count += 1
@@ -139,6 +148,25 @@ class _Packed(BatchBuilder):
 
     def size(self) -> int:
         return self._size if self._buffer is None else len(self._buffer)
+
+
+def _varint(value: int) -> int:
+    """Bytes of a number that is written zigzag, seven bits a byte."""
+    return max(1, -(-((value << 1) ^ (value >> 63)).bit_length() // 7))
+
+
+def _room(size: int) -> int:
+    return _varint(size) + size
+
+
+def _size_of(key: bytes | None, value: bytes | None, headers: Headers, delta_ms: int, delta: int) -> int:
+    """Bytes of a record in a batch, to the byte, as `columns.c` counts them."""
+    body = 1 + _varint(delta_ms) + _varint(delta) + _varint(len(headers))
+    for content in (key, value):
+        body += 1 if content is None else _room(len(content))
+    for name, content in headers:
+        body += _room(len(name.encode())) + (1 if content is None else _room(len(content)))
+    return _room(body)
 
 
 def _plain(value: Any) -> bytes | None:

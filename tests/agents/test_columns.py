@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import subprocess
+import sys
 
 import pytest
 from aiokafka.errors import CorruptRecordException
@@ -12,7 +14,7 @@ from aiokafka.record.util import calc_crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents import columns, rawbatch
+from headgate.agents import codecs, columns, rawbatch
 from headgate.agents.columns import CHECKED_FROM, Columns, columns_of, crc32c, joined, pick, read_batch
 from headgate.agents.partitioner import Partitioner, partition_of
 from headgate.agents.rawbatch import Builder
@@ -104,6 +106,70 @@ def test_a_count_that_cannot_be_true_allocates_nothing(monkeypatch):
     struct.pack_into(">i", data, 57, 2**31 - 1)
     with pytest.raises(CorruptRecordException, match="more records are announced than there can be"):
         read_batch(bytes(data), 0, len(data))
+
+
+GREEDY = r"""
+import resource, sys
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from headgate.agents import codecs, columns
+
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+kind, compiled = sys.argv[1:]
+body = b"\xff\xff\xff\xff\x0f\x00abc"  # 4 GiB, it says
+if kind == "framed":
+    body = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, len(body))) + body
+builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 1 << 16)
+builder.append(0, timestamp=5, key=None, value=b"v", headers=[])
+head = bytearray(builder.build()[:61])
+head[22] |= 2
+head[8:12] = (len(head) + len(body) - 12).to_bytes(4, "big")
+raw = bytes(head) + body
+try:
+    if compiled == "True":
+        columns.read_batch(raw, 0, len(raw))
+    else:
+        list(MemoryRecords(raw).next_batch())
+except Exception as error:
+    print("refused:", error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["raw", "framed"])
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_compiler), False])
+def test_nine_bytes_of_snappy_do_not_end_the_process(kind, compiled):
+    """What they announce was reserved before a byte of it was looked at: under a memory limit the process aborts, again at each start."""
+    told = subprocess.run(
+        [sys.executable, "-c", GREEDY, kind, str(compiled)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "cannot hold the 4294967295 that they announce" in told.stdout, (told.returncode, told.stderr[-500:])
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=1, max_size=2000), st.integers(1, 400), st.booleans())
+def test_what_snappy_can_hold_is_read(data, times, framed):
+    """Also what compresses best."""
+    packed = codecs.codec.snappy_encode(data * times, xerial_compatible=framed)
+    assert codecs.snappy_decode(packed) == data * times
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_of_snappy_are_read_or_refused(data):
+    """Without a panic, and without going on for ever."""
+    for payload in (data, b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1, 0, 0, 0, 1)) + data):
+        with contextlib.suppress(Exception):
+            codecs.snappy_decode(payload)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["abcd", "éééé", "\U0001f600" * 8, "é" * 70])
+def test_what_just_fits_fits_for_both(name, monkeypatch):
+    """A batch that is full to the byte, and one byte less."""
+    records = [(b"k", b"v", 5 + n, [(name, b"x")]) for n in range(3)]
+    size = len(built(records, None, True, monkeypatch)[0])
+    for limit, fit in ((size, 3), (size - 1, 2)):
+        for compiled in (True, False):
+            assert built(records, None, compiled, monkeypatch, limit)[1] == fit
 
 
 def test_compacted_records_have_holes():
