@@ -13,9 +13,11 @@ from ..core.settings import duration_ms
 from . import steps as s
 from .actors import Actor, hooks_of
 from .async_operators import call
+from .declaring import check_topic
 from .operators import Env, Operator, encode, encode_keys
 from .record import Batch, Headers, Rows
 from .timers import EVENT, PROCESSING, Timers
+from .writable import check_headers, whole_ms
 
 FLUSH_STEP = 500
 """Timers that fire in one step, at most: a letter's outputs must stay within what one transaction should hold."""
@@ -26,6 +28,7 @@ class ActorOp(Operator):
 
     awaits = True
     letters = True
+    flags = ("watermark", "started")
 
     def __init__(self, step: s.ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
         super().__init__(step, env)
@@ -36,6 +39,9 @@ class ActorOp(Operator):
         self.timers = Timers(env.table(timers_table(step)))
         self.context = ActorContext(self)
         self.started = False
+        """`on_start` has run, in a letter that counts."""
+        self._opened = False
+        """`on_start` has run, so there may be something to close, whatever became of its letter."""
 
     def push(self, rows: Rows) -> None:
         if self.hooks["on_batch"] or not self.started:
@@ -45,12 +51,14 @@ class ActorOp(Operator):
 
     async def _hook(self, name: str, *args: Any) -> None:
         try:
+            patience_s = self.env.patience_s()
             if not self.started:
+                self._opened = True
                 if self.hooks["on_start"]:
-                    await call(self.step, self.actor.on_start, self.context)
+                    await call(self.step, self.actor.on_start, self.context, patience_s=patience_s)
                 self.started = True
             if self.hooks[name]:
-                await call(self.step, getattr(self.actor, name), self.context, *args)
+                await call(self.step, getattr(self.actor, name), self.context, *args, patience_s=patience_s)
         except BaseException:
             self.context.forget()
             raise
@@ -114,7 +122,7 @@ class ActorOp(Operator):
 
     async def close(self) -> None:
         """The task is released."""
-        if self.started and self.hooks["on_stop"]:
+        if self._opened and self.hooks["on_stop"]:
             await call(self.step, self.actor.on_stop, self.context)
 
 
@@ -151,7 +159,7 @@ class ActorContext:
 
     def _time(self, timestamp: int | None) -> int:
         if timestamp is not None:
-            return timestamp
+            return whole_ms(timestamp, "timestamp=")
         times = self._op.origin().rows.timestamps
         return max(times) if times else self.now_ms
 
@@ -168,13 +176,15 @@ class ActorContext:
         """Write a record to a topic, with the letter."""
         op = self._op
         app = op.env.app
+        check_topic(topic, "ctx.emit")
         keys = None if key is None else encode_keys(op.step, app.key_serde, [key])
         values = encode(op.step, app.serde, [value])
         op.env.emit(topic, partition, keys, values, [self._time(timestamp)], [headers] if headers else None)
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
         """Give a record to the step behind this one."""
-        self._forwarded.append((value, key, self._time(timestamp), headers))
+        (pairs,) = check_headers([headers or ()], "ctx.forward()")
+        self._forwarded.append((value, key, self._time(timestamp), pairs))
 
     def flush(self) -> None:
         """Pass on what was forwarded."""
@@ -198,8 +208,10 @@ class ActorContext:
         """Call `on_timer` once: at an event time, or after some processing time."""
         if (at is None) == (after is None):
             raise ValueError("timer() takes at= (event time, ms) or after= (processing time), one of them")
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a timer is text, not {name!r:.60}")
         if at is not None:
-            self._op.timers.set(name, EVENT, at)
+            self._op.timers.set(name, EVENT, whole_ms(at, "timer's at="))
         else:
             self._op.timers.set(name, PROCESSING, self.now_ms + duration_ms(after or 0))
 

@@ -90,7 +90,7 @@ class Actor:
     """
 
     def on_start(self, ctx: Context) -> Awaitable[None] | None:
-        """Once, when the task has its state and before its first letter."""
+        """Once, when the task has its state and before its first letter. It belongs to that letter: if that fails, it is called again."""
 
     def on_batch(self, ctx: Context, batch: Batch[Any, Any]) -> Awaitable[None] | None:
         """A run of records of one partition of one stream (`batch.stream`)."""

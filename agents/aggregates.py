@@ -8,6 +8,7 @@ order, so partial states can be combined before a shuffle.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -179,13 +180,29 @@ class Plan:
             list(zip(*values, strict=True))[1:] if partial else [select and select(values) for select in self._select]
         )
         for part, column in zip(self.parts, found, strict=True):
-            if (
-                column is not None
-                and not (partial and part.name == "mean")
-                and not NUMBERS.issuperset(map(type, column))
-            ):
+            if column is None:
+                continue
+            if partial and part.name == "mean":
+                if not all(map(_is_mean, column)):
+                    return None
+            elif not NUMBERS.issuperset(map(type, column)):
                 return None
+            elif part.name in ("sum", "mean"):
+                float(
+                    builtins.sum(column)
+                )  # what no float holds fails here, with its record, and not when it is added to one
         return found
+
+    def plain(self, states: Sequence[Any]) -> bool:
+        """Whether columns of numbers can be added to these states: they are numbers themselves, and as many as there are aggregates."""
+        if len(states) != len(self.parts):
+            return False
+        return all(
+            _is_mean(state)
+            if part.name == "mean"
+            else type(state) in NUMBERS or (state is None and part.name in ("min", "max"))
+            for part, state in zip(self.parts, states, strict=True)
+        )
 
     def add_columns(
         self, keys: Iterable[Any], columns: Columns, states: dict[Any, list[Any]], *, partial: bool
@@ -280,6 +297,10 @@ ADDS = {
 """For numbers: how a row and how a partial state are added in place, and what each begins a key with."""
 NUMERIC = frozenset(ADDS)
 NUMBERS = frozenset((int, float))
+
+
+def _is_mean(state: Any) -> bool:
+    return type(state) in (tuple, list) and len(state) == 2 and NUMBERS.issuperset(map(type, state))
 
 
 def _compile_columns(parts: Sequence[Aggregate]) -> tuple[Callable[..., None], Callable[..., None]]:

@@ -14,8 +14,9 @@ from typing import Any
 from ..core.errors import cause_for
 from . import steps as s
 from .actors import Batches
+from .awaiting import Unasked, passes, said, within
 from .declaring import shown
-from .operators import Env, Operator, UserCodeError, encode, encode_keys, rows_of_results
+from .operators import Env, Operator, UserCodeError, blaming, encode, encode_keys, rows_of, rows_of_results
 from .record import Batch, Record, Rows
 
 
@@ -33,9 +34,9 @@ class MapAsyncOp(Operator):
 
     async def _run(self, rows: Rows) -> None:
         items = list(rows.records()) if self.map.with_record else rows.values
-        results: list[Any] = [None] * len(items)
+        results: list[Any] = [_MISSING] * len(items)
         waiting = iter(enumerate(items))
-        fn = self.map.fn
+        fn, step, patience_s = self.map.fn, self.step, self.env.patience_s()
 
         async def work() -> None:
             for index, item in waiting:
@@ -43,22 +44,29 @@ class MapAsyncOp(Operator):
                     answer = fn(item)
                     if not inspect.isawaitable(answer):
                         raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, nothing to await: use map()")
-                    results[index] = await answer
-                except Exception as cause:
-                    raise UserCodeError(self.step, cause, index) from cause
+                    results[index] = await within(patience_s, answer)
+                except BaseException as cause:
+                    if passes(cause):
+                        raise
+                    raise UserCodeError(step, cause, index) from cause
 
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self.map.concurrency, len(items))):
                     group.create_task(work())
-        except* UserCodeError as errors:
-            first = min(_flat(errors), key=lambda one: one.index or 0)
+        except BaseExceptionGroup as errors:
+            found = [one for one in errors.exceptions if isinstance(one, UserCodeError)]
+            first = min(found, key=lambda one: one.index or 0)
             raise first from cause_for(first, first.__cause__)
-        self.forward(rows_of_results(rows, results))
+        for index, result in enumerate(results):
+            if result is _MISSING:  # it has cancelled itself: a group says nothing of that
+                cause = Unasked(shown(fn))
+                raise UserCodeError(step, cause, index) from cause
+        self.forward(rows_of_results(step, rows, results))
 
 
-def _flat(group: BaseExceptionGroup[Any]) -> list[UserCodeError]:
-    return [one for one in group.exceptions if isinstance(one, UserCodeError)]
+_MISSING = object()
+"""Stands for a result that did not come; None is one."""
 
 
 class SinkOp(Operator):
@@ -74,18 +82,14 @@ class SinkOp(Operator):
     def push(self, rows: Rows) -> None:
         at = self.origin()
         batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
-        self.env.defer(lambda: call(self.step, self.fn, batch))
+        self.env.defer(lambda: call(self.step, self.fn, batch, patience_s=self.env.patience_s()))
 
 
-async def call(step: s.Step, fn: Callable[..., Any], *args: Any) -> Any:
-    """Call a plain or async function of the user's."""
-    try:
+async def call(step: s.Step, fn: Callable[..., Any], *args: Any, patience_s: float = 0.0) -> Any:
+    """Call a plain or async function of the user's; what it awaits may take so long, if that is not 0."""
+    with blaming(step):
         result = fn(*args)
-        return await result if inspect.isawaitable(result) else result
-    except UserCodeError:
-        raise
-    except Exception as cause:
-        raise UserCodeError(step, cause) from cause
+        return await within(patience_s, result) if inspect.isawaitable(result) else result
 
 
 class AgentOp(Operator):
@@ -112,16 +116,21 @@ class AgentOp(Operator):
         self.env.defer(lambda: self._give(batch))
 
     async def _give(self, batch: Batch[Any, Any]) -> None:
-        if self.running is None:
-            self.running = _Running(self.agent.fn, self.tables, self.env.task)
         try:
-            async for result in self.running.give(batch):
-                self._emit(result, batch)
+            with blaming(self.step):
+                if self.running is None:
+                    self.running = _Running(self.agent.fn, self.tables, self.env.task)
+                await within(self.env.patience_s(), self._take(self.running, batch))
         except BaseException as cause:
-            await self.close()
-            if not isinstance(cause, Exception) or isinstance(cause, UserCodeError):
-                raise
-            raise UserCodeError(self.step, cause) from cause
+            try:
+                await self.close()
+            except Exception as error:  # noqa: BLE001 - what it ended with is less than what it failed with
+                cause.add_note(f"and when it was ended: {said(error)}")
+            raise
+
+    async def _take(self, running: _Running, batch: Batch[Any, Any]) -> None:
+        async for result in running.give(batch):
+            self._emit(result, batch)
 
     def _emit(self, result: Any, batch: Batch[Any, Any]) -> None:
         if result is None:
@@ -130,7 +139,7 @@ class AgentOp(Operator):
         items = result if isinstance(result, list | tuple) else [result]
         latest = max(batch.rows.timestamps, default=0)
         records = [item if isinstance(item, Record) else Record(None, item, latest) for item in items]
-        rows = Rows.of(records)
+        rows = rows_of(self.step, records)
         if rows.values:
             keys = None if rows.keys is None else encode_keys(self.step, self.agent.sink_key_serde, rows.keys)
             values = encode(self.step, self.agent.sink_serde, rows.values)
@@ -150,11 +159,12 @@ class _Running:
         self._inbox: asyncio.Queue[Batch[Any, Any]] = asyncio.Queue(1)
         self._outbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(1)
         self._asked = False
+        self._closing = False
         batches: Batches[Any, Any] = Batches(self._feed(), tables, task)
         self._task = asyncio.get_running_loop().create_task(self._run(fn(batches)), name=f"agent of {task}")
 
     async def _feed(self) -> AsyncIterator[Batch[Any, Any]]:
-        while True:
+        while not self._closing:  # a function that catches its cancellation and goes on finds no more batches
             if self._asked:
                 await self._outbox.put(("asked", None))
             self._asked = True
@@ -168,7 +178,11 @@ class _Running:
             else:
                 await body
             await self._outbox.put(("returned", None))
-        except Exception as error:  # noqa: BLE001 - whatever user code raises is handed to the chunk that it failed
+        except (
+            BaseException
+        ) as error:  # whatever user code raises is handed to the chunk that it failed, a cancellation, too
+            if self._closing or isinstance(error, GeneratorExit):
+                raise
             await self._outbox.put(("raised", error))
 
     async def give(self, batch: Batch[Any, Any]) -> AsyncIterator[Any]:
@@ -184,8 +198,12 @@ class _Running:
             yield what
 
     async def close(self) -> None:
+        """Cancel it; what it raises at its end is raised here."""
+        self._closing = True
         self._task.cancel()
         await asyncio.wait([self._task])
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            raise error
 
 
 Deferred = Callable[[], Awaitable[None]]

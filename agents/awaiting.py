@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from typing import TypeVar
 
 from ..core.errors import HeadgateError
+
+T = TypeVar("T")
 
 
 class Unasked(HeadgateError):
@@ -42,6 +45,33 @@ def passes(error: BaseException) -> bool:
     (False, False, True)
     """
     return isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and asked_for())
+
+
+def said(error: BaseException) -> str:
+    """Kind and message of an error; also of one that cannot be printed.
+
+    >>> said(ValueError("no such field"))
+    'ValueError: no such field'
+    """
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - user code's exceptions are user code, too
+        text = "(its text cannot be made)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+async def within(patience_s: float, answer: Awaitable[T]) -> T:
+    """What user code is awaited for; after so many seconds, if that is not 0, it is cancelled, and has failed."""
+    if not patience_s:
+        return await answer
+    limit = asyncio.timeout(patience_s)
+    try:
+        async with limit:
+            return await answer
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TimeoutError(f"it was not done after {patience_s:g} s, which the setting await.timeout allows") from error
 
 
 @contextlib.contextmanager

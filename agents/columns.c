@@ -276,6 +276,59 @@ static Py_ssize_t body_size(PyObject *key, PyObject *value, PyObject *headers, i
     return total;
 }
 
+#define TIME_LIMIT ((int64_t)1 << 62)
+
+/* measure(keys or None, values, stamps: a list or one int, headers or None, overhead) -> (bytes of keys and values, the largest record's)
+ * Raises for whatever `write` would raise for, and for times before 1970: then a slower look says which record it is. */
+static PyObject *columns_measure(PyObject *self, PyObject *args) {
+    PyObject *keys, *values, *stamps, *headers;
+    Py_ssize_t overhead;
+    if (!PyArg_ParseTuple(args, "OO!OOn", &keys, &PyList_Type, &values, &stamps, &headers, &overhead)) return NULL;
+    Py_ssize_t end = PyList_GET_SIZE(values), total = 0, largest = 0;
+    int one_stamp = PyLong_Check(stamps);
+    if ((keys != Py_None && (!PyList_Check(keys) || PyList_GET_SIZE(keys) != end)) ||
+        (headers != Py_None && (!PyList_Check(headers) || PyList_GET_SIZE(headers) != end)) ||
+        (!one_stamp && (!PyList_Check(stamps) || PyList_GET_SIZE(stamps) != end))) {
+        PyErr_SetString(PyExc_TypeError, "columns are lists of one length");
+        return NULL;
+    }
+    for (Py_ssize_t at = 0; at < end; at++) {
+        const char *data, *name;
+        Py_ssize_t size, named, own = 0;
+        PyObject *stamp = one_stamp ? stamps : PyList_GET_ITEM(stamps, at);
+        if (!PyLong_Check(stamp) || PyBool_Check(stamp)) {
+            PyErr_SetString(PyExc_TypeError, "a time is a whole number");
+            return NULL;
+        }
+        long long ms = PyLong_AsLongLong(stamp);
+        if (ms == -1 && PyErr_Occurred()) return NULL;
+        if (ms < -1 || ms >= TIME_LIMIT) { /* -1: no time, in Kafka's words */
+            PyErr_SetString(PyExc_ValueError, "no time since 1970");
+            return NULL;
+        }
+        if (bytes_of(PyList_GET_ITEM(values, at), &data, &size) < 0) return NULL;
+        if (size > 0) own += size;
+        if (keys != Py_None) {
+            if (bytes_of(PyList_GET_ITEM(keys, at), &data, &size) < 0) return NULL;
+            if (size > 0) own += size;
+        }
+        total += own;
+        if (headers != Py_None) {
+            PyObject *list = PyList_GET_ITEM(headers, at);
+            if (!PyList_Check(list)) {
+                PyErr_SetString(PyExc_TypeError, "headers are a list");
+                return NULL;
+            }
+            for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+                if (header_of(PyList_GET_ITEM(list, i), &name, &named, &data, &size) < 0) return NULL;
+                own += 10 + named + (size > 0 ? size : 0);
+            }
+        }
+        if (own > largest) largest = own;
+    }
+    return Py_BuildValue("nn", total, largest + overhead);
+}
+
 /* write(keys or None, values, stamps: a list or one int, headers or None, start, count, first_ms, room)
  *     -> (bytes, index behind the last record that fits, greatest time)
  * `count` records stand before these in the batch; the first of a batch always fits. Lists only: they cannot change meanwhile. */
@@ -478,6 +531,7 @@ static PyObject *columns_pick(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     {"read", columns_read, METH_VARARGS, "The records of a batch in columns."},
     {"write", columns_write, METH_VARARGS, "Columns as records of a batch."},
+    {"measure", columns_measure, METH_VARARGS, "Whether these columns can be written, and how much they are."},
     {"crc32c", columns_crc32c, METH_VARARGS, "The checksum of a part of some bytes."},
     {"split", columns_split, METH_VARARGS, "The indexes of keys by the partition that Java's client would choose."},
     {"pick", columns_pick, METH_VARARGS, "The items of a list at these indexes."},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import steps as s
+from .awaiting import said
 from .chunks import Chunk
 from .operators import UserCodeError
 from .source import BadRecord, Source
@@ -96,8 +97,8 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
         ("hg-timestamp", str(chunk.timestamps[index]).encode()),
         ("hg-task", task.encode()),
         ("hg-step", where.encode()),
-        ("hg-exception", f"{type(cause).__name__}: {cause}".encode()[:2000]),
-        ("hg-traceback", own_traceback(cause).encode()),
+        ("hg-exception", said(cause).encode(errors="backslashreplace")[:2000]),
+        ("hg-traceback", own_traceback(cause).encode(errors="backslashreplace")),
     ]
     return chunk.keys[index], chunk.values[index], headers
 

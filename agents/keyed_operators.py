@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.errors import DataError
 from . import steps as s
-from .operators import Env, Operator, UserCodeError, decode_keys, encode, encode_keys, select_rows
+from .operators import Env, Operator, UserCodeError, blaming, decode_keys, encode, encode_keys, select_rows
 from .record import Rows
 from .selecting import all_mappings, column_of
 from .serde import msgpack
@@ -40,14 +40,16 @@ class ShuffleOp(Operator):
     def push(self, rows: Rows) -> None:
         step = self.shuffle_step
         keys = encode_keys(step, step.key_serde, self.keys_of(rows))
-        self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, encode(step, step.serde, rows.values))
+        values = encode(step, step.serde, rows.values)
+        with blaming(step):  # what no frame takes
+            self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values)
 
 
 class CombineOp(ShuffleOp):
     """Out of this stage, with what follows (an aggregate) begun here: partial states travel, once a key and commit.
 
     `settled` holds the partial states of completed chunks of the open transaction, `fresh` those of the chunk that runs; beside
-    each stands the time of the key's last row.
+    each stands the time of the key's last row. `merged` is what `prepare` has made of those that have both, with the user's `merge`.
     """
 
     def __init__(self, step: s.ShuffleStep, env: Env) -> None:
@@ -58,14 +60,18 @@ class CombineOp(ShuffleOp):
         self.fresh: dict[Any, list[Any]] = {}
         self.settled_ts: dict[Any, int] = {}
         self.fresh_ts: dict[Any, int] = {}
+        self.merged: dict[Any, list[Any]] = {}
         self.numbers: list[tuple[list[Any], Any]] = []
         """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
+        self.odd = False
+        """Some settled state may be no number: columns are not added to those."""
         self.careful = False
         """A commit has failed on what was held back: partial states travel with each chunk, so that a failure is that of a record."""
 
     def push(self, rows: Rows) -> None:
         keys = self.keys_of(rows)
-        times = dict(zip(keys, rows.timestamps, strict=True))
+        with blaming(self.step):  # a key that is no key of a dict
+            times = dict(zip(keys, rows.timestamps, strict=True))
         if self.careful:
             self._send(self._added(keys, rows, {key: self.plan.start() for key in times}), times)
             return
@@ -73,10 +79,8 @@ class CombineOp(ShuffleOp):
         new = [key for key in times if key not in self.settled and key not in self.fresh_ts]
         if new:
             encode_keys(self.shuffle_step, self.shuffle_step.key_serde, new)
-        try:
-            columns = None if self.fresh else self.plan.columns(rows.values)
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
+        with blaming(self.step):
+            columns = None if self.fresh or self.odd else self.plan.columns(rows.values)
         if columns is not None:
             self.numbers.append((keys, columns))
             self.fresh_ts.update(times)
@@ -92,28 +96,32 @@ class CombineOp(ShuffleOp):
         self.fresh_ts.update(times)
 
     def _added(self, keys: list[Any], rows: Rows, states: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
-        try:
+        with blaming(self.step):
             self.plan.add(keys, rows.values, states, items=all_mappings(rows.values))
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
         return states
 
+    def prepare(self) -> None:
+        """Merge into copies, for `merge` may be the user's and may raise at any key."""
+        settled, fresh = self.settled, self.fresh
+        both = [key for key in fresh if key in settled]
+        if both:
+            with blaming(self.step):
+                merged = {key: self.plan.copy(settled[key]) for key in both}
+                self.plan.merge(both, [fresh[key] for key in both], merged)
+            self.merged = merged
+
     def complete(self) -> None:
-        settled = self.settled
-        if not settled:
-            self.settled, self.fresh = self.fresh, {}
-        else:
-            for key in [key for key in self.fresh if key not in settled]:
-                settled[key] = self.fresh.pop(key)
-            self.plan.merge(self.fresh.keys(), self.fresh.values(), settled)
-            self.fresh = {}
+        if self.fresh:
+            self.settled.update(self.fresh)
+            self.settled.update(self.merged)
+            self.odd = True
         for keys, columns in self.numbers:
             self.plan.add_columns(keys, columns, self.settled, partial=False)
         self.settled_ts.update(self.fresh_ts)
-        self.fresh_ts, self.numbers = {}, []
+        self.drop()
 
     def drop(self) -> None:
-        self.fresh, self.fresh_ts, self.numbers = {}, {}, []
+        self.fresh, self.fresh_ts, self.numbers, self.merged = {}, {}, [], {}
 
     def suspend(self) -> Any:
         aside = self.fresh, self.fresh_ts, self.numbers
@@ -127,6 +135,7 @@ class CombineOp(ShuffleOp):
         if self.settled:
             states, self.settled = self.settled, {}
             times, self.settled_ts = self.settled_ts, {}
+            self.odd = False
             self._send(states, times)
 
     def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
@@ -134,7 +143,8 @@ class CombineOp(ShuffleOp):
         keys = encode_keys(step, step.key_serde, list(states))
         digest = self.plan.digest
         values = encode(step, PARTIAL, [[digest, *state] for state in states.values()])
-        self.env.shuffle(step.name, step.everyone, keys, [times[key] for key in states], values)
+        with blaming(step):
+            self.env.shuffle(step.name, step.everyone, keys, [times[key] for key in states], values)
 
 
 class AggregateOp(Operator):
@@ -156,6 +166,8 @@ class AggregateOp(Operator):
         self.fresh_ts: dict[Any, int] = {}
         self.numbers: list[tuple[list[Any], Any]] = []
         """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
+        self.odd: set[Any] = set()
+        """Keys whose states may be other things than numbers: columns are not added to those."""
         self.at_once = False
         """Updates go on with each chunk instead of each commit: something below awaits, which a seal cannot, or a failure below is to
         cost a record."""
@@ -164,32 +176,25 @@ class AggregateOp(Operator):
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
-        times = dict(zip(keys, rows.timestamps, strict=True))
         values = rows.values
-        if self.partial and not {self.plan.digest}.issuperset(map(itemgetter(0), values)):
-            values = self._of_former_code(values)
-        try:
+        with blaming(self.step):  # a key that is no key of a dict, or of the table
+            times = dict(zip(keys, rows.timestamps, strict=True))
+            if self.partial and not {self.plan.digest}.issuperset(map(itemgetter(0), values)):
+                values = self._of_former_code(values)
             columns = None if self.fresh or self.at_once else self.plan.columns(values, partial=self.partial)
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
-        if columns is not None:
-            self._know([key for key in times if key not in self.states])
-            self.numbers.append((keys, columns))
-            self.fresh_ts.update(times)
-            return
-        fresh = self.fresh
-        waiting, self.numbers = self.numbers, []
-        for earlier, columns in waiting:  # the same chunk, by another way: from here on in copies
-            self._fetch([key for key in dict.fromkeys(earlier) if key not in fresh])
-            self.plan.add_columns(earlier, columns, fresh, partial=self.partial)
-        self._fetch([key for key in times if key not in fresh])
-        try:
+            if columns is not None:
+                self._know([key for key in times if key not in self.states])
+                if self.odd.isdisjoint(times):
+                    self.numbers.append((keys, columns))
+                    self.fresh_ts.update(times)
+                    return
+            fresh = self.fresh
+            self._to_copies()
+            self._fetch([key for key in times if key not in fresh])
             if self.partial:
                 self.plan.merge(keys, [value[1:] for value in values], fresh)
             else:
                 self.plan.add(keys, values, fresh, items=all_mappings(values))
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
         if self.careful:
             self._write(times, fresh)
         if self.at_once:
@@ -199,13 +204,18 @@ class AggregateOp(Operator):
     def _of_former_code(self, values: list[Any]) -> list[Any]:
         """Partial states that were on their way when the code was changed, as this code has them."""
         layout, digest = self.table.layout, self.plan.digest
-        try:
-            return [
-                value if value[0] == digest else [digest, *layout.adapt(layout.of_partials(value[0]), value[1:])]
-                for value in values
-            ]
-        except DataError as cause:
-            raise UserCodeError(self.step, cause) from cause
+        return [
+            value if value[0] == digest else [digest, *layout.adapt(layout.of_partials(value[0]), value[1:])]
+            for value in values
+        ]
+
+    def _to_copies(self) -> None:
+        """What was added in columns goes the other way, as the rest of the chunk: in copies."""
+        fresh = self.fresh
+        waiting, self.numbers = self.numbers, []
+        for keys, columns in waiting:
+            self._fetch([key for key in dict.fromkeys(keys) if key not in fresh])
+            self.plan.add_columns(keys, columns, fresh, partial=self.partial)
 
     def _fetch(self, keys: list[Any]) -> None:
         """Copies of the states of these keys, for the chunk that runs."""
@@ -228,9 +238,20 @@ class AggregateOp(Operator):
             for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
                 if found is not None:
                     states[key] = list(found)
+                    if not self.plan.plain(found):
+                        self.odd.add(key)
+
+    def prepare(self) -> None:
+        """A commit in the middle of the chunk may have made odd what was plain when its columns were taken."""
+        if self.numbers and not self.odd.isdisjoint(self.fresh_ts):
+            with blaming(self.step):
+                self._to_copies()
 
     def complete(self) -> None:
         self.states.update(self.fresh)
+        if self.plan.numeric:
+            plain = self.plan.plain
+            self.odd.update(key for key, state in self.fresh.items() if not plain(state))
         for keys, columns in self.numbers:
             self.plan.add_columns(keys, columns, self.states, partial=self.partial)
         self.dirty.update(self.fresh_ts)
@@ -250,6 +271,7 @@ class AggregateOp(Operator):
             self._give_on(dirty, states)
         if len(states) > KEPT_STATES:
             self.states = {key: states[key] for key in dirty}
+            self.odd.intersection_update(self.states)
 
     def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         copy = self.plan.copy  # what the table keeps must not change with what comes next
@@ -258,10 +280,8 @@ class AggregateOp(Operator):
     def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         if not self.children:
             return
-        try:
+        with blaming(self.step):
             results = self.plan.results([states[key] for key in dirty])
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
         self.forward(Rows(results, list(dirty.values()), list(dirty)))
 
     def suspend(self) -> Any:
@@ -291,7 +311,9 @@ class TableOp(Operator):
         self.key_serde = step.key_serde
 
     def push(self, rows: Rows) -> None:
-        last = dict(zip(keyed(self, rows, self.key_serde), rows.values, strict=True))
+        keys = keyed(self, rows, self.key_serde)
+        with blaming(self.step):  # a key that is no key of a dict
+            last = dict(zip(keys, rows.values, strict=True))
         gone = [key for key, value in last.items() if value is None]
         for key in gone:
             del last[key]
@@ -316,11 +338,9 @@ class JoinTableOp(Operator):
             keys = self.select(self.on, values)
         else:
             keys = keyed(self, rows, self.join.table.key_serde)
-        distinct = [key for key in dict.fromkeys(keys) if key is not None]
-        try:
+        with blaming(self.step):  # a key that is no key of the table
+            distinct = [key for key in dict.fromkeys(keys) if key is not None]
             found: dict[Any, Any] = dict(zip(distinct, self.table.get_many(distinct), strict=True))
-        except DataError as cause:
-            raise UserCodeError(self.step, cause) from cause
         found[None] = None
         into = self.join.into
         if self.join.how == "inner":
@@ -329,8 +349,6 @@ class JoinTableOp(Operator):
                 self.env.count("join_misses", keep.count(False))
                 rows = select_rows(rows, keep)
                 keys = list(compress(keys, keep))
-        try:
+        with blaming(self.step):
             joined = [into(value, found[key]) for value, key in zip(rows.values, keys, strict=True)]
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
         self.forward(rows.with_values(joined))

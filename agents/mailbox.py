@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..core.errors import HeadgateError
+from .awaiting import passes
 from .sensors import place_of
 
 
@@ -101,7 +102,9 @@ class Mailbox:
             state = self.app.sensors.on_stream_event_in(place, offset, letters, letter)
             try:
                 await self._on_letter(letter)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the failure of this actor
+            except BaseException as error:  # whatever it is, it is the failure of this actor
+                if passes(error):
+                    raise  # the agent is being stopped, and says so when it has
                 self.failure = error
                 self._gone(error)
             finally:

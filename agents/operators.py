@@ -7,6 +7,8 @@ the synchronous part is through, in order, so awaiting exists only where the use
 What a chunk did is kept apart until it is complete: tables and combined rows have `complete()` and `drop()`. At a commit
 `seal()` gives on what is better given once a commit than once a row (updates of aggregates, combined partial states).
 
+Whatever can be refused is refused while the letter runs, at the latest in `prepare()`; `complete()` only takes over, and cannot fail.
+
 An exception of user code leaves here as `UserCodeError` and names the step; nobody here decides what happens then.
 """
 
@@ -14,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain, compress, repeat
+from types import TracebackType
 from typing import Any, Protocol
 
 from ..core.errors import HeadgateError, cause_for
 from . import steps as s
+from .awaiting import passes, said
 from .record import Headers, Record, Rows
 from .selecting import Column, column_of
+from .writable import Unwritable, check_headers, check_times
 
 
 class UserCodeError(HeadgateError):
@@ -29,8 +34,34 @@ class UserCodeError(HeadgateError):
         self.step = step
         self.index = index
         name = f" '{step.name}'" if step.name else ""
-        super().__init__(f"{step.kind}{name} ({step.where}) raised {type(cause).__name__}: {cause}")
+        what = f": {cause}" if isinstance(cause, HeadgateError) else f" raised {said(cause)}"
+        super().__init__(f"{step.kind}{name} ({step.where}){what}")
         self.__cause__ = cause_for(self, cause)
+
+
+class Uncaught(HeadgateError):
+    """User code raised, in a place that belongs to no step, what is no `Exception`; `__cause__` is what."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"user code raised {said(cause)}")
+        self.__cause__ = cause
+
+
+class blaming:
+    """Whatever user code raises in here becomes a `UserCodeError` of this step; an ending that was asked for goes on as it is."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, step: s.Step) -> None:
+        self.step = step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None or isinstance(error, UserCodeError) or passes(error):
+            return
+        raise UserCodeError(self.step, error, getattr(error, "index", None)) from error
 
 
 class TableLike(Protocol):
@@ -78,6 +109,9 @@ class Env(Protocol):
     def defer(self, work: Callable[[], Awaitable[None]], /) -> None: ...
     def count(self, name: str, amount: int = 1) -> None: ...
     def now_ms(self) -> int: ...
+    def patience_s(self) -> float:
+        """How long awaited user code may take; 0 is for ever."""
+        ...
 
 
 class Operator:
@@ -89,6 +123,8 @@ class Operator:
     """Whether watermarks, ends and drains concern it."""
     watermark: int | None = None
     """The event time that it has been told of."""
+    flags: tuple[str, ...] = ("watermark",)
+    """Attributes that a letter may set: they belong to it, and are what they were when it is dropped."""
 
     def __init__(self, step: s.Step, env: Env) -> None:
         self.step = step
@@ -122,8 +158,11 @@ class Operator:
     def room_changed(self) -> None:
         """More batches may run at a time, or fewer."""
 
+    def prepare(self) -> None:
+        """The letter is through: refuse what cannot be taken over. The last moment at which anything may raise."""
+
     def complete(self) -> None:
-        """The chunk is complete: what it changed counts from now on."""
+        """The chunk is complete: what it changed counts from now on. Nothing in here can fail."""
 
     def drop(self) -> None:
         """The chunk failed: forget what it changed."""
@@ -161,17 +200,13 @@ class Operator:
 
     def column(self, fn: Callable[[Any], Any], of: Iterable[Any]) -> list[Any]:
         """`fn` over a column; a raise becomes a `UserCodeError` of this step."""
-        try:
+        with blaming(self.step):
             return [fn(x) for x in of]
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
 
     def select(self, column: Column, values: list[Any]) -> list[Any]:
         """A selected column; a raise becomes a `UserCodeError` of this step."""
-        try:
+        with blaming(self.step):
             return column(values)
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
 
 
 class Relay(Operator):
@@ -193,10 +228,10 @@ class MapOp(Operator):
         if not self.with_record:
             self.forward(rows.with_values(self.column(self.fn, rows.values)))
             return
-        self.forward(rows_of_results(rows, self.column(self.fn, rows.records())))
+        self.forward(rows_of_results(self.step, rows, self.column(self.fn, rows.records())))
 
 
-def rows_of_results(rows: Rows, results: list[Any]) -> Rows:
+def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
     """Results of functions that got records: plain values, or records that set key, timestamp and headers."""
     if Record not in set(map(type, results)):
         return rows.with_values(results)
@@ -204,7 +239,17 @@ def rows_of_results(rows: Rows, results: list[Any]) -> Rows:
         result if isinstance(result, Record) else record.with_value(result)
         for record, result in zip(rows.records(), results, strict=True)
     ]
-    return Rows.of(records)
+    return rows_of(step, records)
+
+
+def rows_of(step: s.Step, records: Sequence[Record[Any, Any]]) -> Rows:
+    """Rows of records that user code has made; what no record may have is refused."""
+    with blaming(step):
+        rows = Rows.of(records)
+        rows.timestamps = check_times(rows.timestamps, "timestamp of a Record")
+        if rows.headers is not None:
+            rows.headers = list(check_headers(rows.headers, "a Record"))
+    return rows
 
 
 class FilterOp(Operator):
@@ -216,8 +261,11 @@ class FilterOp(Operator):
         self.with_record = step.with_record
 
     def push(self, rows: Rows) -> None:
-        keep = self.column(self.fn, rows.records() if self.with_record else rows.values)
-        self.forward(select_rows(rows, keep))
+        with blaming(self.step):  # whether an answer is true is asked of it, and may fail, too
+            fn = self.fn
+            keep = [fn(x) for x in (rows.records() if self.with_record else rows.values)]
+            kept = select_rows(rows, keep)
+        self.forward(kept)
 
 
 def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
@@ -250,7 +298,7 @@ class FlatMapOp(Operator):
                 for record, items in zip(rows.records(), lists, strict=True)
                 for item in items
             ]
-            self.forward(Rows.of(records))
+            self.forward(rows_of(self.step, records))
             return
         sizes = list(map(len, lists))
 
@@ -292,16 +340,22 @@ class ToOp(Operator):
         raw = None if keys is None else encode_keys(step, step.key_serde, keys)
         values = encode(step, step.serde, rows.values)
         targets = self.column(step.partition, rows.records()) if step.partition is not None else None
-        try:
+        with blaming(step):  # what the topic does not take
             if targets is None:
                 self.env.emit(step.topic, None, raw, values, rows.timestamps, rows.headers)
             else:
                 self._emit_to(targets, raw, values, rows)
-        except HeadgateError as cause:  # too large for the topic
-            raise UserCodeError(step, cause) from cause
 
     def _emit_to(self, targets: list[Any], raw: list[Any] | None, values: list[Any], rows: Rows) -> None:
-        for target in sorted(set(targets)):
+        """To the partitions that the user's function has chosen; None leaves it to the key."""
+        wrong = next((i for i, one in enumerate(targets) if one is not None and type(one) is not int), None)
+        if wrong is not None:
+            raise Unwritable(
+                wrong,
+                f"partition= gave {targets[wrong]!r:.60} for a record to {self.to.topic}",
+                remedy="return the number of a partition, or None for the one that the key says",
+            )
+        for target in dict.fromkeys(targets):
             at = [i for i, t in enumerate(targets) if t == target]
             self.env.emit(
                 self.to.topic,

@@ -3,7 +3,8 @@
 The part of the outbox that never waits. Promises:
 
 - What a task emits stays in its own buffer until `complete()`; then all of it joins the open transaction at once.
-- Nothing gets in that its topic does not take: it is refused when it is emitted, with the index of the record.
+- What cannot be written never gets in: other types than a record has, times that are none, partitions that the topic has not, more than
+  the topic takes. It is refused when it is emitted, with the index of the record; so `complete()` has nothing left to refuse.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from ..core.names import StreamPartition
 from .columns import pick
 from .outbox_errors import TooLarge, UnknownTarget
 from .partitioner import Partitioner
-from .rawbatch import Builder, Headers, record_size
+from .rawbatch import Builder, Headers, Writable, record_size, writable
 from .target_rules import Rules
+from .writable import check_partition
 
-"""A topic that metadata has not named for this long, while a batch for it waits, is gone."""
 DEFAULT_LIMIT = 1_048_588
 """A broker's own default of max.message.bytes."""
 
@@ -111,16 +112,18 @@ class TaskBuffer:
         """Columns for one topic. Without a partition each record goes where Java's default partitioner would send its key."""
         if not values:
             return
-        if headers is not None:  # aiokafka's builder takes lists only
-            headers = [one if type(one) is list else list(one) for one in headers]
         outbox = self._outbox
-        self.size += outbox._check(topic, keys, values, headers)
+        found = writable(topic, keys, values, timestamps, headers)
+        outbox._must_fit(topic, found)
+        keys, values, timestamps, headers, size, _ = found
+        self.size += size
         if (rules := outbox._rules.get(topic)) is not None:
             rules.refuse(topic, keys, timestamps)
-        if partition is not None:
-            self._emitted.append((StreamPartition(topic, partition), keys, values, timestamps, headers))
-            return
         chooser = outbox._partitioner(topic)
+        if partition is not None:
+            target = StreamPartition(topic, check_partition(topic, partition, chooser.partitions))
+            self._emitted.append((target, keys, values, timestamps, headers))
+            return
         if keys is None:
             self._emitted.append((StreamPartition(topic, chooser.next()), None, values, timestamps, headers))
             return
@@ -186,26 +189,16 @@ class Joining:
         """The buffer of one task."""
         return TaskBuffer(self, task)
 
-    def _check(
-        self, topic: str, keys: Sequence[Bytes] | None, values: Sequence[Bytes], headers: Sequence[Headers] | None
-    ) -> int:
-        """Refuse what the topic cannot take; the bytes of the values."""
+    def _must_fit(self, topic: str, found: Writable) -> None:
+        """Refuse what is larger than the topic takes."""
         limit = self._limits.get(topic, DEFAULT_LIMIT)
-        lengths = [0 if v is None else len(v) for v in values]
-        total, largest = sum(lengths), max(lengths)
-        if keys is not None:
-            sizes = [0 if k is None else len(k) for k in keys]
-            total += sum(sizes)
-            largest += max(sizes)
-        if headers is None and largest + 128 <= limit:
-            return total
-        for index, value in enumerate(values):
-            size = record_size(
-                keys[index] if keys is not None else None, value, headers[index] if headers is not None else ()
-            )
+        if found.largest <= limit:
+            return
+        for index, value in enumerate(found.values):
+            key = found.keys[index] if found.keys is not None else None
+            size = record_size(key, value, found.headers[index] if found.headers is not None else ())
             if size > limit:
                 raise TooLarge(topic, index, size, limit)
-        return total
 
     def _partitioner(self, topic: str) -> Partitioner:
         chooser = self._partitioners.get(topic)

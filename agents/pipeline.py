@@ -16,6 +16,7 @@ from ..core.frames import encode as encode_frame
 from . import steps as s
 from .actor_operator import ActorOp
 from .async_operators import AgentOp, Deferred, MapAsyncOp, SinkOp
+from .awaiting import passes
 from .chunks import Chunk
 from .columns import pick
 from .declared import Declared
@@ -23,11 +24,12 @@ from .failing import chunk_id, dead_letter, find_bad, policy_of
 from .framing import frame_cuts
 from .key_test import KeyTest
 from .keyed_operators import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
-from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp
+from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
 from .partitioner import Partitioner
 from .record import Batch, Headers, Rows
 from .source import Source
 from .tables import bound
+from .writable import NO_TIMESTAMP
 
 DEEP = 100
 """Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
@@ -68,11 +70,14 @@ class Pipeline:
         streams: Iterable[str],
         prepare: Callable[[], None] | None = None,
         careful: bool = False,
+        patience_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`prepare` encodes what the letter changed in tables, and raises what cannot be: then the letter has failed.
 
         `careful`: nothing is held back for the commit. A failure there would cost the whole transaction, and so it is once; then the
         same records run with everything at once, the one that fails is found among them, and its policy decides.
+
+        `patience_s`: how long awaited user code may take, as the setting says now; 0 is for ever.
         """
         self.declared = declared
         self.app = declared.app
@@ -83,6 +88,7 @@ class Pipeline:
         self.widths = widths
         self.now_ms = now_ms
         self._count = count
+        self.patience_s = patience_s
         self._prepare = prepare
         self.trouble: BaseException | None = None
         """What the last chunk failed with."""
@@ -93,6 +99,8 @@ class Pipeline:
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
         self.wants_stop = False
+        self._before: list[tuple[Operator, tuple[Any, ...]]] = []
+        """The flags of the operators as they were when the letter began."""
         self.keys: KeyTest | None = None
         """Tests how the keys of its inputs were spread."""
         self.spark: Any = None
@@ -235,9 +243,8 @@ class Pipeline:
     def _frames(self, topic: str, partition: int, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
         for start, stop in frame_cuts(values):
             frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop])
-            self.buffer.emit(
-                topic, partition, None, [encode_frame(frame)], [timestamps[start]], [[(HEADER, header_value(frame))]]
-            )
+            first = max(timestamps[start], NO_TIMESTAMP)  # event time may lie before 1970; Kafka's may not
+            self.buffer.emit(topic, partition, None, [encode_frame(frame)], [first], [[(HEADER, header_value(frame))]])
 
     def defer(self, work: Deferred) -> None:
         """Await this before the letter is complete, behind what was deferred before it."""
@@ -261,36 +268,48 @@ class Pipeline:
     async def chunk(self, chunk: Chunk, skip: frozenset[int] = frozenset()) -> int | None:
         """Run a chunk, without the rows in `skip`; its greatest event time. Raises what user code or data did; nothing is kept then."""
         source = self.sources[chunk.at.stream]
+        self._begin()
         try:
             with bound(cast("Any", self)):
                 greatest = source.push_chunk(chunk, skip)
                 self._flow()
                 await self.settle()
-            if self._prepare is not None:
-                self._prepare()
+                self._refuse()
         except BaseException as error:
             self.trouble = error
             self.drop()
-            raise
+            if isinstance(error, Exception) or passes(error):
+                raise
+            raise Uncaught(error) from error
         return greatest
 
     async def step(self, kind: str, stream: str | None, ts: int | None, key: str, cause: str) -> bool:
         """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
         self._running = None
-        times = [operator.watermark for operator in self.operators]
+        self._begin()
         try:
             with bound(cast("Any", self)):
                 more = await self._step(kind, stream, ts, key, cause)
                 self._flow()
                 await self.settle()
-            if self._prepare is not None:
-                self._prepare()
-        except BaseException:
-            for operator, time in zip(self.operators, times, strict=True):
-                operator.watermark = time  # it was not heard, and comes again
+                self._refuse()
+        except BaseException as error:
             self.drop()
-            raise
+            if isinstance(error, Exception) or passes(error):
+                raise
+            raise Uncaught(error) from error
         return more
+
+    def _begin(self) -> None:
+        """A letter begins: every flag that it sets belongs to it."""
+        self._before = [(op, tuple(getattr(op, flag) for flag in op.flags)) for op in self.operators if op.flags]
+
+    def _refuse(self) -> None:
+        """The letter is through: whatever cannot be taken over raises now, for completing cannot."""
+        for operator in self.operators:
+            operator.prepare()
+        if self._prepare is not None:
+            self._prepare()
 
     async def _step(self, kind: str, stream: str | None, ts: int | None, key: str, cause: str) -> bool:
         if kind == "watermark" and stream is not None and ts is not None:
@@ -363,16 +382,24 @@ class Pipeline:
             await self._deferred.popleft()()
             self._flow()
 
-    def complete(self) -> None:
-        """The letter is complete: its outputs and changes count."""
+    def complete(self) -> tuple[bool, bool]:
+        """The letter is complete: its outputs and changes count. Whether it wants a commit, and whether it wants to stop."""
         for operator in self.operators:
             operator.complete()
         self.buffer.complete()
+        wants = self.wants_commit, self.wants_stop
+        self.wants_commit = self.wants_stop = False
+        self._before = []
+        return wants
 
     def drop(self) -> None:
-        """The letter failed: nothing of it remains."""
+        """The letter failed: nothing of it remains, no row, no change, no flag."""
         self._deferred.clear()
         self._later.clear()
+        self.wants_commit = self.wants_stop = False
+        for operator, values in self._before:
+            for flag, value in zip(operator.flags, values, strict=True):
+                setattr(operator, flag, value)
         for operator in self.operators:
             operator.drop()
         self.buffer.drop()
@@ -390,9 +417,11 @@ class Pipeline:
                 for (
                     operator
                 ) in self.operators:  # parents stand before children: what one gives on, the next one gives on, too
+                    operator.prepare()
                     operator.complete()
                     operator.seal()
                     self._flow()
+                self._refuse()
             for operator in self.operators:
                 operator.complete()
             self.buffer.complete()

@@ -61,7 +61,7 @@ class Rows:
             [r.value for r in records],
             [r.timestamp for r in records],
             [r.key for r in records] if any(r.key is not None for r in records) else None,
-            [r.headers for r in records] if any(r.headers for r in records) else None,
+            [r.headers or () for r in records] if any(r.headers for r in records) else None,
         )
 
     def with_values(self, values: list[Any]) -> Rows:

@@ -24,9 +24,11 @@ import msgpack as _msgpack
 import orjson
 
 from ..core.errors import DataError, DeclarationError
+from .awaiting import passes
 
 T = TypeVar("T")
 _SHOWN = 80
+_NONE = type(None)
 
 
 @dataclass(slots=True)
@@ -46,7 +48,10 @@ class Encoded:
 
 
 def _excerpt(what: object) -> str:
-    text = repr(what)
+    try:
+        text = repr(what)
+    except Exception:  # noqa: BLE001 - a value whose repr() fails is refused like any other
+        text = f"a {type(what).__name__}"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
@@ -77,14 +82,18 @@ class Serde(Generic[T]):
         """One value, or a `DataError`."""
         try:
             return self._decode(data)
-        except Exception as error:
+        except BaseException as error:
+            if passes(error):
+                raise
             raise self._unreadable(data, error) from error
 
     def dumps(self, value: T) -> bytes:
         """One value's bytes, or a `DataError`."""
         try:
             return self._encode(value)
-        except Exception as error:
+        except BaseException as error:
+            if passes(error):
+                raise
             raise self._unwritable(value, error) from error
 
     def loads_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
@@ -94,7 +103,7 @@ class Serde(Generic[T]):
             if decode_many is not None:
                 return Decoded(decode_many(data))  # pyright: ignore[reportArgumentType] - values, as all of them could be read
             return Decoded([decode(one) for one in data])  # pyright: ignore[reportArgumentType] - None raises, and is met below
-        except Exception:  # noqa: BLE001 - one by one, then
+        except BaseException:  # noqa: BLE001 - one by one, then
             return self._slowly(data)
 
     def _slowly(self, data: Sequence[bytes | None]) -> Decoded[T]:
@@ -104,18 +113,20 @@ class Serde(Generic[T]):
             if one is not None:
                 try:
                     value = self._decode(one)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is this record's
+                except BaseException as error:  # whatever it is, it is this record's
+                    if passes(error):
+                        raise
                     out.bad.append((index, self._unreadable(one, error)))
             out.values.append(value)
         return out
 
     def dumps_many(self, values: Sequence[T | None]) -> Encoded:
         """A column of bytes; what cannot be written is reported."""
-        if None not in values:
+        if _NONE not in set(map(type, values)):  # by type: whether a value *equals* None is its own business
             encode = self._encode
             try:
                 return Encoded([encode(one) for one in values])  # pyright: ignore[reportArgumentType] - no None is here
-            except Exception:  # noqa: BLE001, S110 - one by one, then
+            except BaseException:  # noqa: BLE001, S110 - one by one, then
                 pass
         out = Encoded([])
         for index, one in enumerate(values):
@@ -123,17 +134,19 @@ class Serde(Generic[T]):
             if one is not None:
                 try:
                     data = self._encode(one)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is this record's
+                except BaseException as error:  # whatever it is, it is this record's
+                    if passes(error):
+                        raise
                     out.bad.append((index, self._unwritable(one, error)))
             out.values.append(data)
         return out
 
-    def _unreadable(self, data: object, error: Exception) -> DataError:
+    def _unreadable(self, data: object, error: BaseException) -> DataError:
         return DataError(
             f"not {self.name}: {error} in {_excerpt(data)}", remedy="see on_bad_data=, or give the input another serde="
         )
 
-    def _unwritable(self, value: object, error: Exception) -> DataError:
+    def _unwritable(self, value: object, error: BaseException) -> DataError:
         return DataError(
             f"cannot be written as {self.name}: {error} ({_excerpt(value)})", remedy="give the step another serde="
         )
@@ -238,7 +251,7 @@ def text(encoding: str = "utf-8") -> Serde[str]:
         return Serde("text", str.encode, bytes.decode, str)
 
     def encode(value: str) -> bytes:
-        return value.encode(encoding)
+        return str.encode(value, encoding)
 
     def decode(data: bytes) -> str:
         return data.decode(encoding)
@@ -280,4 +293,14 @@ def custom(loads: Callable[[bytes], T], dumps: Callable[[T], bytes], *, name: st
     >>> custom(int, lambda n: b"%d" % n, name="decimal").dumps(7)
     b'7'
     """
-    return Serde(name, dumps, loads)
+
+    def encode(value: T) -> bytes:
+        data: Any = dumps(value)
+        if type(data) is bytes:
+            return data
+        if isinstance(data, bytes | bytearray | memoryview):
+            return bytes(data)
+        hint = ": encode it" if isinstance(data, str) else ""
+        raise TypeError(f"dumps() gave {type(data).__name__}, not bytes{hint}")
+
+    return Serde(name, encode, loads)

@@ -14,6 +14,8 @@ from typing import Any
 
 import mode
 
+from .awaiting import passes
+
 
 class Work(mode.Service):
     """One coroutine as a service."""
@@ -44,9 +46,9 @@ class Work(mode.Service):
     async def _run(self) -> None:
         try:
             await self._work
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001 - told to whoever answers for it
+        except BaseException as error:  # told to whoever answers for it
+            if passes(error):
+                raise
             self._crash_told(error)
         finally:
             self.ended.set()

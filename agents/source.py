@@ -12,12 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import steps as s
+from .awaiting import passes
 from .chunks import Chunk
 from .keyed_operators import PARTIAL
 from .operators import Operator
 from .record import Rows
 from .selecting import column_of
 from .timestamps import BadTimestamp, timestamps_of
+from .writable import TIME_LIMIT, Unwritable
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
@@ -31,7 +33,7 @@ ARROW_TIMESTAMP = "__timestamp"
 class BadRecord(Exception):
     """Row `index` of a chunk cannot be read."""
 
-    def __init__(self, index: int, cause: Exception) -> None:
+    def __init__(self, index: int, cause: BaseException) -> None:
         super().__init__(str(cause))
         self.index = index
         self.cause = cause
@@ -66,13 +68,29 @@ class Source(Operator):
             offsets: list[int] | None = [chunk.next_position - 1] * len(rows)
         else:
             rows, offsets = self._rows(chunk, skip)
+        greatest = self._greatest(rows.timestamps, chunk, skip)
         self.pipeline.runs(chunk, rows, offsets, skip)
         self.forward(rows)
-        return max(rows.timestamps, default=None)
+        return greatest
+
+    def _greatest(self, times: list[int], chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """The greatest event time. One that nothing could be taken off (a producer may write what it likes) is bad data."""
+        if not times:
+            return None
+        greatest = max(times)
+        if greatest < TIME_LIMIT and min(times) > -TIME_LIMIT:
+            return greatest
+        kept = [index for index in range(len(times) + len(skip)) if index not in skip] if chunk.arrow is None else [0]
+        for index, time in zip(kept, times, strict=False):
+            if not -TIME_LIMIT < time < TIME_LIMIT:
+                raise BadRecord(
+                    index, Unwritable(index, f"the event time {time} is outside of what can be reckoned with")
+                )
+        return greatest
 
     def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None]:
         decoded = self.serde.loads_many(chunk.values)
-        bad: list[tuple[int, Exception]] = decoded.bad
+        bad: list[tuple[int, BaseException]] = decoded.bad
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
         if self.pipeline.keys is not None and isinstance(self.step, s.InputStep):
@@ -99,26 +117,26 @@ class Source(Operator):
                 raise BadRecord(keep[error.index] if keep else error.index, error) from error
         return Rows(values, timestamps, keys, headers), offsets
 
-    def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, Exception]]) -> list[Any] | None:
+    def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
         if self.key is not None:
             return self._keys_of_values(chunk, values, bad)
         if not self.wants_keys or not chunk.has_keys:
             return None
         return list(chunk.keys) if self.key_serde is None else self._decoded(self.key_serde, chunk, bad)
 
-    def _decoded(self, serde: Any, chunk: Chunk, bad: list[tuple[int, Exception]]) -> list[Any]:
+    def _decoded(self, serde: Any, chunk: Chunk, bad: list[tuple[int, BaseException]]) -> list[Any]:
         found = serde.loads_many(chunk.keys)
         bad.extend(found.bad)
         return found.values
 
-    def _keys_of_values(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, Exception]]) -> list[Any]:
+    def _keys_of_values(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
         """The declared field; a null value has none, so there the record's own key is read."""
         assert self.key is not None
         known = {index for index, _ in bad}
         if None not in values and not known:
             try:
                 return self.key(values)
-            except Exception:  # noqa: BLE001, S110 - one by one, then
+            except BaseException:  # noqa: BLE001, S110 - one by one, then
                 pass
         own = self._decoded(self.key_serde or self.pipeline.app.key_serde, chunk, []) if chunk.has_keys else None
         keys: list[Any] = []
@@ -127,7 +145,9 @@ class Source(Operator):
             if value is not None:
                 try:
                     found = self.key([value])[0]
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is this record's
+                except BaseException as error:  # whatever it is, it is this record's
+                    if passes(error):
+                        raise
                     bad.append((index, error))
             keys.append(found)
         return keys

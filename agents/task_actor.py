@@ -27,6 +27,7 @@ from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
 from .alarm import Alarm
+from .awaiting import passes, said
 from .expiry import Expiry
 from .key_test import KeyTest
 from .mailbox import Mailbox, MailboxClosed
@@ -77,6 +78,8 @@ class TaskActor:
         """What operators want to do, asked for and not begun."""
         self._unsealed = False
         self.expiry = Expiry(self._at_rest, self.state.expire, self._changed, self.feed_failure)
+        self._spoilt = ""
+        """Why nothing of this task may be committed any more."""
         self._sealing = False
         """A commit divides: what was held back has just been given on."""
         self._learnt: set[str] = set()
@@ -143,9 +146,9 @@ class TaskActor:
     async def _guard(self, work: Awaitable[None]) -> None:
         try:
             await work
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if passes(error):
+                raise
             self.log.exception("task failed")
             self.feed_failure(told(error))
 
@@ -200,6 +203,7 @@ class TaskActor:
             streams=[one.stream for one in self.plan.inputs],
             prepare=self.state.prepare,
             careful=self.name in self.host.careful,
+            patience_s=lambda: self.host.seconds("await.timeout"),
         )
         count = partial(self.host.count, self.name)
         self.pipeline.keys = KeyTest(self.host.declared, self.name, self.plan.inputs, count)
@@ -332,14 +336,33 @@ class TaskActor:
                 await self.host.learn(topic)
 
     def _completed(self, at: StreamPartition, upto: int, greatest: int | None) -> None:
+        wants = self._complete()
+        if wants is not None:
+            commit, stop = wants
+            self._finish(t.ChunkDone(at, upto, greatest, outputs=True, commit=commit, stop=stop))
+            self._watch_due()
+
+    def _complete(self) -> tuple[bool, bool] | None:
+        """The letter counts, all of it: outputs and table changes. What it wants (a commit, to stop); None if that has failed.
+
+        Whatever can be refused has been refused before, so nothing in here raises. If something does all the same, a half of the letter
+        may stand in the open transaction, and this task must never have a part in its commit: it begins anew where its log stands.
+        """
         assert self.pipeline is not None
-        self.pipeline.complete()
-        self.state.complete()
+        try:
+            wants = self.pipeline.complete()
+            self.state.complete()
+        except BaseException as error:
+            why = f"completing a letter has failed: {said(error)}"
+            self.log.error("a letter was completed by half; its transaction is given up", why=why, exc_info=error)
+            self._spoilt = why
+            self.notes["failure"] = why
+            self.host.count(self.name, "failures", 1)
+            self.host.careful.add(self.name)
+            self.host.poisoned(self.name, why)
+            return None
         self._unsealed = True
-        commit, stop = self.pipeline.wants_commit, self.pipeline.wants_stop
-        self.pipeline.wants_commit = self.pipeline.wants_stop = False
-        self._finish(t.ChunkDone(at, upto, greatest, outputs=True, commit=commit, stop=stop))
-        self._watch_due()
+        return wants
 
     def _finish(self, fact: Any) -> None:
         self._letter_now = None
@@ -408,11 +431,11 @@ class TaskActor:
         if self._dropped():
             self.pipeline.drop()
             return
-        self.pipeline.complete()
-        self.state.complete()
-        self._unsealed = True
-        self._finish(t.StepDone(step.letter, more))
-        self._watch_due()
+        wants = self._complete()
+        if wants is not None:
+            commit, stop = wants
+            self._finish(t.StepDone(step.letter, more, commit=commit, stop=stop))
+            self._watch_due()
 
     def _watch_due(self) -> None:
         """Arm the timer for what an operator wants next: a timer of user code, a batch that is full or old."""
@@ -443,7 +466,7 @@ class TaskActor:
 
     def seal(self, txn: int) -> list[LogWrite]:
         """The committer divides: what this task adds to the transaction, at once. Empty when it takes no part."""
-        if self.gone:
+        if self.gone or self._spoilt:
             return []
         self._sealed: list[LogWrite] = []
         if not self._give_held():
@@ -466,12 +489,13 @@ class TaskActor:
         try:
             self.pipeline.seal()
             self.state.complete()
-        except Exception as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
+        except BaseException as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
             self.log.error(
                 "a commit failed on what this task held back; it holds nothing back from now on", why=str(error)
             )
             self.host.count(self.name, "failures", 1)
             self.host.careful.add(self.name)
+            self._spoilt = str(error)
             self.host.poisoned(self.name, str(error))
             return False
         finally:

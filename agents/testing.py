@@ -345,6 +345,10 @@ class Driver:
         """Both clocks."""
         return self._now
 
+    def patience_s(self) -> float:
+        """How long awaited user code may take."""
+        return self._setting("await.timeout") / 1000
+
     def count(self, task: str, name: str, amount: int) -> None:
         """Something that users want to know."""
         self.counters[name] += amount

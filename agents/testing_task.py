@@ -44,6 +44,7 @@ class World(Protocol):
     spark: Any
 
     def now(self) -> Now: ...
+    def patience_s(self) -> float: ...
     def want_commit(self, task: str, urgent: bool) -> None: ...
     def resolve(self, order: t.Resolve) -> t.Resolved: ...
     def count(self, task: str, name: str, amount: int) -> None: ...
@@ -124,6 +125,7 @@ class DriverTask:
             streams=[one.stream for one in self.plan.inputs],
             prepare=self._prepare,
             careful=self.careful,
+            patience_s=self.world.patience_s,
         )
         count = partial(self.world.count, self.name)
         self.pipeline.keys = KeyTest(self.world.declared, self.name, self.plan.inputs, count)
@@ -273,11 +275,9 @@ class DriverTask:
                 self._fail(answer.why, answer.error)
                 return
             greatest, left_out = answer.greatest, True
-        pipeline.complete()
+        commit, stop = pipeline.complete()
         self.tables.complete()
         self._letter = self._at_fault = None
-        commit, stop = pipeline.wants_commit, pipeline.wants_stop
-        pipeline.wants_commit = pipeline.wants_stop = False
         done = t.ChunkDone(chunk.at, chunk.next_position, greatest, outputs=True, commit=commit or left_out, stop=stop)
         self.feed(done)
 
@@ -292,10 +292,10 @@ class DriverTask:
             self.tables.drop()
             self._fail(f"{step.kind} {step.stream or ''}: {error}", error)
             return
-        self.pipeline.complete()
+        commit, stop = self.pipeline.complete()
         self.tables.complete()
         self._letter = self._at_fault = None
-        self.feed(t.StepDone(step.letter, more))
+        self.feed(t.StepDone(step.letter, more, commit=commit, stop=stop))
 
     def _fail(self, why: str, error: BaseException) -> None:
         self._at_fault = error.cause if isinstance(error, BadRecord) else error

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from ..core.names import StreamPartition
 from .partitioner import Partitioner
+from .rawbatch import writable
+from .writable import check_partition
 
 
 class Stored(NamedTuple):
@@ -102,14 +104,14 @@ class MemoryBuffer:
         headers: list[Any] | None = None,
     ) -> None:
         """Columns for one topic; without a partition each key goes where Kafka's Java client would send it."""
-        stamps = [timestamps] * len(values) if isinstance(timestamps, int) else timestamps
         if not values:
             return
+        keys, values, times, headers, _, _ = writable(topic, keys, values, timestamps, headers)
+        stamps = [times] * len(values) if isinstance(times, int) else times
         if partition is None and keys is None:
             partition = 0
         if partition is not None:
-            if not 0 <= partition < self._topics.width(topic):
-                raise ValueError(f"'{topic}' has {self._topics.width(topic)} partitions, and no partition {partition}")
+            check_partition(topic, partition, self._topics.width(topic))
             self._emitted.append(Emitted(self._task, StreamPartition(topic, partition), keys, values, stamps, headers))
             return
         assert keys is not None

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..core.errors import DeclarationError
+from .awaiting import passes
 from .declaring import check_function, check_selector
 from .selecting import column_of
+from .writable import check_times, whole_ms
 
 Extract = Callable[[list[Any], list[int]], list[int]]
 
@@ -81,8 +83,8 @@ def timestamps_of(of: When) -> Extract:
             try:
                 times = column(values)
                 if INT.issuperset(map(type, times)):
-                    return times
-            except Exception:  # noqa: BLE001, S110 - the slow way below finds which row it was
+                    return check_times(times, "timestamp")
+            except BaseException:  # noqa: BLE001, S110 - the slow way below finds which row it was
                 pass
         result: list[int] = []
         for index, value in enumerate(values):
@@ -90,8 +92,10 @@ def timestamps_of(of: When) -> Extract:
                 result.append(arrived[index])
                 continue
             try:
-                result.append(one(value))
-            except Exception as cause:
+                result.append(whole_ms(one(value), "timestamp"))
+            except BaseException as cause:
+                if passes(cause):
+                    raise
                 raise BadTimestamp(index, f"no event time: {type(cause).__name__}: {cause}") from cause
         return result
 

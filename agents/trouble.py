@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import HeadgateError
+from .awaiting import passes, said, within
 from .chunks import Chunk
 from .declaring import POLICIES
 from .failing import dead_letter, find_bad, policy_of
@@ -53,10 +54,10 @@ async def recover(
     for index, cause in bad:
         try:
             answers[index] = await _answer(pipeline, chunk, index, cause)
-        except Exception as broken:  # noqa: BLE001 - a policy is user code, too
-            return Failed(
-                f"the error policy for {_where(chunk, index)} raised {type(broken).__name__}: {broken}", broken
-            )
+        except BaseException as broken:  # a policy is user code, too
+            if passes(broken):
+                raise
+            return Failed(f"the error policy for {_where(chunk, index)} raised {said(broken)}", broken)
         if answers[index] == "fail":
             return Failed(f"{_where(chunk, index)}: {cause}", cause)
     if not bad:
@@ -86,7 +87,7 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
         record = Record(chunk.keys[index], chunk.values[index], chunk.timestamps[index], headers)
         cause = error.cause if isinstance(error, BadRecord) else error.__cause__
         found = policy(record, cause or error)
-        policy = await found if inspect.isawaitable(found) else found
+        policy = await within(pipeline.patience_s(), found) if inspect.isawaitable(found) else found
     if policy is None:
         return "skip"
     if policy not in POLICIES:
@@ -98,7 +99,7 @@ def told(error: BaseException) -> str:
     """What an error says to people; a group that only carries one says what that one does."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    return str(error) if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, HeadgateError) else said(error)
 
 
 def _where(chunk: Chunk, index: int) -> str:

@@ -94,6 +94,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("commit.interval", "duration", "200ms", DYNAMIC, JOB, "How often what is done is made durable."),
     ("transaction.timeout", "duration", "1m", NEXT_RUN, JOB, "After this the broker aborts an open transaction."),
     ("error.retries", "count", 3, DYNAMIC, JOB, "How often a chunk that failed is tried again."),
+    ("await.timeout", "duration", "0s", DYNAMIC, JOB, "How long awaited user code may take before it has failed; 0s is for ever."),
     ("failure.policy", "text", "task", DYNAMIC, JOB, "What a task that gives up takes with it.", ("task", "exit")),
     ("compression", "text", "none", NEXT_RUN, JOB, "Codec of all that is written.", ("none", "gzip", "snappy", "lz4", "zstd")),
     # ---------------------------------------------------------------------------------------------------- control

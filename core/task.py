@@ -356,6 +356,9 @@ class Task(TaskCommits):
             return []
         self.attempt, self.retry_s = 0, None
         made = self.ledger.touch()
+        if event.stop:
+            self.inputs.end_all()
+            self._regate = True
         if event.more:
             if self.state == RELEASING:
                 self.letters.current = None
@@ -366,7 +369,7 @@ class Task(TaskCommits):
         if self.state == RELEASING:
             return self.leave()
         self._restless = True
-        urgent = step.cause in ("end", "drain")
+        urgent = event.commit or step.cause in ("end", "drain")
         return self.ask_commit(step.kind, urgent=urgent) + self.settle(now)
 
     def _letter_complete(self) -> None:

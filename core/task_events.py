@@ -314,6 +314,10 @@ class StepDone:
     letter: int
     more: bool = False
     outputs: bool = True
+    commit: bool = False
+    """User code asked for a commit."""
+    stop: bool = False
+    """User code asked that the task stop: its inputs count as ended from here."""
 
 
 @dataclass(frozen=True, slots=True)
