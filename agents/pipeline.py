@@ -455,9 +455,15 @@ class Pipeline:
         self.poke()
 
     async def close(self) -> None:
-        """End what user code has running."""
+        """End what user code has running, all of it; raises what one of them did."""
+        errors: list[Exception] = []
         for operator in self.operators:
-            await operator.close()
+            try:
+                await operator.close()
+            except Exception as error:  # noqa: BLE001 - the next one is ended all the same
+                errors.append(error)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("user code did not end cleanly", errors)
 
 
 def _bridge() -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -28,14 +28,16 @@ from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
 from .alarm import Alarm
 from .awaiting import passes, said
+from .due import Due
 from .expiry import Expiry
-from .key_test import KeyTest
 from .mailbox import Mailbox, MailboxClosed
 from .outbox_errors import unknown_target
 from .pipeline import Pipeline
+from .task_end import TaskEnd
 from .task_host import Host
 from .task_intake import TaskIntake
 from .task_letters import ChunkLetter, Letter, StepLetter
+from .task_pipeline import assembled
 from .trouble import Failed, recover, told
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class TaskActor:
         )
         self._start = start
         self.log = structlog.get_logger("headgate.task").bind(task=start.task, grant=start.grant)
+        self.ends = TaskEnd(self.log, lambda: host.seconds("release.timeout") / 2)
         self.since_ms = host.now().wall
         self.notes: dict[str, str] = {}
         self.idle = asyncio.Event()
@@ -72,10 +75,8 @@ class TaskActor:
         self._letter_now: Letter | None = None
         self._working: asyncio.Task[Any] | None = None
         self._alarm = Alarm(self._deadline, lambda: host.now().mono, lambda: self.feed(t.Tick()))
-        self._due: asyncio.TimerHandle | None = None
+        self.due = Due(self._wanted, lambda: host.now().wall, self._is_due)
         self._beside: set[asyncio.Task[None]] = set()
-        self._asked: set[str] = set()
-        """What operators want to do, asked for and not begun."""
         self._unsealed = False
         self.expiry = Expiry(self._at_rest, self.state.expire, self._changed, self.feed_failure)
         self._spoilt = ""
@@ -185,33 +186,10 @@ class TaskActor:
             before = restored.checkpoint
             if before is not None and before.run != self.machine.run.run_id:
                 self.state.begin_run()  # durable with the first commit of the run, before anything is read
-            self._assemble()
+            self.pipeline = assembled(self.host, self.plan, self.state, self.buffer, self.due.watch)
             self.feed(restored)
 
         self._beside_run(work(), "restore")
-
-    def _assemble(self) -> None:
-        self.pipeline = Pipeline(
-            self.host.declared,
-            self.name,
-            buffer=self.buffer,
-            seal_buffer=self.host.buffer(self.name),
-            table=self.state.table,
-            widths=self.host.width,
-            now_ms=lambda: self.host.now().wall,
-            count=lambda what, amount: self.host.count(self.name, what, amount),
-            streams=[one.stream for one in self.plan.inputs],
-            prepare=self.state.prepare,
-            careful=self.name in self.host.careful,
-            patience_s=lambda: self.host.seconds("await.timeout"),
-        )
-        count = partial(self.host.count, self.name)
-        self.pipeline.keys = KeyTest(self.host.declared, self.name, self.plan.inputs, count)
-        self.pipeline.spark = self.host.spark
-        self.pipeline.spark_in_flight = self.host.spark_in_flight
-        self.pipeline.spark_timeout_s = self.host.seconds("spark.batch-timeout")
-        self.pipeline.poke = self._watch_due
-        self.pipeline.durable()
 
     def _resolve(self, order: t.Resolve) -> None:
         async def work() -> None:
@@ -221,31 +199,24 @@ class TaskActor:
 
     def _close_store(self, _: t.CloseStore) -> None:
         async def work() -> None:
-            with self._ending():
-                await self._put_down()
+            await self._put_down()
             self.feed(t.StoreClosed())
 
         self._beside_run(work(), "close store")
 
-    @contextlib.contextmanager
-    def _ending(self) -> Iterator[None]:
-        """A hook of user code may raise at the end: that is said, and whoever waits for this task does not wait for ever."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - the task is gone all the same
-            self.log.error("the task did not end cleanly", error=f"{type(error).__name__}: {error}")
-
     async def _put_down(self) -> None:
-        try:
-            intake, self.intake = self.intake, None
-            if intake is not None:
-                await intake.stop()
-        finally:  # whatever happens there, the store must not stay open, and its lock held
-            try:
-                if self.pipeline is not None:
-                    await self.pipeline.close()
-            finally:
-                await self.state.close()
+        await self.ends.put_down(
+            ("intake", self._stop_intake), ("user code", self._end_hooks), last=("store", self.state.close)
+        )
+
+    async def _stop_intake(self) -> None:
+        intake, self.intake = self.intake, None
+        if intake is not None:
+            await intake.stop()
+
+    async def _end_hooks(self) -> None:
+        if self.pipeline is not None:
+            await self.pipeline.close()
 
     # --------------------------------------------------------------------------------------------------------------- intake
 
@@ -255,7 +226,7 @@ class TaskActor:
             self._beside_run(self._serve(self.intake), "intake")
         else:
             self.intake.seek(order.positions)
-        self._watch_due()
+        self.due.watch()
 
     async def _serve(self, intake: TaskIntake) -> None:
         await self.host.serve(f"intake {self.name}", self._guard(intake.run()))
@@ -340,7 +311,7 @@ class TaskActor:
         if wants is not None:
             commit, stop = wants
             self._finish(t.ChunkDone(at, upto, greatest, outputs=True, commit=commit, stop=stop))
-            self._watch_due()
+            self.due.watch()
 
     def _complete(self) -> tuple[bool, bool] | None:
         """The letter counts, all of it: outputs and table changes. What it wants (a commit, to stop); None if that has failed.
@@ -417,7 +388,7 @@ class TaskActor:
     async def _step(self, letter: StepLetter) -> None:
         assert self.pipeline is not None
         step = letter.step
-        self._asked.discard(step.key)
+        self.due.begins(step.key)
         try:
             more = await self._learning(
                 partial(self.pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause)
@@ -435,24 +406,16 @@ class TaskActor:
         if wants is not None:
             commit, stop = wants
             self._finish(t.StepDone(step.letter, more, commit=commit, stop=stop))
-            self._watch_due()
+            self.due.watch()
 
-    def _watch_due(self) -> None:
-        """Arm the timer for what an operator wants next: a timer of user code, a batch that is full or old."""
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        found = self.pipeline.due() if self.pipeline is not None and not self.gone else None
-        if found is not None and found[1] not in self._asked:
-            at, key = found
-            wait = max(0.0, (at - self.host.now().wall) / 1000)
-            self._due = asyncio.get_running_loop().call_later(wait, self._is_due, key)
+    def _wanted(self) -> tuple[int, str] | None:
+        return self.pipeline.due() if self.pipeline is not None and not self.gone else None
 
-    def _is_due(self, key: str) -> None:
-        self._due = None
-        if self.machine.state in WORKING and not self.machine.hooks:
-            self._asked.add(key)
-            self.feed(t.WorkDue("work", key))
+    def _is_due(self, key: str) -> bool:
+        if self.machine.state not in WORKING or self.machine.hooks:
+            return False
+        self.feed(t.WorkDue("work", key))
+        return True
 
     def owes(self) -> bool:
         """Whether there is something to do though no further record comes."""
@@ -526,7 +489,7 @@ class TaskActor:
         if self.pipeline is not None and not self.gone:
             with self.expiry.alone():
                 self.pipeline.durable()
-                self._watch_due()
+                self.due.watch()
         self.feed(t.CommitDone(txn, log_position))
         self.expiry.go_on()
 
@@ -574,8 +537,7 @@ class TaskActor:
         self._letter_now = None
         self.idle.set()
         self._alarm.stop()
-        if self._due is not None:
-            self._due.cancel()
+        self.due.stop()
         self.host.spawn(self._end(), f"{self.name}: end")
 
     async def _end(self) -> None:
@@ -583,9 +545,8 @@ class TaskActor:
             if task is not asyncio.current_task():
                 task.cancel()
         try:
-            with self._ending():
-                await self.mailbox.stop()
-                await self._put_down()
+            await self.ends.step("agent", self.mailbox.stop)
+            await self._put_down()
         finally:
             self.host.gone(self.name)
             self.ended.set()
