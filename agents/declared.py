@@ -18,7 +18,7 @@ from ..core.graph import Graph, Input, Stage, loose_name
 from ..core.graph_checks import validate
 from ..core.keying import check_stated
 from ..core.model import JobModel
-from ..core.task_plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from ..core.task_plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from . import steps as s
 from .schemas import (
     BATCHES,
@@ -221,7 +221,12 @@ class Declared:
             for stream, producers in sorted(model.producers.items())
             if task in producers.tasks
         )
-        return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings)
+        steps = tuple(
+            StepPlan(self.name(step), frozenset(self.graph.sources(self.name(step))) & owned.keys())
+            for step in self.steps
+            if isinstance(step, HEARS_TIME)
+        )
+        return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings, steps)
 
 
 def graph_of(app: App) -> Graph:
@@ -229,6 +234,8 @@ def graph_of(app: App) -> Graph:
     return Declared(app).graph
 
 
+HEARS_TIME = (s.ActorStep, s.BatchStep)
+"""Steps whose operators hear of time; their `letters` is true."""
 EFFECTS = (s.ToStep, s.SinkStep, s.AgentStep, s.ActorStep, s.AggregateStep, s.TableStep, s.SparkStep)
 
 

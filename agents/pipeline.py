@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from ..core.frames import HEADER, BatchFrame, header_value
@@ -33,6 +33,8 @@ from .writable import NO_TIMESTAMP
 
 DEEP = 100
 """Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
+Times = Sequence[tuple[str, int]]
+"""Steps by name, each with the time that it is told."""
 CLOSED = "hg.closed"
 """Internal table: closed streams, and the steps that were flushed for it."""
 
@@ -113,7 +115,6 @@ class Pipeline:
         self.sources: dict[str, Source] = {}
         self.reads: dict[int, frozenset[str]] = {}
         """By operator, the streams of this task whose records reach it."""
-        self._watermarks: dict[str, int] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._assemble(set(streams), careful)
 
@@ -283,13 +284,15 @@ class Pipeline:
             raise Uncaught(error) from error
         return greatest
 
-    async def step(self, kind: str, stream: str | None, ts: int | None, key: str, cause: str) -> bool:
+    async def step(
+        self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: Times = ()
+    ) -> bool:
         """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
         self._running = None
         self._begin()
         try:
             with bound(cast("Any", self)):
-                more = await self._step(kind, stream, ts, key, cause)
+                more = await self._step(kind, stream, key, cause, times)
                 self._flow()
                 await self.settle()
                 self._refuse()
@@ -311,10 +314,9 @@ class Pipeline:
         if self._prepare is not None:
             self._prepare()
 
-    async def _step(self, kind: str, stream: str | None, ts: int | None, key: str, cause: str) -> bool:
-        if kind == "watermark" and stream is not None and ts is not None:
-            self._watermarks[stream] = ts
-            return await self._watermark()
+    async def _step(self, kind: str, stream: str | None, key: str, cause: str, times: Times) -> bool:
+        if kind == "watermark":
+            return await self._watermark(times)
         if kind in ("end", "drain"):
             return await self._close(stream, cause or kind)
         name, _, what = key.partition("/")
@@ -323,20 +325,26 @@ class Pipeline:
                 return await op.work(what)
         return False
 
-    async def _watermark(self) -> bool:
+    async def _watermark(self, times: Times) -> bool:
         """Parents stand before children, and a child hears of it when its parents have nothing more to say about it."""
+        told = dict(times)
+        for op in self.operators:
+            ts = told.get(self.declared.name(op.step)) if op.letters else None
+            before = op.watermark
+            if ts is None or (before is not None and ts <= before):
+                continue
+            more = await op.on_watermark(ts)
+            self._flow()
+            if more:
+                op.watermark = before  # the next step tells it again
+                return True
+        return False
+
+    def knows(self, times: Mapping[str, int]) -> None:
+        """How far time was for each step when the task ended last: known before the first letter."""
         for op in self.operators:
             if op.letters:
-                seen = [self._watermarks.get(stream) for stream in self.reads[id(op)]]
-                known = [ts for ts in seen if ts is not None]
-                before = op.watermark
-                news = known and len(known) == len(seen) and (before is None or min(known) > before)
-                more = news and await op.on_watermark(min(known))
-                self._flow()
-                if more:
-                    op.watermark = before  # the next step tells it again
-                    return True
-        return False
+                op.watermark = times.get(self.declared.name(op.step))
 
     async def _close(self, stream: str | None, cause: str) -> bool:
         """Flush, once, what reads only closed streams. Which are closed is a table of the task: a restart must not forget it.

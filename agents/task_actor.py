@@ -188,6 +188,7 @@ class TaskActor:
                 self.state.begin_run()  # durable with the first commit of the run, before anything is read
             self.pipeline = assembled(self.host, self.plan, self.state, self.buffer, self.due.watch)
             self.feed(restored)
+            self.pipeline.knows(self.machine.step_times)
 
         self._beside_run(work(), "restore")
 
@@ -391,7 +392,7 @@ class TaskActor:
         self.due.begins(step.key)
         try:
             more = await self._learning(
-                partial(self.pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause)
+                partial(self.pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause, step.times)
             )
         except Exception as error:  # noqa: BLE001 - as in _chunk
             self.state.drop()

@@ -218,6 +218,7 @@ class DriverTask:
         """One letter, if there is one; whether there was."""
         if self._fresh and self.pipeline is not None:
             self._fresh = False
+            self.pipeline.knows(self.machine.step_times)
             self.pipeline.durable()
         if self._letter is not None and self._again:
             self._again = False
@@ -287,7 +288,7 @@ class DriverTask:
             if step.kind == "expire":
                 more = self.tables.expire(self.world.now().wall).more
             else:
-                more = await self.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause)
+                more = await self.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause, step.times)
         except Exception as error:  # noqa: BLE001 - as above
             self.tables.drop()
             self._fail(f"{step.kind} {step.stream or ''}: {error}", error)

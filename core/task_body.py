@@ -10,6 +10,8 @@ be replaced in a subclass, which is how the simulator plants the mistakes that i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .checkpoint import DRAINED as PHASE_DRAINED
 from .checkpoint import DRAINING as PHASE_DRAINING
 from .checkpoint import RUNNING as PHASE_RUNNING
@@ -121,6 +123,11 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
     def position(self, at: StreamPartition) -> int:
         """The next position to read, with everything complete."""
         return self.inputs.positions[at]
+
+    @property
+    def step_times(self) -> Mapping[str, int]:
+        """How far time is for each step that has heard of it: known before the first letter of this life."""
+        return self.letters.times
 
     def deadline(self) -> float | None:
         if self.state in WORKING:

@@ -120,7 +120,8 @@ class RunStep:
     """Let the operators do one bounded step of a letter; answer `StepDone` or `WorkFailed`. No chunk runs until its last step.
 
     `kind` is `watermark` (of `stream`, at `ts`), `end`, `drain` (of `stream`; of the whole task where it is None), or the kind of a
-    `WorkDue`. `cause` says what results must name as their reason: `watermark`, `end` or `drain`.
+    `WorkDue`. `cause` says what results must name as their reason: `watermark`, `end` or `drain`. A `watermark` says in `times` how far
+    each step is whose time goes on with it; its `stream` is None where that is because a stream has ended or fallen silent.
     """
 
     letter: int
@@ -129,6 +130,7 @@ class RunStep:
     ts: int | None = None
     key: str = ""
     cause: str = ""
+    times: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,23 @@ What the reconciliation knows (`progress`) and what the operators have heard (`:
 the difference; it is *heard* with its last step, in the same commit as what that step left behind. So a crash between any two
 steps leads to the same letter again, and after its last step never.
 
-Order: for each stream its last watermark before its drain; streams in the order of the plan; then work that came due; then,
-when all inputs that count have ended or drained, one letter for the whole task (`stream` is None).
+Order: for each stream its last watermark before its drain; streams in the order of the plan; then steps whose time goes on without a
+newer time of a stream (one has ended, or is idle); then work that came due; then, when all inputs that count have ended or drained, one
+letter for the whole task (`stream` is None). The time of each step travels with the letter that brings it, and is remembered with it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
-from .frames import MAX_TIME
+from .frames import MAX_TIME, NO_TIME
 from .progress_producers import DRAINED, ENDED, OPEN
 from .task_events import WorkDue
 from .task_inputs import Inputs
 from .task_instructions import DRAIN, END, WATERMARK, RunStep
 from .task_ledger import Ledger
-from .task_voice import DEAF, Heard
+from .task_time import DEAF, Heard, time_through
 
 
 class Letters:
@@ -33,6 +35,8 @@ class Letters:
         self.due: set[str] = set()
         """Streams whose newer time is to be told now."""
         self.work: deque[WorkDue] = deque()
+        self.times: dict[str, int] = {}
+        """By step, the time that it was told."""
 
     def load(self) -> None:
         """Take what was heard out of the restored rows."""
@@ -40,6 +44,10 @@ class Letters:
             row = self.ledger.rows.get((":heard", one.stream))
             if row:
                 self.heard[one.stream] = Heard(*row)
+        for step in self.inputs.plan.steps:
+            row = self.ledger.rows.get((":time", step.name))
+            if row:
+                self.times[step.name] = row[0]
 
     def newer_time(self) -> list[str]:
         """The streams that have a newer time than the operators have heard."""
@@ -53,7 +61,7 @@ class Letters:
 
     def next(self, hooks: frozenset[str]) -> RunStep | None:
         """The next letter, or None; `hooks` says which of the whole task's letters have run."""
-        step = self._of_streams() or self._of_work() or self._of_task(hooks)
+        step = self._of_streams() or self._of_steps() or self._of_work() or self._of_task(hooks)
         self.current = step
         return step
 
@@ -77,6 +85,20 @@ class Letters:
                     return self._letter(WATERMARK, stream, ts, cause=DRAIN if ts == MAX_TIME else WATERMARK)
         return None
 
+    def _of_steps(self) -> RunStep | None:
+        times = self._newer(self.heard)
+        return self._letter(WATERMARK, None, cause=WATERMARK, times=times) if times else None
+
+    def _newer(self, heard: Mapping[str, Heard]) -> tuple[tuple[str, int], ...]:
+        """The steps that are farther than they were told, when this is heard."""
+        found: list[tuple[str, int]] = []
+        for step in self.inputs.plan.steps:
+            streams = (one.stream for one in self.inputs.counted)
+            now = time_through(step.upstream, streams, heard, self.inputs.progress.idle)
+            if now is not None and now.ts > self.times.get(step.name, NO_TIME):
+                found.append((step.name, now.ts))
+        return tuple(found)
+
     def _of_work(self) -> RunStep | None:
         if not self.work:
             return None
@@ -97,16 +119,28 @@ class Letters:
         return "" if status == OPEN else DRAIN if status == DRAINED else END
 
     def _letter(
-        self, kind: str, stream: str | None, ts: int | None = None, *, key: str = "", cause: str = ""
+        self,
+        kind: str,
+        stream: str | None,
+        ts: int | None = None,
+        *,
+        key: str = "",
+        cause: str = "",
+        times: tuple[tuple[str, int], ...] = (),
     ) -> RunStep:
         self.number += 1
-        return RunStep(self.number, kind, stream, ts, key, cause)
+        if kind == WATERMARK and stream is not None and ts is not None:
+            times = self._newer({**self.heard, stream: Heard(ts, self.heard.get(stream, DEAF).status)})
+        return RunStep(self.number, kind, stream, ts, key, cause, times)
 
     def complete(self) -> RunStep:
         """The last step of the present letter is done: it has been heard."""
         step = self.current
         assert step is not None
         self.current = None
+        for name, ts in step.times:
+            self.times[name] = ts
+            self.ledger.put((":time", name), (ts,))
         if step.stream is not None:
             heard = self.heard.get(step.stream, DEAF)
             if step.kind == WATERMARK and step.ts is not None:

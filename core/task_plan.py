@@ -89,6 +89,15 @@ class OutputPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class StepPlan:
+    """A step that hears of time: an actor, a window, a batch."""
+
+    name: str
+    upstream: frozenset[str]
+    """The input streams whose records reach it."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSettings:
     """The settings that the machine itself needs; durations in seconds of the monotonic clock unless the name says ms."""
 
@@ -119,3 +128,4 @@ class TaskPlan:
     inputs: tuple[InputPlan, ...]
     outputs: tuple[OutputPlan, ...] = ()
     settings: TaskSettings = field(default_factory=TaskSettings)
+    steps: tuple[StepPlan, ...] = ()

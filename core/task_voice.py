@@ -10,7 +10,6 @@ What was said stands in the ledger (`:said`, `:relayed`), so a restart in the mi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from .control import (
     AGGREGATED,
@@ -33,16 +32,7 @@ from .task_inputs import Inputs
 from .task_instructions import SendControl
 from .task_ledger import Ledger
 from .task_plan import INTERMEDIATE, InputPlan, OutputPlan
-
-
-class Heard(NamedTuple):
-    """What the operators have been told of an input stream: up to which time, and whether it has drained or ended."""
-
-    ts: int = NO_TIME
-    status: int = OPEN
-
-
-DEAF = Heard()
+from .task_time import DEAF, Heard, time_through
 
 
 class Mouth:
@@ -109,25 +99,22 @@ class Mouth:
 
     def voice(self, output: OutputPlan, said: Voice, epoch: int, drain_id: str, heard: Mapping[str, Heard]) -> Voice:
         """What this task should say to an output: the least of the inputs that flow into it."""
-        live: list[str] = []
         status, drains = ENDED, False
         for one in self.inputs.counted:
             if one.stream in output.upstream:
                 now = heard.get(one.stream, DEAF)
                 status = min(status, now.status)
                 drains = drains or now.status == DRAINED or (now.ts == MAX_TIME and now.status == OPEN)
-                if now.status == OPEN:
-                    live.append(one.stream)
         if said.ended or (status == ENDED and said.drained is None):
             return Voice(epoch, said.ts, False, True, said.drained)
         if said.drained is not None or (status != OPEN and not output.crosses):
             return Voice(epoch, MAX_TIME, False, False, said.drained or drain_id)
         if output.crosses and drains:
             return Voice(epoch, said.ts, said.idle)  # its next run goes on where this one stops: nothing is over
-        idle = self.inputs.progress.idle
-        active = [stream for stream in live if not idle(stream)]
-        ts = min(heard.get(stream, DEAF).ts for stream in active or live)
-        return Voice(epoch, max(ts, said.ts), not active)
+        streams = (one.stream for one in self.inputs.counted)
+        found = time_through(output.upstream, streams, heard, self.inputs.progress.idle)
+        ts, idle = (said.ts, said.idle) if found is None else found
+        return Voice(epoch, max(ts, said.ts), idle)
 
     # ------------------------------------------------------------------------------------------------------ on behalf of all
 

@@ -381,6 +381,28 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
     await first.until(lambda: not answers, "answers are forgotten")
 
 
+@proves("await.timeout")
+async def test_what_user_code_is_awaited_for_is_bounded_from_now_on(job, topic):
+    """A hung service held a task for ever, with no way to let go of it but to end the worker."""
+    inp, out, begun = topic("in"), topic("out"), []
+
+    async def asks(value):
+        begun.append(value)
+        if value == "hangs":
+            await asyncio.Event().wait()
+        return value
+
+    app = hg.App(job.name, on_error="dead_letter")
+    app.input(inp).map_async(asks).to(out)
+    one = await job.start(app)
+    await one.until_running(1)
+    await change(job, "await.timeout", "500ms", one)
+    await job.write(inp, ["a", "hangs", "b"], partition=0)
+    assert await job.values(out, 2) == ["a", "b"]
+    [letter] = await job.records(job.topics.dead_letters, 1)
+    assert b"await.timeout" in dict(letter.headers)["hg-exception"]
+
+
 def test_every_dynamic_setting_is_proven():
     """Eleven of twenty-one were acknowledged and changed nothing: nobody had looked."""
     assert {name for name, row in SETTINGS.items() if row.kind == DYNAMIC} <= set(PROVEN)
