@@ -103,6 +103,11 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
     return chunk.keys[index], chunk.values[index], headers
 
 
+def traceback_of(error: BaseException) -> str:
+    """The same of whatever a letter has failed with."""
+    return own_traceback((error.cause if isinstance(error, BadRecord) else error.__cause__) or error)
+
+
 def own_traceback(cause: BaseException) -> str:
     """Where the user's code raised: without the frames of headgate that lead there, and without the first try of the whole chunk."""
     tb = cause.__traceback__

@@ -30,9 +30,11 @@ from .alarm import Alarm
 from .awaiting import passes, said
 from .due import Due
 from .expiry import Expiry
+from .failing import traceback_of
 from .mailbox import Mailbox, MailboxClosed
 from .outbox_errors import unknown_target
 from .pipeline import Pipeline
+from .source import BadRecord
 from .task_end import TaskEnd
 from .task_host import Host
 from .task_intake import TaskIntake
@@ -355,14 +357,17 @@ class TaskActor:
             self.pipeline.drop()
             self.state.drop()
         elif isinstance(outcome, Failed):
-            self._fail_work(outcome.why, final=outcome.final)
+            self._fail_work(outcome.why, outcome.error, final=outcome.final)
         else:
             for index, cause in outcome.left_out.items():
                 self.log.warning("record is left out", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
             self._completed(chunk.at, chunk.next_position, outcome.greatest)
 
-    def _fail_work(self, why: str, *, final: bool = False) -> None:
-        self.log.error("user code failed", why=why)
+    def _fail_work(self, why: str, error: BaseException, *, final: bool = False) -> None:
+        """Say it, with the traceback from the user's first frame; the same failure, tried again, is said without."""
+        shown = {} if self.notes.get("failure") == why else {"traceback": traceback_of(error)}
+        self.log.error("data cannot be read" if isinstance(error, BadRecord) else "user code failed", why=why, **shown)
+        self.notes.update(shown)
         self.host.count(self.name, "failures", 1)
         self.notes["failure"] = why
         self.feed(t.WorkFailed(why, final=final))
@@ -398,7 +403,7 @@ class TaskActor:
             self.state.drop()
             if not self._dropped():
                 final = bool(getattr(error.__cause__, "final", False))
-                self._fail_work(f"{step.kind} {step.stream or step.key}: {error}", final=final)
+                self._fail_work(f"{step.kind} {step.stream or step.key}: {error}", error, final=final)
             return
         if self._dropped():
             self.pipeline.drop()
@@ -573,7 +578,8 @@ class TaskActor:
     def _note(self, order: t.Note) -> None:
         self.notes[order.what] = order.detail
         self.host.count(self.name, f"note_{order.what}", 1)
-        (self.log.debug if order.what == "degraded" else self.log.info)(order.what, detail=order.detail)
+        levels = {"degraded": self.log.debug, "failed": self.log.error, "retry": self.log.warning}
+        levels.get(order.what, self.log.info)(order.what, detail=order.detail)
 
     _HANDLERS: ClassVar[Mapping[type[Any], Any]] = {
         t.OpenStore: _open_store,

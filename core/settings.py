@@ -138,6 +138,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "commit.interval": ("committer", "task"),
     "error.retries": ("task",),
     "stop.timeout": ("worker",),
+    "await.timeout": ("worker",),
     "failure.policy": ("worker",),
     "watermark.idle-timeout": ("task",),
     "watermark.quorum": ("task",),
