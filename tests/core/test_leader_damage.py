@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgpack
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headgate.core import coordinator as c
@@ -99,7 +99,19 @@ class Attacked(House):
 ATTACK = settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
 
 
+def written(kind: str, *key: str, **values: Any) -> tuple[bytes, bytes]:
+    """A record with these values, whatever they are."""
+    return encode_key((kind, key)), msgpack.packb({"values": values})
+
+
+CLOSING = written("set-run", run_id="r", deployment="d1", state="running", job_uuid="u", closing=True)
+SOON = written("set-config", "stall.timeout", value="soon")
+
+
 @ATTACK
+@example([[SOON]], before=False)
+@example([[CLOSING]], before=False)
+@example([[SOON, CLOSING]], before=True)
 @given(st.lists(st.lists(records(), min_size=1, max_size=4), min_size=1, max_size=4), st.booleans())
 def test_no_message_ends_a_leader_or_a_member(rounds: list[list[tuple[bytes, bytes | None]]], before: bool) -> None:
     """One typing error in a repair would have ended every worker of the job, and every later one as soon as it had read so far."""
