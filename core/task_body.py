@@ -181,6 +181,9 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         early, self.seeks.early = self.seeks.early, []
         for order in early:
             out += self.seeks.begin(order)
+        if early:  # one that is applied already, or refused, lets its partition drain at once
+            self._restless = self._regate = self._time_news = True
+            out += self.settle(now)
         return out
 
     def remember(self) -> None:

@@ -109,9 +109,9 @@ SOON = written("set-config", "stall.timeout", value="soon")
 
 
 @ATTACK
-@example([[SOON]], before=False)
-@example([[CLOSING]], before=False)
-@example([[SOON, CLOSING]], before=True)
+@example([[SOON]], False)
+@example([[CLOSING]], False)
+@example([[SOON, CLOSING]], True)
 @given(st.lists(st.lists(records(), min_size=1, max_size=4), min_size=1, max_size=4), st.booleans())
 def test_no_message_ends_a_leader_or_a_member(rounds: list[list[tuple[bytes, bytes | None]]], before: bool) -> None:
     """One typing error in a repair would have ended every worker of the job, and every later one as soon as it had read so far."""

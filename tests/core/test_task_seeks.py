@@ -191,3 +191,14 @@ def test_a_failed_task_that_begins_again_in_a_drain_drains_from_where_a_seek_put
     assert rig.task.position(ORDERS0) == (plain if position is None else position)
     assert refused in rig.seeks()[0].refused
     assert rig.told()[-1] == "drained"
+
+
+def test_a_seek_that_is_refused_at_once_does_not_keep_its_partition_from_draining():
+    """Nothing else may come to wake the task: the drain would never have ended (found by the simulator)."""
+    rig = Rig(source_plan(), auto_commit=False)
+    rig.feed(o.Start(ME, 1, run_view(draining="d"), 0))
+    rig.feed(o.Seek("s1", ORDERS, 0, 3, 99))
+    while rig.wants_commit:
+        rig.commit()
+    assert "has moved" in rig.seeks()[0].refused
+    assert rig.told()[-1] == "drained"
