@@ -55,10 +55,11 @@ _VOICE = (_WHOLE, _WHOLE, _YES_NO, _YES_NO, _or_none(_TEXT))
 
 _OWN: Mapping[str, Shape] = {
     ":heard": _row(_TEXT, _WHOLE, _WHOLE),
+    ":time": _row(_TEXT, _WHOLE),
     ":said": _row(_TEXT, *_VOICE),
     ":relayed": _row(_TEXT, *_VOICE),
 }
-"""Of the task itself, by what they are; the key's second part is a stream, the row's first the run."""
+"""Of the task itself, by what they are; the key's second part is a stream (of `:time` a step), the row's first the run."""
 _HEARD: Mapping[str, tuple[int, Shape]] = {
     "told": (3, _row(_TEXT, *_STANDING)),
     "passed": (3, _row(_TEXT, _WHOLE, *_STANDING)),

@@ -14,6 +14,7 @@ from headgate.core.control_rows import VERSION, pack_rows, unpack_rows
 
 ROWS = {
     (":heard", "s"): ("r", 5, 0),
+    (":time", "step"): ("r", 5),
     (":said", "s"): ("r", 1, 5, False, True, None),
     (":relayed", "s"): ("r", 1, 5, False, True, "drain"),
     ("s", -1, "told"): ("r", 0, 5, True, ""),

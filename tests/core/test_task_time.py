@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.core.control_rows import pack_rows, unpack_rows
 from headgate.core.frames import MAX_TIME, NO_TIME
 from headgate.core.progress_producers import DRAINED, ENDED
 from headgate.core.task_instructions import RunStep
@@ -86,6 +87,8 @@ def test_after_a_restart_the_time_is_known_before_the_first_letter():
     rig.hear(BY0, eos("a"))
     rig.commit()
     assert rows_of(rig)[":time", "both"][1:] == (200,)
+    stored = [(key, value) for key, value in pack_rows(rows_of(rig)).items() if value is not None]
+    assert dict(unpack_rows(stored)) == rows_of(rig)  # what is stored can be read by whoever restores it
     again = rig.again(run_view("a"))
     assert again.task.step_times == {"both": 200, "one": 200}
     again.chunk(ORDERS0, 9, 300)
