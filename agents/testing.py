@@ -36,7 +36,7 @@ from .plans import grouper
 from .record import Headers, Record
 from .selecting import column_of
 from .store import MemoryStore
-from .testing_loop import VirtualLoop
+from .testing_loop import AT_SPARK, VirtualLoop
 from .testing_reads import DeadLetter, TableReader, as_it_is, dead_letter_of, record_of, result_of
 from .testing_task import DriverTask
 from .testing_topics import Emitted, MemoryTopics
@@ -394,7 +394,7 @@ class Driver:
                 or any(task.work() for task in self.tasks.values())
             ):
                 continue
-            running = [one for one in asyncio.all_tasks() if one.get_name().startswith("spark ")]
+            running = [one for one in asyncio.all_tasks() if one.get_name().startswith(AT_SPARK)]
             if not running:
                 return
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
