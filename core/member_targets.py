@@ -73,22 +73,26 @@ class Targets:
         mono: float,
         *,
         refused: bool = False,
-        patient: bool = False,
+        most: float = TRIES,
     ) -> None:
-        """These tasks wrote to what failed, or wrote what was `refused`. `patient`: what surrounds them failed (a disk, a log that is held
-        up), so they are never given up."""
+        """These tasks wrote to what failed, or wrote what was `refused`. `most`: so often one that waits alone is tried again."""
         alone = refused or target is None
         for key, those in [(task, {task}) for task in tasks] if alone or target is None else [(target, set(tasks))]:
             before = self._known.get(key)
             if before is None or (before.well_s is not None and mono - before.well_s > self._longest_s):
-                self._known[key] = _Trouble(target, alone, why, those, self._first_s, mono + self._first_s)
+                until = mono + self._first_s if most else float("inf")
+                self._known[key] = _Trouble(target, alone, why, those, self._first_s, until)
                 continue
             before.tasks = those if before.well_s is not None else before.tasks | those
             before.target, before.why, before.well_s, before.tries = target, why, None, before.tries + 1
             self._pause(before, mono)
-            if alone and not patient and before.tries > TRIES:
+            if alone and before.tries > most:
                 before.until = float("inf")
                 before.why = f"{why}; given up after {before.tries} tries: seek, or start with other code"
+
+    def given_up(self, task: str) -> bool:
+        """Whether only a seek or other code can help this task."""
+        return any(task in one.tasks and one.well_s is None and one.until == float("inf") for one in self._known.values())
 
     def sought(self, task: str, seeks: frozenset[str]) -> None:
         """These seeks stand in the run for this task. A new one is another try, behind what it failed at."""

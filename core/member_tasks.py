@@ -63,8 +63,8 @@ class Tasks:
     # ---------------------------------------------------------------------------------------------------------- reports
 
     def reported(self, report: TaskReported, mono: float = 0.0) -> None:
-        """A task says how it stands. Words about a grant that is not ours any more change nothing. One that is gone is held back for a
-        while and started again; if it was to be released, it is."""
+        """A task says how it stands. Words about a grant that is not ours any more change nothing. One that is gone is held back, until a
+        pause is over or somebody seeks; if it was to be released, it is."""
         mine = self.mine.get(report.task)
         if mine is None or mine.grant != report.grant or mine.phase == OVER:
             return
@@ -74,7 +74,7 @@ class Tasks:
         elif report.gone:
             mine.phase = HELD_BACK
             mine.told.clear()
-            self.targets.broke([report.task], mine.why, None, mono, patient=True)
+            self.targets.broke([report.task], mine.why, None, mono, most=float("inf") if report.passing else 0)
         if mine.state == RELEASED:
             mine.phase = OVER
 
@@ -206,7 +206,8 @@ class Tasks:
         failed = bounded and bool(job.failed())
         for task, mine in self.mine.items():
             if mine.state:
-                still = bounded and mine.phase == STARTED and (mine.state == FAILED or (mine.still and failed))
+                rests = mine.phase == STARTED or (mine.phase == HELD_BACK and self.targets.given_up(task))
+                still = bounded and rests and (mine.state == FAILED or (mine.still and failed))
                 mine.applied = tuple(done for done in mine.applied if done.partition("!")[0] in seeks)
                 word = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied, still)
                 if job.task_states(task).get(mine.grant) != word or key_of(word) in job.damaged:

@@ -111,7 +111,9 @@ class TaskReported:
     still: bool = False
     """It runs, has read and made durable all that there is, and only somebody else can bring it more."""
     gone: bool = False
-    """It has failed, nothing of it is left, and what it failed at may pass: it can be started again under the same grant."""
+    """It has failed, and nothing of it is left here."""
+    passing: bool = False
+    """What it failed at may pass: it is started again under the same grant. Else a seek or other code is needed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ class Task(TaskCommits):
     def on_StoreClosed(self, event: StoreClosed, now: Now) -> Out:
         if self.state != RELEASING or not self._closing:
             return []
-        if self._void and self._leaving == FAILED:
+        if self._passing and self._leaving == FAILED:
             return self.fail_now(self.why)
         self.state = self._leaving
         return [Tell(TaskReported(self.plan.task, self.grant, self._leaving, self.why))]
@@ -337,7 +337,8 @@ class Task(TaskCommits):
         if self.state in GONE:
             return []
         if self.state == RESTORING:
-            return self.fail_now(event.why)
+            return self.fail_now(event.why, passing=event.passing)
+        self._passing = event.passing
         working = self.chunk is not None or self.letters.current is not None
         drop: Out = [DropChunk(event.why)] if working else []
         self.chunk = self.letters.current = self.retry_s = self._step_at = None

@@ -91,8 +91,8 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         self.retry_s: float | None = None
         """When what failed is tried again."""
         self._leaving = ""
-        self._void = False
-        """The store is behind the log for good; another life opens it, or makes it anew."""
+        self._passing = False
+        """What it fails at may pass: it shall be started again when nothing of it is left."""
         self._closing = False
         self._step_at: int | None = None
         """The next step runs when this change is durable."""
@@ -341,11 +341,12 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
             self.chunk = self.letters.current = self.retry_s = self._step_at = None
         return [DropChunk(why)] if self.chunk is not None or self.letters.current is not None else []
 
-    def fail_now(self, why: str) -> list[TaskInstruction]:
-        """There is nothing to commit, or nothing that could be: drop everything and say so. What surrounds it failed, which may pass."""
+    def fail_now(self, why: str, *, passing: bool = True) -> list[TaskInstruction]:
+        """There is nothing to commit, or nothing that could be: drop everything and say so. `passing`: a disk, a broker, a log that is held up."""
         self.why = why
         self.state = FAILED
-        return [Discard(why), Tell(TaskReported(self.plan.task, self.grant, SAYS_FAILED, why, gone=True))]
+        report = TaskReported(self.plan.task, self.grant, SAYS_FAILED, why, gone=True, passing=passing)
+        return [Discard(why), Tell(report)]
 
     def leave(self) -> list[TaskInstruction]:
         """One step further out: wait for the actor, commit, close."""

@@ -103,7 +103,7 @@ class TaskCommits(TaskBody):
         if self.state in GONE:
             return []
         self.ledger.done_anyway()
-        self._void = True
+        self._passing = True
         if self.state == RESTORING:
             return self.fail_now(event.why)
         return self.leave() if self.state == RELEASING else self.fail(event.why)

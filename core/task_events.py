@@ -364,9 +364,11 @@ class ApplyFailed:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The edge cannot go on with this task: its actor was stopped, its log cannot be read, something raised that must not."""
+    """The edge cannot go on with this task: its actor was stopped, its log cannot be read, something raised that must not. `passing`: its
+    surroundings failed (a broker, a disk), and may be well again."""
 
     why: str
+    passing: bool = False
 
 
 TaskEvent = (

@@ -108,7 +108,8 @@ class Restoring:
         if found is not None and found.job_uuid != run.job_uuid:
             return task.fail_now(
                 f"its log holds checkpoints of job uuid {found.job_uuid}, and this job is {run.job_uuid}: the topics of "
-                f"another life of the job; use another job id, or `headgate reset` it"
+                f"another life of the job; use another job id, or `headgate reset` it",
+                passing=False,
             )
         fresh = found is None or found.run != run.run_id
         base = found or Checkpoint(task.plan.job, run.job_uuid, run.run_id)

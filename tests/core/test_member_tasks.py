@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.core import coordinator as c
@@ -242,7 +244,7 @@ def test_a_task_whose_disk_was_full_is_started_again_under_its_grant_and_never_g
     scene, now = Scene(), 0.0
     for pause in (5.0, 10.0, 20.0, 40.0, 80.0, 150.0, 150.0):
         assert [type(order) for order in scene.told(mono=now)] == [o.Start]
-        scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True), now)
+        scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True, passing=True), now)
         assert scene.told(mono=now) == []
         assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "failed", "disk full")]
         assert scene.tasks.wake() == now + pause
@@ -250,17 +252,29 @@ def test_a_task_whose_disk_was_full_is_started_again_under_its_grant_and_never_g
     assert [type(order) for order in scene.told(mono=now)] == [o.Start]
 
 
+def test_a_task_whose_state_does_not_fit_is_gone_until_somebody_seeks():
+    """Nothing that passes by itself is wrong: a bounded run would try for ever, and never exit."""
+    scene = Scene(replace(RUN, untils={"s": (9,)}), c.SetJobModel(MODEL), c.SetChangelog("t", 7), GRANT)
+    scene.told()
+    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "its schema differs", gone=True), 1.0)
+    assert scene.told(mono=1e9) == []
+    assert scene.tasks.wake() is None
+    assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "failed", "its schema differs", (), True)]
+    scene.say(replace(RUN, seeks=(c.SeekWish("s1", "t", "s", 0, "newest"),)))
+    assert [type(order) for order in scene.told(mono=1e9)] == [o.Start, o.RunChanged, o.Seek]
+
+
 def test_a_task_that_is_gone_when_it_should_release_has_released():
     """Its order to release met nobody: the worker was fenced for it."""
     scene = Scene()
     scene.told()
     assert scene.told("SIGTERM") == [o.Release("SIGTERM")]
-    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True), 1.0)
+    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True, passing=True), 1.0)
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released", "disk full")]
     assert scene.tasks.all_over()
     held = Scene()
     held.told()
-    held.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True), 1.0)
+    held.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True, passing=True), 1.0)
     assert held.told("SIGTERM", 1.0) == []
     assert held.tasks.all_over()
 
