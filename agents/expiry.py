@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from .table import NOTHING_EXPIRED, Expired
-from .trouble import told
 
 log = structlog.get_logger("headgate.task")
 
@@ -32,7 +31,7 @@ class Expiry:
         ready: Callable[[], bool],
         share: Callable[[], Expired],
         changed: Callable[[], None],
-        failed: Callable[[str], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._ready = ready
         self._share = share
@@ -65,4 +64,4 @@ class Expiry:
             yield
         except Exception as error:
             log.exception("a task failed beside its letters")
-            self._failed(told(error))
+            self._failed(error)

@@ -40,7 +40,7 @@ from .task_host import Host
 from .task_intake import TaskIntake
 from .task_letters import ChunkLetter, Letter, StepLetter
 from .task_pipeline import assembled
-from .trouble import Failed, recover, told
+from .trouble import Failed, may_pass, recover, told
 
 if TYPE_CHECKING:
     from .outbox import LogWrite
@@ -153,11 +153,11 @@ class TaskActor:
             if passes(error):
                 raise
             self.log.exception("task failed")
-            self.feed_failure(told(error))
+            self.feed_failure(error)
 
-    def feed_failure(self, why: str) -> None:
+    def feed_failure(self, error: BaseException) -> None:
         """Something that the machine did not foresee: the task fails with the reason, the worker goes on."""
-        self.feed(t.Broken(why))
+        self.feed(t.Broken(told(error), may_pass(error)))
 
     # ------------------------------------------------------------------------------------------------------------ the store
 
@@ -567,7 +567,7 @@ class TaskActor:
 
     def _agent_gone(self, why: BaseException | None) -> None:
         if not self.gone:
-            self.feed_failure(str(why) if why is not None else "its agent was stopped")
+            self.feed(t.Broken(str(why) if why is not None else "its agent was stopped"))
 
     def _agent_again(self) -> None:
         """Somebody has started the agent again: the task begins anew under the same grant, where its log stands."""

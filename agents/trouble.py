@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.errors import HeadgateError
+from aiokafka.errors import KafkaError
+
+from ..core.errors import EnvironmentFault, HeadgateError, causes
 from .awaiting import passes, said, within
 from .chunks import Chunk
 from .declaring import POLICIES
@@ -93,6 +95,15 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
     if policy not in POLICIES:
         raise ValueError(f"it answered {policy!r}, which is none of {', '.join(POLICIES)}")
     return policy
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether what surrounds the task has failed (a broker, a disk), which may be well again; else only somebody can help.
+
+    >>> may_pass(OSError(28, "No space left on device")), may_pass(ValueError())
+    (True, False)
+    """
+    return any(isinstance(one, EnvironmentFault | OSError | KafkaError) for one in causes(error))
 
 
 def told(error: BaseException) -> str:

@@ -33,7 +33,7 @@ from ..core.machine import Now
 from ..core.member import Member
 from ..core.model import JobModel
 from ..core.names import StreamPartition
-from ..core.orders import FAILED, RELEASED, Abandon, Order, Release, Report, Start, TaskReported
+from ..core.orders import FAILED, Abandon, Order, Report, Start, TaskReported
 from ..core.settings import find, parse
 from ..core.task_plan import TaskPlan
 from .absence import Unread
@@ -120,8 +120,6 @@ class Worker(Producing):
         self._spawned: set[asyncio.Task[None]] = set()
         self._turned = time.monotonic()
         self._waiting: dict[str, list[Order]] = {}
-        self._grants: dict[str, int] = {}
-        """By task, the grant under which it was last begun here."""
         self.ending = Ending()
         self._cut: asyncio.TimerHandle | None = None
         """Rings when leaving takes too long."""
@@ -375,23 +373,13 @@ class Worker(Producing):
         """An order of the member for one task."""
         if isinstance(order, Start):
             self._waiting[task] = said = []
-            self._grants[task] = order.grant
             self.spawn(self._begin(order, said), f"{task}: start")
             return
         waiting, actor = self._waiting.get(task), self.actors.get(task)
         if waiting is not None:
             waiting.append(order)
-        elif isinstance(order, Release) and (actor is None or actor.gone):
-            self.spawn(self._release_gone(task, order), f"{task}: release")
         elif actor is not None:
             actor.order(order)
-
-    async def _release_gone(self, task: str, order: Release) -> None:
-        """A task that failed before it could work has nothing left here, and its grant is ours all the same: it is given back."""
-        actor = self.actors.get(task)
-        if actor is not None:
-            await actor.ended.wait()
-        self.report(TaskReported(task, self._grants[task], RELEASED, order.why))
 
     async def _begin(self, order: Start, said: list[Order]) -> None:
         """Make the actor, when the one before it has gone. A start that is called off meanwhile (the producer is lost while a predecessor

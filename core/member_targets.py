@@ -92,7 +92,9 @@ class Targets:
 
     def given_up(self, task: str) -> bool:
         """Whether only a seek or other code can help this task."""
-        return any(task in one.tasks and one.well_s is None and one.until == float("inf") for one in self._known.values())
+        return any(
+            task in one.tasks and one.well_s is None and one.until == float("inf") for one in self._known.values()
+        )
 
     def sought(self, task: str, seeks: frozenset[str]) -> None:
         """These seeks stand in the run for this task. A new one is another try, behind what it failed at."""

@@ -342,7 +342,7 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         return [DropChunk(why)] if self.chunk is not None or self.letters.current is not None else []
 
     def fail_now(self, why: str, *, passing: bool = True) -> list[TaskInstruction]:
-        """There is nothing to commit, or nothing that could be: drop everything and say so. `passing`: a disk, a broker, a log that is held up."""
+        """Nothing is to be committed, or could be: drop everything and say so. `passing`: a disk, a broker, a log that is held up."""
         self.why = why
         self.state = FAILED
         report = TaskReported(self.plan.task, self.grant, SAYS_FAILED, why, gone=True, passing=passing)

@@ -261,7 +261,7 @@ def test_a_task_whose_state_does_not_fit_is_gone_until_somebody_seeks():
     assert scene.tasks.wake() is None
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "failed", "its schema differs", (), True)]
     scene.say(replace(RUN, seeks=(c.SeekWish("s1", "t", "s", 0, "newest"),)))
-    assert [type(order) for order in scene.told(mono=1e9)] == [o.Start, o.RunChanged, o.Seek]
+    assert [type(order) for order in scene.told(mono=1e9)] == [o.Start, o.Seek]
 
 
 def test_a_task_that_is_gone_when_it_should_release_has_released():
