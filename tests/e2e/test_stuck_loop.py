@@ -10,6 +10,9 @@ import urllib.error
 import urllib.request
 
 import pytest
+from click.testing import CliRunner
+
+from headgate.agents.cli.status import status
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -51,6 +54,17 @@ async def said(one, pattern):
         await asyncio.sleep(0.05)
 
 
+async def status_that_warns(job):
+    """What `headgate status` shows, once a heartbeat tells that the loop has stood for long enough."""
+    give_up = time.monotonic() + 60
+    while True:
+        done = await asyncio.to_thread(CliRunner().invoke, status, [job.name, "-b", job.bootstrap])
+        assert done.exit_code == 0, done.output
+        if "warning" in done.output:
+            return done.output
+        assert time.monotonic() < give_up, done.output
+
+
 async def started_with_sigint_ignored(job, source, *words):
     """As a shell's background job or `nohup` starts it."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,6 +91,11 @@ async def test_a_loop_that_stands_is_seen_and_sigterm_ends_it(job, topic):
     code, body = await asyncio.to_thread(answer, url + "/api/status")
     assert code == 503
     assert '"stuck_s"' in body
+    shown = await status_that_warns(job)
+    assert re.search(
+        r"warning +the main loop of w1 has not turned for \d+ s; " + re.escape(f"{url}/livez says where"), shown
+    )
+    assert re.search(r"^w1 +joined +no ", shown, re.MULTILINE)
     one.process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     assert await one.ended() == 3
