@@ -181,10 +181,12 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         early, self.seeks.early = self.seeks.early, []
         for order in early:
             out += self.seeks.begin(order)
-        if early:  # one that is applied already, or refused, lets its partition drain at once
-            self._restless = self._regate = self._time_news = True
-            out += self.settle(now)
-        return out
+        return out + self.sought(now) if early else out
+
+    def sought(self, now: Now) -> list[TaskInstruction]:
+        """A seek is settled, and its partition may drain: nothing else may come to wake the task."""
+        self._restless = self._regate = self._time_news = True
+        return self.settle(now)
 
     def remember(self) -> None:
         """Take over what the checkpoint says has happened."""

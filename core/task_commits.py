@@ -76,6 +76,7 @@ class TaskCommits(TaskBody):
     def on_CommitDone(self, event: CommitDone, now: Now) -> Out:
         if self.state in GONE or not self.ledger.done(event.txn):
             return []
+        waited = len(self.seeks.before_drain)
         out = self.seeks.durable()
         if self.state == RESTORING:
             return out + self.open(now)
@@ -91,7 +92,7 @@ class TaskCommits(TaskBody):
             out.append(step)
         if self.state == RELEASING:
             return out + self.leave()
-        return out
+        return out + self.sought(now) if len(self.seeks.before_drain) < waited else out
 
     def on_CommitLost(self, event: CommitLost, now: Now) -> Out:
         if self.state in GONE:

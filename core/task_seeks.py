@@ -123,10 +123,15 @@ class Seeks:
 
     def _over(self, at: StreamPartition, said: list[TaskInstruction]) -> list[TaskInstruction]:
         """A seek is applied or refused: what drains as soon as it is, drains from where it stands now."""
-        if at in self.before_drain and at not in self._ready:
-            self.before_drain.discard(at)
-            self.task.inputs.drain(self.task.drain_id or "", {at: self.task.inputs.positions[at]})
+        if at in self.before_drain and not self._durable:
+            self._drain_on(at)
         return said
+
+    def _drain_on(self, at: StreamPartition) -> None:
+        """Drain a partition that waited for its seek: not before that is durable, for what user code does at a drain may fail again."""
+        self.before_drain.discard(at)
+        self.task.inputs.held.pop(at, None)
+        self.task.inputs.drain(self.task.drain_id or "", {at: self.task.inputs.positions[at]})
 
     def _go(self, at: StreamPartition, order: Seek | None, offset: int) -> list[TaskInstruction]:
         if self.task.chunk is not None and self.task.chunk.at == at:
@@ -140,6 +145,8 @@ class Seeks:
             self.applied.append(order.request)
             self._durable.append((made, order.request))
         inputs.advance(at, offset)
+        if at in self.before_drain:
+            inputs.held[at] = "seek"
         commit = self.task.ask_commit(f"{at} goes on at {offset}", urgent=True)
         return [SeekConsumer({at: offset}), *commit]
 
@@ -156,4 +163,10 @@ class Seeks:
         ledger = self.task.ledger
         done = [request for made, request in self._durable if ledger.is_durable(made)]
         self._durable = [(made, request) for made, request in self._durable if not ledger.is_durable(made)]
+        if done and not self._durable:
+            for at in sorted(self.before_drain - {StreamPartition(o.stream, o.partition) for o in self._asked_seeks()}):
+                self._drain_on(at)
         return [Tell(SeekApplied(self.task.plan.task, request)) for request in done]
+
+    def _asked_seeks(self) -> list[Seek]:
+        return [what for what in self._asked.values() if isinstance(what, Seek)]

@@ -202,3 +202,18 @@ def test_a_seek_that_is_refused_at_once_does_not_keep_its_partition_from_drainin
         rig.commit()
     assert "has moved" in rig.seeks()[0].refused
     assert rig.told()[-1] == "drained"
+
+
+def test_a_seek_in_a_drain_is_durable_before_its_partition_drains():
+    """What user code does at a drain may fail, too: the seek would have been lost with it, and told to nobody again."""
+    rig = Rig(source_plan(), auto_commit=False)
+    rig.feed(o.Start(ME, 1, run_view(draining="d"), 0))
+    rig.feed(o.Seek("s1", ORDERS, 0, 3))
+    rig.commit()
+    assert rig.task.position(ORDERS0) == 3
+    assert "drained" not in rig.told()
+    assert ORDERS0 not in rig.task.inputs.finished
+    while rig.wants_commit:
+        rig.commit()
+    assert rig.seeks() == [o.SeekApplied(ME, "s1")]
+    assert rig.told()[-1] == "drained"
