@@ -239,16 +239,17 @@ def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
         result if isinstance(result, Record) else record.with_value(result)
         for record, result in zip(rows.records(), results, strict=True)
     ]
-    return rows_of(step, records)
+    return rows_of(step, records, rows.offsets)
 
 
-def rows_of(step: s.Step, records: Sequence[Record[Any, Any]]) -> Rows:
+def rows_of(step: s.Step, records: Sequence[Record[Any, Any]], offsets: Sequence[int] | None = None) -> Rows:
     """Rows of records that user code has made; what no record may have is refused."""
     with blaming(step):
         rows = Rows.of(records)
         rows.timestamps = check_times(rows.timestamps, "timestamp of a Record")
         if rows.headers is not None:
             rows.headers = list(check_headers(rows.headers, "a Record"))
+    rows.offsets = offsets
     return rows
 
 
@@ -277,6 +278,7 @@ def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
         list(compress(rows.timestamps, keep)),
         list(compress(rows.keys, keep)) if rows.keys is not None else None,
         list(compress(rows.headers, keep)) if rows.headers is not None else None,
+        list(compress(rows.offsets, keep)) if rows.offsets is not None else None,
     )
 
 
@@ -292,25 +294,27 @@ class FlatMapOp(Operator):
         fn = self.fn
         lists = self.column(lambda x: list(fn(x)), rows.records() if self.with_record else rows.values)
         values = list(chain.from_iterable(lists))
+        sizes = list(map(len, lists))
+
+        def spread(column: Sequence[Any]) -> list[Any]:
+            return list(chain.from_iterable(map(repeat, column, sizes)))
+
+        offsets = None if rows.offsets is None else spread(rows.offsets)
         if self.with_record and Record in set(map(type, values)):
             records = [
                 item if isinstance(item, Record) else record.with_value(item)
                 for record, items in zip(rows.records(), lists, strict=True)
                 for item in items
             ]
-            self.forward(rows_of(self.step, records))
+            self.forward(rows_of(self.step, records, offsets))
             return
-        sizes = list(map(len, lists))
-
-        def spread(column: list[Any]) -> list[Any]:
-            return list(chain.from_iterable(map(repeat, column, sizes)))
-
         self.forward(
             Rows(
                 values,
                 spread(rows.timestamps),
                 None if rows.keys is None else spread(rows.keys),
                 None if rows.headers is None else spread(rows.headers),
+                offsets,
             )
         )
 
@@ -323,7 +327,7 @@ class RekeyOp(Operator):
         self.by = column_of(step.by)
 
     def push(self, rows: Rows) -> None:
-        self.forward(Rows(rows.values, rows.timestamps, self.select(self.by, rows.values), rows.headers))
+        self.forward(Rows(rows.values, rows.timestamps, self.select(self.by, rows.values), rows.headers, rows.offsets))
 
 
 class ToOp(Operator):

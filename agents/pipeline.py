@@ -155,6 +155,9 @@ class Pipeline:
         for operator in self.operators:
             name = self.declared.name(operator.step)
             self.reads[id(operator)] = frozenset(graph.sources(name)) & streams
+            if isinstance(operator.step, s.BatchStep):  # what it keeps says where it came from
+                for topic in self.reads[id(operator)]:
+                    self.sources[topic].wants_offsets = True
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
 
     def _may_leave_out(self, operator: Operator) -> bool:

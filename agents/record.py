@@ -38,12 +38,17 @@ class Record(Generic[K, V]):
 
 @dataclass(slots=True)
 class Rows:
-    """Columns of equal length. `keys` or `headers` of None mean that no row has any."""
+    """Columns of equal length. `keys` or `headers` of None mean that no row has any.
+
+    `offsets`: of the record that each row was made of, kept only where a step behind asks for it; None where a step has made rows of
+    several records.
+    """
 
     values: list[Any]
     timestamps: list[int]
     keys: list[Any] | None = None
     headers: list[Headers] | None = None
+    offsets: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -66,7 +71,7 @@ class Rows:
 
     def with_values(self, values: list[Any]) -> Rows:
         """The same rows with other values."""
-        return Rows(values, self.timestamps, self.keys, self.headers)
+        return Rows(values, self.timestamps, self.keys, self.headers, self.offsets)
 
 
 @dataclass(slots=True)

@@ -52,6 +52,7 @@ class Source(Operator):
         self.timestamp = None
         self.wants_keys = True
         self.wants_headers = True
+        self.wants_offsets = False
         if isinstance(step, s.ShuffleStep):
             if step.combine is not None:
                 self.serde = PARTIAL
@@ -69,6 +70,8 @@ class Source(Operator):
         else:
             rows, offsets = self._rows(chunk, skip)
         greatest = self._greatest(rows.timestamps, chunk, skip)
+        if self.wants_offsets:
+            rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
         self.pipeline.runs(chunk, rows, offsets, skip)
         self.forward(rows)
         return greatest

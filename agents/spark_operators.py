@@ -2,6 +2,10 @@
 
     rows → blocks → closed, committed → Spark → (stored, committed, if it is large) → sent, committed → forgotten
 
+Beside each block stands where its rows came from, as runs (`core.origins`): a row behind `map`, `filter`, `flat_map`, `rekey`, `join`
+and `map_async` knows its record; one that a step made of several (an aggregate, an actor's `forward`) knows the records of its chunk,
+first and last; one that was made at a watermark or by a timer knows only the streams that lead here.
+
 What it promises:
 
 - A batch is given to Spark only when its closing is durable: a retry, or the next owner of the task, gives the same rows under the
@@ -18,8 +22,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import msgpack
 import orjson
 
+from ..core import origins
 from ..core.batches import AGE, BLOCK_BYTES, BLOCK_ROWS, BatchInfo, Book, Bridge, Closed, Limits, Outcome, Stage
 from ..core.errors import DataError
 from ..core.frames import MAX_TIME
@@ -100,8 +106,12 @@ class BatchOp(Operator):
     def _name(self, one: Closed) -> BatchInfo:
         return BatchInfo(self.env.task, self.step.name, one.number, one.rows, one.why)
 
-    def _blocks(self, one: Closed) -> Sequence[bytes]:
+    def _stored_rows(self, one: Closed) -> Sequence[tuple[bytes, list[Any]]]:
+        """Blocks, and where the rows of each came from."""
         return self.table.get_many([_row_key(one.number, block) for block in range(one.blocks)])
+
+    def _blocks(self, one: Closed) -> Sequence[bytes]:
+        return [block for block, _ in self._stored_rows(one)]
 
     def _write(self, book: Book, rows: dict[str, Any] | None = None) -> None:
         self._book = book
@@ -114,15 +124,21 @@ class BatchOp(Operator):
         latest = max(rows.timestamps, default=0)
         before = self._book.number
         try:
-            left = self._bridge.pack(rows.values)
+            left, runs = self._bridge.pack(rows.values), self._came_from(rows)
             while left is not None:
-                left = self._add(left, latest)
+                left, runs = self._add(left, runs, latest)
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
         if self._book.number != before:
             self.env.wants_commit = True
 
-    def _add(self, table: Any, latest: int) -> Any:
+    def _came_from(self, rows: Rows) -> list[origins.Run]:
+        at = self._env.origin()
+        if rows.offsets is None:
+            return origins.among(at.stream, at.partition, at.offsets, len(rows))
+        return origins.runs_of(at.stream, at.partition, rows.offsets)
+
+    def _add(self, table: Any, runs: list[origins.Run], latest: int) -> tuple[Any, list[origins.Run]]:
         """As much as has room, in one block; what is left."""
         book = self._book
         if self._kind is None and book.blocks:
@@ -132,31 +148,34 @@ class BatchOp(Operator):
         room, size = book.room(self.limits)
         if room is not None and room <= 0:  # the limit was lowered since
             self._close("rows")
-            return table
+            return table, runs
         within = BLOCK_BYTES if size is None else min(size, BLOCK_BYTES)
         head, count, nbytes, rest = self._bridge.split(table, min(room or BLOCK_ROWS, BLOCK_ROWS), within)
         if size is not None and nbytes > size and book.rows:
             self._close("bytes")
-            return table
+            return table, runs
         into_tail = 0 < book.tail < TAIL_ROWS
         tail = self.table.get_many([_row_key(book.number, book.blocks - 1)]) if into_tail else []
-        into_tail = into_tail and len(tail[0]) + nbytes <= BLOCK_BYTES
+        into_tail = into_tail and len(tail[0][0]) + nbytes <= BLOCK_BYTES
+        before = tail if into_tail else []
         key = _row_key(book.number, book.blocks - 1 if into_tail else book.blocks)
-        block = self._bridge.encode(head, *(tail if into_tail else ()))
-        self._must_fit(block, "a row")
+        block = self._bridge.encode(head, *(one for one, _ in before))
+        came, later = origins.cut(runs, count)
+        came_from = origins.pack(origins.joined([*(origins.unpack(one) for _, one in before), came]))
+        self._must_fit(len(block) + len(msgpack.packb(came_from) or b""), "a row")
         grown = book.with_block(
             count, nbytes, into_tail=into_tail, now_ms=self.env.now_ms(), latest_ms=latest, limits=self.limits
         )
         self._kind = kind if grown.number == book.number else None
-        self._write(grown, {key: block})
-        return rest
+        self._write(grown, {key: [block, came_from]})
+        return rest, later
 
-    def _must_fit(self, block: bytes, what: str) -> None:
+    def _must_fit(self, size: int, what: str) -> None:
         """A block that is larger than the log takes is a single row: all others are cut well below that."""
         most = self.table.most_bytes
-        if most is not None and len(block) > most:
+        if most is not None and size > most:
             raise DataError(
-                f"{what} takes {len(block)} bytes as a block of its own, and the task log takes {most}",
+                f"{what} takes {size} bytes as a block of its own, and the task log takes {most}",
                 remedy="make smaller rows before .batch(), or raise max.message.bytes of the task log and start again",
             )
 
@@ -287,7 +306,7 @@ class BatchOp(Operator):
     def _all_fit(self, first: Closed, blocks: list[tuple[str, bytes]]) -> None:
         for name, block in blocks:
             try:
-                self._must_fit(block, f"a row of the result of batch {self._name(first).id}")
+                self._must_fit(len(block), f"a row of the result of batch {self._name(first).id}")
             except DataError as cause:
                 step = next(child.step for child in self._sparks if child.step.name == name)
                 raise UserCodeError(step, cause) from cause
@@ -344,15 +363,18 @@ class BatchOp(Operator):
 
     def _bury(self, first: Closed, outcomes: Sequence[Outcome]) -> None:
         """Rows that were left out are skipped, or become dead letters."""
+        runs: list[origins.Run] = []
+        if any(outcome.bad for outcome in outcomes):
+            runs = [run for _, came_from in self._stored_rows(first) for run in origins.unpack(came_from)]
         for child, outcome in zip(self._sparks, outcomes, strict=True):
-            for row, error in outcome.bad:
+            for place, row, error in outcome.bad:
                 self.env.count("records_failed")
                 if child.policy == "skip" or (callable(child.policy) and child.policy(row, error) != "dead_letter"):
                     self.env.count("records_skipped")
                     continue
                 self.env.count("dead_letters")
                 headers = [
-                    ("hg-topic", ",".join(sorted(self._env.reads.get(id(self), ()))).encode()),
+                    *self._origin_headers(origins.origin_of(runs, place)),
                     ("hg-timestamp", str(first.latest_ms).encode()),
                     ("hg-task", self.env.task.encode()),
                     ("hg-step", child.step.name.encode()),
@@ -362,6 +384,16 @@ class BatchOp(Operator):
                 value = orjson.dumps(row, default=str)
                 topic = self._env.declared.topics.dead_letters
                 self.env.emit(topic, 0, [None], [value], [self.env.now_ms()], [headers])
+
+    def _origin_headers(self, origin: origins.Run) -> list[tuple[str, bytes]]:
+        if not origin.stream:
+            return [("hg-topic", ",".join(sorted(self._env.reads.get(id(self), ()))).encode())]
+        headers = [
+            ("hg-topic", origin.stream.encode()),
+            ("hg-partition", str(origin.partition).encode()),
+            ("hg-offset", str(origin.first).encode()),
+        ]
+        return headers if origin.exact else [*headers, ("hg-offset-last", str(origin.last).encode())]
 
     async def close(self) -> None:
         """The task goes: cancel what runs."""

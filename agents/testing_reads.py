@@ -73,7 +73,8 @@ def record_of(one: Stored, serde: Any, key_serde: Any) -> Record[Any, Any]:
 
 
 def dead_letter_of(one: Stored) -> DeadLetter:
-    """A dead letter, with what its headers say. A row of a batch of Spark has no place in a topic: its offset is -1."""
+    """A dead letter, with what its headers say. A row that a step made of several records has the first one's offset; one that was made
+    of none that is known (at a watermark, by a timer) has -1."""
     found = {name: (value or b"").decode(errors="replace") for name, value in one.headers if name.startswith("hg-")}
     return DeadLetter(
         found.get("hg-topic", ""),

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 ROWS = "rows"
 BYTES = "bytes"
 AGE = "age"
-FORMAT = "book 1, Arrow blocks"
+FORMAT = "book 1, Arrow blocks with origins"
 """What a batch step keeps: this bookkeeping, and its rows. Another text where the one or the other is stored otherwise."""
 
 
@@ -173,11 +173,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a batch in one stage: rows in blocks, and the rows that were left out, each with its reason."""
+    """What became of a batch in one stage: rows in blocks, and the rows that were left out: place in the batch, row and reason."""
 
     blocks: Sequence[Any]
     rows: int
-    bad: Sequence[tuple[Mapping[str, Any], Exception]] = ()
+    bad: Sequence[tuple[int, Mapping[str, Any], Exception]] = ()
 
 
 class Bridge(Protocol):

@@ -169,7 +169,8 @@ def _table(blocks: Sequence[bytes]) -> Any:
 
 
 def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> Outcome:
-    left_out = [(table.slice(place, 1).to_pylist()[0], error) for place, error in sorted(bad, key=lambda one: one[0])]
+    places = sorted(bad, key=lambda one: one[0])
+    left_out = [(place, table.slice(place, 1).to_pylist()[0], error) for place, error in places]
     if result is None:
         return Outcome([], 0, left_out)
     rows = result.num_rows

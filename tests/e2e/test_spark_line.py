@@ -173,8 +173,8 @@ async def test_a_wrong_plan_fails_the_task_with_the_words_of_spark(line: Line, t
 
 
 async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: Topic) -> None:
-    """The other seven go through in the same batch."""
-    source, target = topic("orders"), topic("copies")
+    """The other seven go through in the same batch, which was begun by one worker and filled by the next. The letter names the record."""
+    source, target = topic("orders", partitions=2), topic("copies")
 
     def fussy(df: Any, batch: Any) -> Any:
         from pyspark.sql import functions as F
@@ -187,8 +187,15 @@ async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: T
         return df.select(F.udf(check, "long")("n").alias("n"))
 
     app = hg.App(line.job.name, serde=hg.json(), on_error="dead_letter")
-    app.input(source).batch(max_rows=8).spark(fussy, schema="n long").to(target)
-    await line.job.write(source, orders(8))
+    app.input(source).filter(lambda order: order["n"] < 90).batch(max_rows=8).spark(fussy, schema="n long").to(target)
+    first = await line.start(app)
+    await line.job.write(source, [*orders(2, 90), *orders(6)], partition=1)
+    await first.until_running(2)
+    steps = first.worker.actors["Partition 1"].pipeline.operators
+    waiting = next(one for one in steps if type(one).__name__ == "BatchOp")
+    await first.until(lambda: waiting._kept.rows == 6, "six rows wait")
+    assert await first.stop() == 0
+    await line.job.write(source, orders(2, 6), partition=1)
     running = await line.start(app)
     rows = await line.job.values(target, 7, within_s=PATIENCE_S)  # seven tries of Spark
     assert sorted(row["n"] for row in rows) == [n for n in range(8) if n != 5]
@@ -196,7 +203,8 @@ async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: T
     assert b'"n":5' in dead.value
     headers = dict(dead.headers)
     assert b"five" in headers["hg-exception"]
-    assert headers["hg-batch"].startswith(b"Partition 0/")
+    assert headers["hg-batch"].startswith(b"Partition 1/")
+    assert (headers["hg-topic"], headers["hg-partition"], headers["hg-offset"]) == (source.encode(), b"1", b"7")
     assert await running.stop() == 0
 
 

@@ -129,8 +129,8 @@ async def test_a_bad_row_fails_the_batch_or_is_left_out(spark: Spark) -> None:
         INFO, blocks(spark, ROWS), [Stage("fussy", fussy, "country string, n long", keeps_going=True)]
     )
     assert [row["n"] for block in outcome.blocks for row in spark.decode(block)] == [1, 4]
-    ((row, error),) = outcome.bad
-    assert row == {"country": "FR", "n": 2}
+    ((place, row, error),) = outcome.bad
+    assert (place, row) == (ROWS.index(row), {"country": "FR", "n": 2})
     assert "two is bad" in str(error)
 
 

@@ -1,0 +1,152 @@
+"""Where rows came from: a stream, a partition and the offsets, for runs of rows instead of for each.
+
+What it promises:
+
+- Rows keep their order, whatever is put together or cut; no row loses its origin, and none gets another's.
+- Consecutive offsets, evenly spaced ones, and the one offset that all rows of a frame share are one run.
+- Where it is only known among which records a row's origin is, it says so: `exact` is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+
+class Run(NamedTuple):
+    """So many rows of one partition, in their order.
+
+    `exact`: their offsets are evenly spaced from `first` to `last`. Otherwise each came from somewhere between, both included. A run
+    without a stream came from no record that is known.
+    """
+
+    stream: str
+    partition: int
+    rows: int
+    first: int
+    last: int
+    exact: bool = True
+
+    def part(self, start: int, stop: int) -> Run:
+        """The rows from one place up to, but not including, another."""
+        if not self.exact:
+            return self._replace(rows=stop - start)
+        step = self.step
+        return self._replace(rows=stop - start, first=self.first + start * step, last=self.first + (stop - 1) * step)
+
+    @property
+    def step(self) -> int:
+        """From one offset to the next."""
+        return (self.last - self.first) // (self.rows - 1) if self.rows > 1 else 0
+
+
+UNKNOWN = Run("", -1, 1, -1, -1, exact=False)
+"""Of a row that was made of no record that runs: at a watermark, by a timer."""
+
+
+def runs_of(stream: str, partition: int, offsets: Sequence[int]) -> list[Run]:
+    """The runs of rows with these offsets.
+
+    >>> [(run.rows, run.first, run.last) for run in runs_of("orders", 0, [4, 5, 6, 9, 9, 9])]
+    [(3, 4, 6), (3, 9, 9)]
+    """
+    count = len(offsets)
+    if not count:
+        return []
+    first, last = offsets[0], offsets[-1]
+    if last - first == count - 1 and (type(offsets) is range or list(offsets) == list(range(first, last + 1))):
+        return [Run(stream, partition, count, first, last)]
+    found: list[Run] = []
+    start = 0
+    while start < count:
+        stop = start + 1
+        if stop < count:
+            step = offsets[stop] - offsets[start]
+            stop += 1
+            while stop < count and offsets[stop] - offsets[stop - 1] == step:
+                stop += 1
+        if stop - start == 2 and stop < count and offsets[stop] == offsets[stop - 1] + 1:
+            stop -= 1  # two are evenly spaced whatever they are; the second one begins a longer run
+        found.append(Run(stream, partition, stop - start, offsets[start], offsets[stop - 1]))
+        start = stop
+    return found
+
+
+def among(stream: str, partition: int, offsets: Sequence[int], rows: int) -> list[Run]:
+    """So many rows that were made of the records with these offsets, nobody knows which of which."""
+    if not stream or not offsets:
+        return [UNKNOWN._replace(rows=rows)]
+    return [Run(stream, partition, rows, offsets[0], offsets[-1], exact=False)]
+
+
+def cut(runs: Sequence[Run], rows: int) -> tuple[list[Run], list[Run]]:
+    """The runs of the first so many rows, and those of the others."""
+    head: list[Run] = []
+    for index, run in enumerate(runs):
+        if rows < run.rows:
+            rest = [run.part(rows, run.rows), *runs[index + 1 :]]
+            return ([*head, run.part(0, rows)] if rows else head), rest
+        head.append(run)
+        rows -= run.rows
+    return head, []
+
+
+def joined(parts: Iterable[Sequence[Run]]) -> list[Run]:
+    """The runs of one after the other; what goes on where the one before ended is one run with it."""
+    found: list[Run] = []
+    for part in parts:
+        for run in part:
+            whole = _one(found[-1], run) if found else None
+            if whole is None:
+                found.append(run)
+            else:
+                found[-1] = whole
+    return found
+
+
+def _one(before: Run, after: Run) -> Run | None:
+    if before[:2] != after[:2] or before.exact != after.exact:
+        return None
+    if not before.exact:
+        return before._replace(rows=before.rows + after.rows) if before[3:] == after[3:] else None
+    steps = {run.step for run in (before, after) if run.rows > 1} | {after.first - before.last}
+    if len(steps) > 1 or (before.rows == after.rows == 1 and steps.isdisjoint((0, 1))):
+        return None
+    return before._replace(rows=before.rows + after.rows, last=after.last)
+
+
+def origin_of(runs: Iterable[Run], place: int) -> Run:
+    """Where the row at this place came from, as a run of that row alone."""
+    for run in runs:
+        if place < run.rows:
+            return run.part(place, place + 1)
+        place -= run.rows
+    return UNKNOWN
+
+
+def pack(runs: Iterable[Run]) -> list[Any]:
+    """As it is stored: a stream's name once for runs that follow each other, and small numbers for a run."""
+    stored: list[Any] = []
+    for (stream, partition, exact), some in groupby(runs, lambda run: (run.stream, run.partition, run.exact)):
+        at, numbers = 0, list[int]()
+        for run in some:
+            numbers += run.rows, run.first - at, run.last - run.first
+            at = run.last
+        stored.append([stream, partition, exact, numbers])
+    return stored
+
+
+def unpack(stored: Iterable[Sequence[Any]]) -> list[Run]:
+    """From what `pack` gave.
+
+    >>> unpack(pack(runs_of("orders", 0, range(5, 9))))
+    [Run(stream='orders', partition=0, rows=4, first=5, last=8, exact=True)]
+    """
+    found: list[Run] = []
+    for stream, partition, exact, numbers in stored:
+        at = 0
+        for rows, gap, width in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+            found.append(Run(stream, partition, rows, at + gap, at + gap + width, exact))
+            at += gap + width
+    return found
