@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from typing import Any, cast
 
 import faust
@@ -25,6 +26,12 @@ class ActorApp(faust.App):
 
     def _create_directories(self) -> None:
         """None: Faust's are for tables, and it has none."""
+
+    def on_init_dependencies(self) -> Iterable[Any]:
+        """Without Faust's own monitor, which nobody asks: it keeps a name for each actor that ever was. `sensors.Counting` counts."""
+        found = super().on_init_dependencies()
+        self.sensors.remove(self.monitor)
+        return found
 
     async def on_started(self) -> None:
         """Open the channels."""
