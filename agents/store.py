@@ -52,6 +52,16 @@ class StoreRefused(EnvironmentFault):
     """A store has refused a write, now or before; it stands where it stood, and takes nothing more until it is opened anew."""
 
 
+class StoreUnreadable(EnvironmentFault):
+    """A store could not be read. No record is to blame, whatever was read for: no policy may leave one out for it."""
+
+    def __init__(self, where: object, error: BaseException) -> None:
+        super().__init__(
+            f"the store in {where} cannot be read: {error}",
+            remedy="none needed: the task opens it anew, or restores it",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class StoreMeta:
     """What a store knows of itself. `position`: where it stands in the task log (None: nothing applied yet)."""

@@ -39,7 +39,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreBusy, StoreHeld, StoreMeta
+from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreBusy, StoreHeld, StoreMeta, StoreUnreadable
 
 log = structlog.get_logger("headgate.store")
 LOCK = "lock"
@@ -135,26 +135,38 @@ class RocksStore(GuardedStore):
         """The task's directory."""
         return self._path
 
+    def _view(self, table: str) -> Any:
+        """A column family to read from. Never its handle: an error keeps the frames that it went through, and who keeps a handle keeps
+        RocksDB's own lock."""
+        found = self._families.get(table)
+        return None if found is None else found[0]
+
     def get(self, table: str, key: bytes) -> bytes | None:
         """One value."""
-        found = self._families.get(table)
-        return None if found is None else found[0].get(key)
+        view = self._view(table)
+        try:
+            return None if view is None else view.get(key)
+        except Exception as error:  # rocksdict raises plain Exception
+            raise StoreUnreadable(self._path, error) from error
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Many values in one call."""
-        found = self._families.get(table)
-        if found is None:
+        view = self._view(table)
+        if view is None:
             return [None] * len(keys)
-        return found[0].get(list(keys)) if keys else []
+        try:
+            return view.get(list(keys)) if keys else []
+        except Exception as error:  # rocksdict raises plain Exception
+            raise StoreUnreadable(self._path, error) from error
 
     def range(
         self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Keys in order; the view is that of the moment in which iteration begins."""
-        found = self._families.get(table)
-        if found is None:
+        view = self._view(table)
+        if view is None:
             return iter(())
-        return _rows(found[0], start, end, reverse=reverse)
+        return _rows(self._path, view, start, end, reverse=reverse)
 
     def _where(self) -> str:
         return f"in {self._path}"
@@ -226,16 +238,21 @@ class RocksStore(GuardedStore):
                 self._lock = None
 
 
-def _rows(view: Any, start: bytes | None, end: bytes | None, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+def _rows(
+    path: Path, view: Any, start: bytes | None, end: bytes | None, *, reverse: bool
+) -> Iterator[tuple[bytes, bytes]]:
     """Rows of a column family. RocksDB reads the upper bound from the bytes that it was given, as long as it iterates, and rocksdict
     copies neither them nor keeps them: this frame does."""
     options = ReadOptions()
     if end is not None:
         options.set_iterate_upper_bound(end)
-    rows = view.items(backwards=reverse, from_key=None if reverse else start, read_opt=options)
-    if reverse and start is not None:  # a lower bound in the options replaces the upper one in rocksdict 0.3
-        rows = takewhile(lambda row: row[0] >= start, rows)
-    yield from rows
+    try:
+        rows = view.items(backwards=reverse, from_key=None if reverse else start, read_opt=options)
+        if reverse and start is not None:  # a lower bound in the options replaces the upper one in rocksdict 0.3
+            rows = takewhile(lambda row: row[0] >= start, rows)
+        yield from rows
+    except Exception as error:  # rocksdict raises plain Exception
+        raise StoreUnreadable(path, error) from error
     del options, end
 
 
@@ -274,6 +291,13 @@ def _unpacked(where: str, data: bytes | None) -> StoreMeta:
         raise StoreBroken(where, f"its metadata cannot be read ({error})") from error
 
 
+def _recorded(path: Path, store: RocksStore) -> bytes | None:
+    try:
+        return store._db.get(_META)
+    except Exception as error:  # rocksdict raises plain Exception
+        raise StoreBroken(str(path), f"its metadata cannot be read ({error})") from error
+
+
 def _lock(path: Path) -> int:
     path.mkdir(parents=True, exist_ok=True)
     held = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -301,7 +325,7 @@ def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
             store.write({})
             return store
         try:
-            meta = _unpacked(str(path), store._db.get(_META))
+            meta = _unpacked(str(path), _recorded(path, store))
             if meta.job_uuid != job_uuid:
                 raise StoreBroken(str(path), f"it belongs to the job {meta.job_uuid}, and this one is {job_uuid}")
         except BaseException:

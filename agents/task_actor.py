@@ -30,7 +30,7 @@ from .alarm import Alarm
 from .awaiting import passes, said
 from .due import Due
 from .expiry import Expiry
-from .failing import traceback_of
+from .failing import store_failed, traceback_of
 from .mailbox import Mailbox, MailboxClosed
 from .outbox_errors import unknown_target
 from .pipeline import Pipeline
@@ -365,6 +365,10 @@ class TaskActor:
 
     def _fail_work(self, why: str, error: BaseException, *, final: bool = False) -> None:
         """Say it, with the traceback from the user's first frame; the same failure, tried again, is said without."""
+        if store_failed(error):
+            self.log.error("the store cannot be read", why=why)
+            self.feed(t.Broken(why, passing=True))
+            return
         shown = {} if self.notes.get("failure") == why else {"traceback": traceback_of(error)}
         self.log.error("data cannot be read" if isinstance(error, BadRecord) else "user code failed", why=why, **shown)
         self.notes.update(shown)
