@@ -6,7 +6,7 @@ combined before a shuffle give the same result as the rows would; whatever is he
 
 from __future__ import annotations
 
-from itertools import compress
+from itertools import compress, islice
 from operator import itemgetter
 from typing import Any
 
@@ -17,8 +17,6 @@ from .record import Rows
 from .selecting import all_mappings, column_of
 from .serde import msgpack
 
-KEPT_STATES = 200_000
-"""Decoded states that an aggregate keeps between commits, at most; the store has the others."""
 PARTIAL = msgpack()
 """How partial states of an aggregate travel between two stages, whatever the stream's serde."""
 
@@ -151,7 +149,8 @@ class AggregateOp(Operator):
     """A running aggregate for each key. Its states are a table; updates go on at each commit.
 
     States live here, decoded, between commits: `fresh` are those of the chunk that runs (copies, so that a failing chunk leaves
-    no trace), `states` those of completed ones. The table is written once a commit, with the keys that changed.
+    no trace), `states` those of completed ones. The table is written once a commit, with the keys that changed. States that did not
+    change count as cached rows of the table, and are given back as they are: the store has them.
     """
 
     def __init__(self, step: s.AggregateStep, env: Env) -> None:
@@ -161,6 +160,9 @@ class AggregateOp(Operator):
         self.table = env.table(step.name)
         self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
         self.states: dict[Any, list[Any]] = {}
+        self.held = self.table.keep(self._give_back)
+        self.gave_back = False
+        """States that the running chunk has looked for may be gone again."""
         self.dirty: dict[Any, int] = {}
         self.fresh: dict[Any, list[Any]] = {}
         self.fresh_ts: dict[Any, int] = {}
@@ -242,20 +244,42 @@ class AggregateOp(Operator):
                         self.odd.add(key)
 
     def prepare(self) -> None:
-        """A commit in the middle of the chunk may have made odd what was plain when its columns were taken."""
+        """A commit in the middle of the chunk may have made odd what was plain when its columns were taken; and states that it had
+        looked for may have been given back meanwhile."""
+        if self.numbers and self.gave_back:
+            with blaming(self.step):
+                self._know([key for key in self.fresh_ts if key not in self.states])
+            self.gave_back = False
         if self.numbers and not self.odd.isdisjoint(self.fresh_ts):
             with blaming(self.step):
                 self._to_copies()
 
     def complete(self) -> None:
-        self.states.update(self.fresh)
+        states = self.states
+        states.update(self.fresh)
         if self.plan.numeric:
             plain = self.plan.plain
             self.odd.update(key for key, state in self.fresh.items() if not plain(state))
         for keys, columns in self.numbers:
-            self.plan.add_columns(keys, columns, self.states, partial=self.partial)
+            self.plan.add_columns(keys, columns, states, partial=self.partial)
         self.dirty.update(self.fresh_ts)
         self.drop()
+
+    def _give_back(self) -> None:
+        """Forget half of the states, oldest first, but none that a commit or the running chunk needs."""
+        states, dirty, chunk, sizes = self.states, self.dirty, self.fresh_ts, self.held.sizes
+        gone: list[Any] = []
+        if len(states) > len(dirty):
+            half = islice(states, (len(states) + 1) // 2)
+            gone = [k for k in half if k not in dirty and k not in chunk]
+            gone = gone or [k for k in states if k not in dirty and k not in chunk]
+            for key in gone:
+                del states[key]
+            self.odd.difference_update(gone)
+            self.gave_back = True
+        if len(sizes) > len(states):
+            gone += [key for key in sizes if key not in states and key not in chunk]
+        self.held.forget(gone)
 
     def drop(self) -> None:
         self.fresh, self.fresh_ts, self.numbers = {}, {}, []
@@ -269,9 +293,6 @@ class AggregateOp(Operator):
             self._write(dirty, states)
         if not self.at_once:
             self._give_on(dirty, states)
-        if len(states) > KEPT_STATES:
-            self.states = {key: states[key] for key in dirty}
-            self.odd.intersection_update(self.states)
 
     def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         copy = self.plan.copy  # what the table keeps must not change with what comes next
@@ -291,6 +312,7 @@ class AggregateOp(Operator):
 
     def resume(self, aside: Any) -> None:
         self.fresh, self.fresh_ts, self.numbers = aside
+        self.gave_back = True  # whatever ran meanwhile
 
 
 def keyed(operator: Operator, rows: Rows, serde: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 What it decides: whether what lies in the directory may be used. Promises:
 
-- All databases of a worker share one block cache and one bound on write buffers, together `memory_bytes`.
+- All databases of a worker share one block cache and one bound on write buffers. With the rows that its tasks keep decoded they take
+  `memory_bytes` together.
 - The directory is held by a lock on a file for as long as the store is open; a second opener gets `StoreHeld`.
 - A store of another job, of a newer format, without metadata, or that RocksDB calls damaged is `StoreBroken` with the reason,
   and never opened; `wipe` removes it.
@@ -39,6 +40,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from .cache_memory import CacheMemory
 from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreBusy, StoreHeld, StoreMeta, StoreUnreadable
 
 log = structlog.get_logger("headgate.store")
@@ -54,15 +56,20 @@ _TABLE = "t."
 
 
 class StoreMemory:
-    """The memory of all RocksDBs of one worker: half at most for write buffers, and both charged to the one cache."""
+    """The memory of the state of one worker: a quarter for what is kept decoded, the rest for all its RocksDBs.
+
+    Of the latter half at most is for write buffers, and both are charged to the one cache.
+    """
 
     def __init__(self, memory_bytes: int = 256 << 20) -> None:
-        self.limit = memory_bytes
-        self.cache: Any = Cache(memory_bytes)
-        self.buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(memory_bytes // 2, False, self.cache)
+        self.decoded = CacheMemory(memory_bytes // 4)
+        self.limit = memory_bytes - self.decoded.limit
+        """Of RocksDB."""
+        self.cache: Any = Cache(self.limit)
+        self.buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(self.limit // 2, False, self.cache)
 
     def used(self) -> int:
-        """Bytes in use now."""
+        """Bytes that RocksDB has in use now."""
         return self.cache.get_usage()
 
     def overdrawn(self) -> bool:

@@ -11,6 +11,7 @@ Promises:
 - `complete()` of all tables of a task happens, or none: what cannot be encoded is found before anything is merged.
 - Between two commits each key is logged once. A time to live is stored with the value; `expire` logs deletes, and an expired
   value is not seen even before.
+- What is kept decoded counts bytes, within the memory that all tables of a worker share; what is over is read again from the store.
 - A row that was written under an earlier schema is read as the present one has it, and written so when it changes.
 - Outside of a task a table says so.
 """
@@ -20,12 +21,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..core.checkpoint import expiry_bytes, log_value, parse_log_value, table_prefix
 from ..core.errors import DataError
+from .cache_memory import CacheMemory, Held
 from .schemas import Layout
 from .serde import Serde
 from .store import Store
@@ -36,7 +38,6 @@ Rows = dict[bytes, bytes | None]
 
 TTL_TABLE = "__ttl."
 """The local index of what expires when, by table; it is not logged, because a restore makes it anew."""
-CACHED_ROWS = 100_000
 KEY_ROOM = 256
 EXPIRED_AT_ONCE = 4_000
 """Entries of the expiry index that are looked at between two letters: more than a chunk has records, or expiry falls behind."""
@@ -75,9 +76,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         *,
         ttl_ms: int | None = None,
         clock: Callable[[], int] = lambda: 0,
-        cached_rows: int = CACHED_ROWS,
         most_bytes: int | None = None,
         layout: Layout | None = None,
+        memory: CacheMemory,
     ) -> None:
         """`layout`: the schemas of its values; without one they are as they are."""
         self.name = name
@@ -92,7 +93,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._value = value
         self._ttl_ms = ttl_ms
         self._clock = clock
-        self._cached_rows = cached_rows
+        self._memory = memory
+        self._held = memory.hold(self._give_back)
+        self._kept: Held | None = None
         self.most_bytes = None if most_bytes is None else most_bytes - KEY_ROOM
         """What a value may take, as long as its key is short."""
         self._most_bytes = most_bytes
@@ -134,7 +137,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if key in live:
             found = live[key]
         else:
-            found = live[key] = self._load(self._key.dumps(key))
+            data = self._newest(self._key.dumps(key))
+            found = live[key] = None if data is None else self._decode(data)
+            self._weigh({key: 0 if data is None else len(data)})
         self._read.append((key,))
         return found
 
@@ -142,6 +147,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         """The values, None where there is none; what is not at hand is asked of the store at once."""
         live = self._live
         missing = [key for key in keys if key not in live]
+        raw: list[bytes | None] = []
         if missing:
             encoded = self._key.dumps_many(missing)
             if encoded.bad:
@@ -150,11 +156,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             values = self._decode_many(raw)
             live.update(zip(missing, values, strict=True))
         self._read.append(keys)
-        return [live[key] for key in keys]
-
-    def _load(self, key: bytes) -> V | None:
-        data = self._newest(key)
-        return None if data is None else self._decode(data)
+        found = [live[key] for key in keys]
+        if raw:
+            self._weigh(dict(zip(missing, _sizes(raw), strict=True)))
+        return found
 
     def _newest(self, key: bytes) -> bytes | None:
         if key in self.dirty:
@@ -303,11 +308,44 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 self._expires_from(expires)
                 for key, value in zip(keys, values, strict=True):
                     dirty[key or b""] = None if value is None else log_value(value, expires, self._schema)
-            self._changed.clear()
+            changed, self._changed = self._changed, {}
+            self._weigh(dict(zip(changed, _sizes(values), strict=True)))
         self._read.clear()
-        if len(self._live) > self._cached_rows or (self._ttl_ms is not None and self._live):
-            for key in list(islice(self._live, max(1, len(self._live) // 2) if self._ttl_ms is None else None)):
-                del self._live[key]
+        if self._ttl_ms is not None and self._live:
+            self._live.clear()
+            self._held.clear()
+
+    def keep(self, give_back: Callable[[], None]) -> Held:
+        """Somebody else keeps rows of this table at hand, in a form of its own: they count what they count here, as long as this
+        table is open or until somebody else keeps them."""
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = self._memory.hold(give_back)
+        return self._kept
+
+    def close(self) -> None:
+        """The task is closed: what was kept counts no longer."""
+        self._held.close()
+        if self._kept is not None:
+            self._kept.close()
+
+    def _weigh(self, fresh: dict[K, int]) -> None:
+        self._held.add(fresh)  # first: whatever gives back now finds them
+        if self._kept is not None:
+            self._kept.add(fresh)
+
+    def _give_back(self) -> None:
+        """Forget half of the rows, oldest first, but nothing that the running chunk has changed."""
+        live, changed = self._live, self._changed
+        if len(live) > len(changed):
+            half = islice(live, (len(live) + 1) // 2)
+            self._forget([k for k in half if k not in changed] or [k for k in live if k not in changed])
+
+    def _forget(self, keys: list[K]) -> None:
+        pop = self._live.pop
+        for key in keys:
+            pop(key, None)
+        self._held.forget(keys)
 
     def _expires_from(self, expires: int) -> None:
         """Something will expire then: the search must not be further, even if the clock has gone back."""
@@ -317,12 +355,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def drop(self) -> None:
         """The chunk failed: its changes never were, and neither was what it did to the values it had read."""
-        forget = self._live.pop
-        for key in self._changed:
-            forget(key, None)
-        for keys in self._read:
-            for key in keys:
-                forget(key, None)
+        self._forget([*self._changed, *chain.from_iterable(self._read)])
         self._changed.clear()
         self._read.clear()
         self._ready = None
@@ -330,10 +363,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def suspend(self) -> Aside:
         """Put aside what the unfinished chunk changed, so that a commit in the middle of it neither sees nor includes it."""
         live = self._live
-        aside = Aside({key: live.pop(key) for key in self._changed}, self._read)
-        for keys in self._read:
-            for key in keys:
-                live.pop(key, None)
+        aside = Aside({key: live[key] for key in self._changed}, self._read)
+        self._forget([*self._changed, *chain.from_iterable(self._read)])
         self._changed, self._read, self._ready = {}, [], None
         return aside
 
@@ -363,8 +394,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         gone = [key for entry, key, data in found if data is not None and expiry_bytes(data) == entry[:8]]
         self.dirty.update(dict.fromkeys(gone))
         self.spent.update(dict.fromkeys(entries))
-        for key in gone if self._live else ():
-            self._live.pop(self._key.loads(key), None)
+        if self._live:
+            self._forget([self._key.loads(key) for key in gone])
         return Expired(len(gone), len(entries), len(entries) == most)
 
     def rewrite(self, most: int) -> int | None:
@@ -402,6 +433,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.sealed.popleft()
         self.sealed_spent.popleft()
         self._sealed_first.popleft()
+
+
+def _sizes(rows: Iterable[bytes | None]) -> list[int]:
+    return [0 if data is None else len(data) for data in rows]
 
 
 def _overlay(

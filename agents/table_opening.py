@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ..core.checkpoint import CONTROL_TABLE
 from ..core.errors import DeclarationError
 from ..core.schema import SCHEMA_TABLE, History, SchemaRefused, pack_history, unpack_history
+from .cache_memory import CacheMemory
 from .declared import Declared
 from .pipeline import CLOSED
 from .schemas import AGGREGATE, TableSpec, layout_of
@@ -32,9 +33,16 @@ class Opened(NamedTuple):
     unowned: Mapping[str, str] = {}
 
 
-def open_tables(store: Store, declared: Declared, *, clock: Callable[[], int], most_bytes: int | None = None) -> Opened:
+def open_tables(
+    store: Store,
+    declared: Declared,
+    *,
+    clock: Callable[[], int],
+    most_bytes: int | None = None,
+    memory: CacheMemory | None = None,
+) -> Opened:
     """Bind all tables of a job to a restored store. Raises `DeclarationError` for what does not fit."""
-    tables = TaskTables(store, clock=clock, most_bytes=most_bytes)
+    tables = TaskTables(store, clock=clock, most_bytes=most_bytes, memory=memory)
     plain = msgpack()
     tables.declare(CLOSED, plain, plain)
     kept = histories(tables)
@@ -53,6 +61,7 @@ def open_tables(store: Store, declared: Declared, *, clock: Callable[[], int], m
             rows[spec.name.encode()] = pack_history(layout.history)
         tables.declare(spec.name, spec.key, spec.value, ttl_ms=spec.ttl_ms, layout=layout)
     if refused:
+        tables.close()
         raise DeclarationError(" — ".join(one.what for one in refused), remedy=refused[0].remedy)
     unowned = _unowned(store, kept, specs)
     rows |= {name.encode(): None for name in kept if name not in unowned and name not in {s.name for s in specs}}

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..core.errors import DeclarationError
 from ..core.schema import SCHEMA_TABLE, pack_history
+from .cache_memory import CacheMemory
 from .schemas import Layout
 from .serde import Serde
 from .store import Store
@@ -41,9 +42,18 @@ class Rewritten(NamedTuple):
 class TaskTables:
     """All tables of one task, for the actor that works on it and the commit that makes them durable."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], int] = lambda: 0, most_bytes: int | None = None) -> None:
-        """`most_bytes`: what key and value of a row may take together; the task log has a limit."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], int] = lambda: 0,
+        most_bytes: int | None = None,
+        memory: CacheMemory | None = None,
+    ) -> None:
+        """`most_bytes`: what key and value of a row may take together; the task log has a limit. `memory`: what all tasks of the worker
+        share for decoded rows; without it this task has its own."""
         self.store = store
+        self._memory = CacheMemory() if memory is None else memory
         self._most_bytes = most_bytes
         self._clock = clock
         self._tables: dict[str, Table[Any, Any]] = {}
@@ -55,7 +65,12 @@ class TaskTables:
         self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None, layout: Layout | None = None
     ) -> Table[K, V]:
         """Bind a table."""
-        more: dict[str, Any] = {"clock": self._clock, "most_bytes": self._most_bytes, "layout": layout}
+        more: dict[str, Any] = {
+            "clock": self._clock,
+            "most_bytes": self._most_bytes,
+            "layout": layout,
+            "memory": self._memory,
+        }
         made = Table(name, self.store, key, value, ttl_ms=ttl_ms, **more)
         self._tables[name] = made
         return made
@@ -93,6 +108,7 @@ class TaskTables:
         tables = self._tables.values()
         for table in tables:
             table.complete()
+        self._memory.settle()
 
     def drop(self) -> None:
         """The chunk failed."""
@@ -163,6 +179,11 @@ class TaskTables:
             self._sealed_raw.popleft()
         for table in tables.values():
             table.applied()
+
+    def close(self) -> None:
+        """The task is closed: what its tables kept at hand counts no longer."""
+        for table in self._tables.values():
+            table.close()
 
 
 _current: contextvars.ContextVar[TaskTables | None] = contextvars.ContextVar("headgate_tables", default=None)

@@ -156,7 +156,10 @@ class TaskState:
 
     def _bind(self, store: Store) -> None:
         most = None if self.log_limit is None else self.log_limit - ROW_OVERHEAD
-        opened = open_tables(store, self.declared, clock=self.clock, most_bytes=most)
+        if self.tables is not None:
+            self.tables.close()
+        memory = None if self.memory is None else self.memory.decoded
+        opened = open_tables(store, self.declared, clock=self.clock, most_bytes=most, memory=memory)
         self.tables, self.unowned = opened.tables, opened.unowned
         told = log.bind(task=self.task)
         for line in opened.news:
@@ -246,7 +249,9 @@ class TaskState:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self.tables = None
+        tables, self.tables = self.tables, None
+        if tables is not None:
+            tables.close()
         if self._restoring is not None:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])

@@ -29,7 +29,7 @@ class WorkerOptions:
     state_dir: Path | None = None
     """None keeps tables in memory."""
     state_memory: int = 256 << 20
-    """Bytes that RocksDB may take for caches and write buffers, all tasks together."""
+    """Bytes that tables may take, all tasks together: for decoded rows, and for caches and write buffers of RocksDB."""
     run_id: str = ""
     deployment: str = ""
     settings: Mapping[str, Any] = field(default_factory=lambda: _NONE)

@@ -103,7 +103,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("watermark.quorum", "share", 0.5, DYNAMIC, JOB, "Share of producers that must be active for the idle ones to be left out."),
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Where tables lie on disk."),
-    ("state.memory", "size", "256MiB", NEXT_RUN, WORKER, "What RocksDB may take for caches and write buffers, all tasks together."),
+    ("state.memory", "size", "256MiB", NEXT_RUN, WORKER, "Memory of all tasks' tables: a quarter for decoded rows, the rest for RocksDB."),
     # ---------------------------------------------------------------------------------------------------- spark
     ("spark.master", "text", "local[*]", NEXT_RUN, JOB, "Where Spark runs."),
     ("spark.remote", "text", "", NEXT_RUN, JOB, "A Spark Connect server, instead of a master."),

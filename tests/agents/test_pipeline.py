@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.agents.cache_memory import CacheMemory
 from headgate.agents.chunks import Chunk
 from headgate.agents.columns import Columns
 from headgate.agents.declared import Declared
@@ -29,10 +30,10 @@ IN = StreamPartition("in", 0)
 class Rig:
     """A pipeline over memory."""
 
-    def __init__(self, app: hg.App, *streams: str, width: int = 1) -> None:
+    def __init__(self, app: hg.App, *streams: str, width: int = 1, memory: CacheMemory | None = None) -> None:
         declared = Declared(app)
         self.topics = MemoryTopics(dict.fromkeys(declared.graph.writer, width))
-        self.tables = open_tables(MemoryStore("u"), declared, clock=lambda: 0).tables
+        self.tables = open_tables(MemoryStore("u"), declared, clock=lambda: 0, memory=memory).tables
         self.counted: dict[str, int] = {}
         self.pipeline = Pipeline(
             declared,
@@ -115,6 +116,90 @@ def test_a_seal_in_the_middle_of_a_chunk_takes_only_what_was_complete() -> None:
         assert rig.out("copy")[1:] == [b'{"k":"a","n":2}']
         assert rig.out("counts")[1:] == [b'{"n":2,"x":3}']
         assert rig.tables.store.get("seen", b"n") == b"\x002"
+
+    asyncio.run(story())
+
+
+def of_keys(*keys: int) -> Chunk:
+    return chunk(*[b'{"k":"k%d","n":%d}' % (key, key) for key in keys])
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_states_that_were_given_back_come_again_from_the_table(copies: bool) -> None:
+    """More keys than fit into the memory of the worker: their sums go on, within and between commits."""
+    memory = CacheMemory(100_000)
+    app = hg.App("job", key_serde=hg.text())
+    more: dict[str, Any] = {"all": hg.collect("n")} if copies else {}
+    app.input("in", key="k").agg(name="agg", n=hg.count(), x=hg.sum("n"), **more).to("counts")
+    rig = Rig(app, memory=memory)
+    operator: Any = next(one for one in rig.pipeline.operators if hasattr(one, "states"))
+
+    async def story() -> None:
+        for round_ in range(3):
+            for start in range(0, 2000, 100):
+                await rig.run(of_keys(*range(start, start + 100), *range(0, 2000, 500)))
+                if start % 300 == 0:
+                    rig.seal()
+                    assert memory.used <= memory.limit
+                    assert len(operator.states) < 500
+            rig.seal()
+            table = rig.tables.table("agg")
+            seen = 20 * (round_ + 1)
+            for n in range(0, 2000, 50):
+                times = seen + round_ + 1 if n % 500 == 0 else round_ + 1
+                found: Any = table[f"k{n}"]
+                assert list(found)[:2] == [times, times * n]
+            rig.tables.complete()
+
+    asyncio.run(story())
+    assert memory.used <= memory.limit
+
+
+def test_states_are_given_back_while_a_chunk_waits() -> None:
+    """The chunk had looked for its states; another task needed the memory, and a commit passed: none of its sums begins anew."""
+
+    async def story() -> None:
+        gate, reached = asyncio.Event(), asyncio.Event()
+
+        async def wait(value: Any) -> Any:
+            if gated:
+                reached.set()
+                await gate.wait()
+            return value
+
+        gated = False
+        memory = CacheMemory(1 << 20)
+        app = hg.App("job", key_serde=hg.text())
+        stream = app.input("in", key="k")
+        stream.agg(name="agg", n=hg.count(), x=hg.sum("n")).to("counts")
+        stream.map_async(wait).to("out")
+        rig = Rig(app, memory=memory)
+        operator: Any = next(one for one in rig.pipeline.operators if hasattr(one, "states"))
+        await rig.run(of_keys(*range(50)))
+        rig.seal()
+        await rig.run(of_keys(*range(10)))
+        gated = True
+        running = asyncio.ensure_future(rig.run(of_keys(*range(50), 77)))  # noqa: TID251 - awaited below
+        await reached.wait()
+        other = memory.hold(lambda: None)
+        other.add({"x": 2 << 20})
+        assert len(operator.states) == 50  # what is to be committed, and what the chunk adds to
+        aside = operator.suspend()  # as while a commit gives on what was held back
+        other.add({"x": 3 << 20})
+        assert len(operator.states) == 10
+        operator.resume(aside)
+        rig.seal()
+        other.add({"x": 4 << 20})
+        gate.set()
+        await running
+        other.close()
+        rig.seal()
+        found: list[Any] = rig.tables.table("agg").get_many([f"k{n}" for n in (*range(50), 77)])
+        assert [tuple(state) for state in found] == [
+            *[(3, 3 * n) for n in range(10)],
+            *[(2, 2 * n) for n in range(10, 50)],
+            (1, 77),
+        ]
 
     asyncio.run(story())
 

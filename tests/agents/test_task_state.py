@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.agents import task_state as module
+from headgate.agents.pipeline import CLOSED
 from headgate.agents.store_rocks import StoreMemory, open_rocks
 from headgate.agents.task_directory import open_best
 from headgate.agents.task_state import TaskState
@@ -67,3 +68,16 @@ async def test_closing_twice_at_a_time_ends_when_the_store_is_closed(state):
     await asyncio.gather(state.close(), state.close())
     open_rocks(state.path, StoreMemory(8 << 20), "u").close()
     await state.close()
+
+
+@pytest.mark.asyncio
+async def test_a_closed_task_gives_back_what_its_decoded_rows_took(state):
+    """The tasks that stay on this worker would have less and less room for theirs with each task that leaves it."""
+    await state.open()
+    for _ in range(2):  # restored twice, as after a store that was wiped
+        state._bind(state.store)
+        state.table(CLOSED).update({f"k{n}": "x" * 1000 for n in range(100)})
+        state.complete()
+    assert 200_000 < state.memory.decoded.used < 300_000
+    await state.close()
+    assert state.memory.decoded.used == 0
