@@ -157,7 +157,7 @@ class Coordination:
         self._beside(work(), f"fence {order.processor} {order.incarnation}")
 
     def _note(self, order: lw.Note) -> None:
-        log.info(order.text, **order.fields)
+        getattr(log, order.level)(order.text, **order.fields)
 
     # ------------------------------------------------------------------------------------------------------------ leader's
 

@@ -582,8 +582,7 @@ class TaskActor:
     def _note(self, order: t.Note) -> None:
         self.notes[order.what] = order.detail
         self.host.count(self.name, f"note_{order.what}", 1)
-        levels = {"degraded": self.log.debug, "failed": self.log.error, "retry": self.log.warning}
-        levels.get(order.what, self.log.info)(order.what, detail=order.detail)
+        getattr(self.log, order.level)(order.what, detail=order.detail)
 
     _HANDLERS: ClassVar[Mapping[type[Any], Any]] = {
         t.OpenStore: _open_store,

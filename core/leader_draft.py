@@ -21,7 +21,7 @@ from .graph_fingerprint import words
 from .jobstate import JobState
 from .leader_plan import LeaderConfig, overridden
 from .leader_words import LeaderInstruction, Note, Refuse, Resolved
-from .machine import Now
+from .machine import Level, Now
 
 NOTES_KEPT = 1000
 """So many notes are known to have been given; then one may come again."""
@@ -122,17 +122,17 @@ class Draft:
         self.writes[key] = write
         self.state.apply(Entry(self.state.position, key, message, self.now.wall))
 
-    def note(self, text: str, **fields: str | int) -> None:
+    def note(self, text: str, *, level: Level = "info", **fields: str | int) -> None:
         """Tell people."""
-        self.instructions.append(Note(text, fields))
+        self.instructions.append(Note(text, fields, level))
 
-    def note_once(self, text: str, **fields: str | int) -> None:
+    def note_once(self, text: str, *, level: Level = "info", **fields: str | int) -> None:
         """Tell people, but not in every round."""
         if text not in self.memory.said:
             if len(self.memory.said) >= NOTES_KEPT:
                 self.memory.said.clear()
             self.memory.said.add(text)
-            self.note(text, **fields)
+            self.note(text, level=level, **fields)
 
     def refuse(self, error: DeclarationError) -> None:
         """No run of this code can begin; its process is told once, and whoever wished for a run gets it as his answer."""

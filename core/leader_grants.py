@@ -51,7 +51,7 @@ def _let_go(draft: Draft, held: SetGrant) -> None:
     """The holder sees for itself that it must release; whoever does not in time is fenced."""
     if draft.waits.over(("release", held.task, held.grant), draft.timing.release_s):
         text = f"grant {held.grant} of '{held.task}' was not released in time"
-        draft.note_once(text, task=held.task, grant=held.grant, processor=held.processor)
+        draft.note_once(text, level="error", task=held.task, grant=held.grant, processor=held.processor)
         fence(draft, held.processor, held.incarnation)
 
 

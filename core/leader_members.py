@@ -66,7 +66,9 @@ def _newest(draft: Draft, life: SetProcessor) -> None:
     if why:
         if life.state != LEFT or _holds(draft, life):
             if life.state != LEFT and draft.memory.condemned.get(life.processor) != life.incarnation:
-                draft.note("worker is dead", processor=life.processor, incarnation=life.incarnation, why=why)
+                draft.note(
+                    "worker is dead", level="error", processor=life.processor, incarnation=life.incarnation, why=why
+                )
                 if not why.startswith("gone"):
                     draft.memory.condemned[life.processor] = life.incarnation
             fence(draft, life.processor, life.incarnation)

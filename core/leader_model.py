@@ -52,7 +52,7 @@ def model(draft: Draft) -> None:
         try:
             grown = tasks_of(draft.plan, counted, before)
         except DeclarationError as error:
-            draft.note_once(f"the tasks cannot be made: {error}")
+            draft.note_once(f"the tasks cannot be made: {error}", level="error")
             grown = None
         if grown is not None and tasks is not None and any(grown.get(task) != tasks[task] for task in tasks):
             draft.note_once(
@@ -121,7 +121,7 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
     try:
         placed = asked(plan.placer_name, plan.placer, list(tasks), locality, workers, known)
     except DeclarationError as error:
-        draft.note_once(f"the tasks cannot be placed: {error}")
+        draft.note_once(f"the tasks cannot be placed: {error}", level="error")
         return
     wanted = {task: processor for processor, given in placed.items() for task in given}
     _put(draft, run, before, tasks, wanted, tuple(placed))

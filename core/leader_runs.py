@@ -261,7 +261,7 @@ def close(draft: Draft) -> None:
         elif run.state == RUNNING and (why := _stuck(draft, run, model)):
             run = replace(run, state=STOPPING, failed=why)
             draft.put(run)
-            draft.note("a bounded run can go no further", run=run.run_id, why=why)
+            draft.note("a bounded run can go no further", level="error", run=run.run_id, why=why)
     if (run.closing or run.state == STOPPING) and not any(state.held(grant.task) for grant in state.grants()):
         closed = {DRAINING: DRAINED, ENDING: ENDED, STOPPING: STOPPED}[run.state]
         paused = run.state == STOPPING

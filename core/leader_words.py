@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from .coordinator import AskEnd, End, Read, Write
-from .machine import Tick
+from .machine import Level, Tick
 
 _EMPTY: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
@@ -153,6 +153,7 @@ class Note:
 
     text: str
     fields: Mapping[str, str | int] = field(default_factory=lambda: MappingProxyType({}))
+    level: Level = "info"
 
 
 @dataclass(frozen=True, slots=True)

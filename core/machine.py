@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 E = TypeVar("E")
 I = TypeVar("I")  # noqa: E741 - instruction, and nothing else, is what a machine returns
 M = TypeVar("M", bound="Machine[Any, Any]")
 
 STORY_LENGTH = 200
+Level = Literal["debug", "info", "warning", "error"]
+"""How much a note of a machine is to people: what failed or was declared dead is an error in the log."""
 
 
 @dataclass(frozen=True, slots=True)

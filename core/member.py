@@ -31,7 +31,7 @@ from .leader_draft import fits
 from .leader_liveness import Liveness
 from .leader_runs import late
 from .leader_words import Beat, Fence, FenceFailed, FenceReturned, Note
-from .machine import Machine, Now, Rule, Tick, rules
+from .machine import Level, Machine, Now, Rule, Tick, rules
 from .member_pauses import Pauses
 from .member_plan import MemberConfig
 from .member_run import may_begin, over, refusal
@@ -314,7 +314,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         else:
             self.pauses.lost(now.mono)
         said: list[MemberInstruction] = [*abandoned, CloseProducer(self.incarnation)]
-        said.append(Note("the incarnation is over", {"incarnation": self.incarnation, "why": why}))
+        level: Level = "info" if self.state == "leaving" else "error"
+        said.append(Note("the incarnation is over", {"incarnation": self.incarnation, "why": why}, level))
         if self.state == "leaving":
             return said + self._act(now)
         # somebody else may have become this processor, and fenced us: read who did before beginning again

@@ -263,7 +263,7 @@ class Task(TaskCommits):
         if self.state not in WORKING:
             return []
         self._time_news = self.inputs.not_at_end(event.at, now) or self._time_news
-        return [Note("degraded", f"no fetch of {event.at} is answered"), *self.settle(now)]
+        return [Note("degraded", f"no fetch of {event.at} is answered", "debug"), *self.settle(now)]
 
     def on_Lost(self, event: Lost, now: Now) -> Out:
         if self.state not in WORKING:
@@ -331,7 +331,7 @@ class Task(TaskCommits):
             return self.fail(event.why)
         wait = min(settings.error_backoff_s * 2 ** (self.attempt - 1), settings.error_backoff_max_s)
         self.retry_s = now.mono + wait
-        return [Note("retry", f"attempt {self.attempt} in {wait:g} s: {event.why}")]
+        return [Note("retry", f"attempt {self.attempt} in {wait:g} s: {event.why}", "warning")]
 
     def on_Broken(self, event: Broken, now: Now) -> Out:
         if self.state in GONE:

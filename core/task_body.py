@@ -335,7 +335,7 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
     def fail(self, why: str) -> list[TaskInstruction]:
         """User code or data has given up: what is complete is committed, then it is reported."""
         self.why, self._leaving = why, FAILED
-        return [Note("failed", why), *self.stop_work(why), *self.leave()]
+        return [Note("failed", why, "error"), *self.stop_work(why), *self.leave()]
 
     def stop_work(self, why: str) -> list[TaskInstruction]:
         """Have the actor drop what it works on; what only waits (for a retry, for the commit of a step) is dropped here."""

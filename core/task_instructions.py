@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from .machine import Level
 from .names import StreamPartition
 from .orders import Report
 
@@ -184,6 +185,7 @@ class Note:
 
     what: str
     detail: str = ""
+    level: Level = "info"
 
 
 TaskInstruction = (

@@ -1,4 +1,4 @@
-"""`headgate status JOB`: run, leader, workers, tasks; from the coordinator stream and the heartbeats of the last seconds.
+"""`headgate status JOB [--why TASK]`: run, leader, workers, tasks; from the coordinator stream and the heartbeats of the last seconds.
 
 The stream says what is decided and reported; heartbeats say what changes all the time (state, lag, watermark). A worker that was not
 heard for a session is shown as silent. Exit codes: 0, or 4 when there is no such job.
@@ -18,12 +18,15 @@ from ...core.member_run import goes_on
 from ...core.names import JobName
 from ...core.orders import DRAINED, ENDED
 from ...core.requests import EXPIRED, expired
+from ...core.settings import offer
 from ..load import key_load, task_load
 from ..reading import Hearing, following, heard, shown
 from ..web.documents import job, time_of
 from ..web.stuck import AFTER_S
+from .group import NotFound
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
+from .pages import page
 
 SILENT_S = 6.0
 SILENT = "silent"
@@ -32,14 +35,19 @@ SILENT = "silent"
 
 @click.command()
 @click.argument("job")
+@click.option(
+    "--why", "task", default="", metavar="TASK", help="Why this task failed, or what it waits for, with the traceback."
+)
 @broker_options
 @output_option
-def status(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def status(job: str, task: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
     """Leader, workers, tasks with their state, lag and watermark, and how far a drain has come."""
     to = target(job, bootstrap, pairs, config)
-    document = run_async(read(to))
+    document = run_async(why_of(to, task) if task else read(to))
     if output == "json":
         show_json(document)
+    elif task:
+        show_why(document)
     else:
         show(document)
 
@@ -50,6 +58,49 @@ async def read(to: Target) -> dict[str, Any]:
         beats = await heard(to.client, to.topics.heartbeat)
         await stream.to_end()
         return document(to, stream.job, beats)
+
+
+async def why_of(to: Target, name: str) -> dict[str, Any]:
+    """Why a task stands as it does; its schema is `schemas/status-why.json`. The reason is in the stream, the traceback is its worker's."""
+    found = await read(to)
+    tasks = {one["task"]: one for one in found["tasks"]}
+    if name not in tasks:
+        raise NotFound(f"{to.job} has no task '{name}'", remedy=offer(name, tasks))
+    task = tasks[name]
+    url = next((one["url"] for one in found["workers"] if one["processor"] == task["worker"]), "")
+    answer: Any = None
+    if url:
+        _, answer = await page(url, "status")
+    mine = answer["worker"]["tasks"] if answer and answer.get("job") == str(to.job) else []
+    said = next((one for one in mine if one["task"] == name), None)
+    notes = said["notes"] if said is not None else {}
+    return {
+        "job": str(to.job),
+        "task": name,
+        "state": task["state"] if said is None else said["state"],
+        "worker": task["worker"],
+        "asked": said is not None,
+        "why": (said["why"] if said is not None else "") or task["why"],
+        "failure": notes.get("failure", ""),
+        "traceback": notes.get("traceback", ""),
+    }
+
+
+def show_why(found: dict[str, Any]) -> None:
+    """For people: what is known of it, and under it the traceback as Python prints it."""
+    fields = [("task", found["task"]), ("state", found["state"]), ("worker", found["worker"] or "-")]
+    fields.append(("why", found["why"] or "-"))
+    if found["failure"] and found["failure"] != found["why"]:
+        fields.append(("last failure", found["failure"]))
+    show_fields(fields)
+    if found["traceback"]:
+        click.echo("\n" + found["traceback"].rstrip())
+    elif not found["asked"]:
+        told = f"{found['worker']} cannot be asked" if found["worker"] else "no worker runs it"
+        click.echo(
+            f"Note: {told}: what stands here is from the coordinator stream; a traceback is in the log of the worker",
+            err=True,
+        )
 
 
 def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:

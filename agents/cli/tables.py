@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import click
 
 from ...core.jobstate import JobState
@@ -26,8 +25,7 @@ from ..web.documents import job as job_document
 from .group import NotFound
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
-
-ANSWER_S = 10.0
+from .pages import page
 
 
 @click.command()
@@ -109,19 +107,12 @@ def merged(answers: list[dict[str, Any]], table: str, limit: int) -> dict[str, A
 
 async def _ask(url: str, table: str, key: str, task: str, limit: int) -> dict[str, Any] | None:
     """A worker's answer; None if it cannot be reached."""
-    path = "/".join(["api/tables", *(quote(part, safe="") for part in (table,) if part)])
+    path = "/".join(["tables", *(quote(part, safe="") for part in (table,) if part)])
     query = {"limit": str(limit), **({"task": task} if task else {}), **({"key": key} if key else {})}
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_S)) as session,
-            session.get(f"{url}/{path}", params=query) as response,
-        ):
-            answer = await response.json()
-            if response.status == 404:
-                raise NotFound(answer["error"], remedy=answer["remedy"])
-            return answer if response.status == 200 else None
-    except (aiohttp.ClientError, TimeoutError, OSError):
-        return None
+    status, answer = await page(url, path, query)
+    if status == 404:
+        raise NotFound(answer["error"], remedy=answer["remedy"])
+    return answer if status == 200 else None
 
 
 async def _from_log(to: Target, state: JobState, task: str, table: str, key: str, limit: int) -> dict[str, Any]:

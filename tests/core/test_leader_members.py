@@ -69,7 +69,8 @@ def test_a_stalled_main_loop_is_dead():
     house.beat(Heartbeat("p2", other.process, other.member.incarnation, 9.0, turn_age_s=400.0))
     house.run(1)
     assert ("p2", other.init[0]) in house.fenced
-    assert [note.fields["why"] for note in one.notes if note.text == "worker is dead"] == ["stalled"]
+    dead = [(note.fields["why"], note.level) for note in one.notes if note.text == "worker is dead"]
+    assert dead == [("stalled", "error")], "a worker that is declared dead is an error in the log"
 
 
 def test_a_supervisor_reports_a_dead_child_at_once():

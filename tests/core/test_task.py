@@ -205,13 +205,13 @@ def test_user_code_is_tried_again_with_backoff_and_then_the_task_fails_alone():
     ).start()
     rig.chunk(ORDERS0, 5, 100)
     rig.feed(ChunkTaken(ORDERS0, 9))
-    assert rig.feed(WorkFailed("boom")) == [Note("retry", "attempt 1 in 1 s: boom")]
+    assert rig.feed(WorkFailed("boom")) == [Note("retry", "attempt 1 in 1 s: boom", "warning")]
     assert rig.feed(WorkFailed("boom")) == []
     assert not rig.task.may_take(ORDERS0)
     assert rig.wait(0.5) != [RunAgain(1)]
     assert rig.task.deadline() == pytest.approx(101.0)
     assert RunAgain(1) in rig.wait(0.6)
-    assert rig.feed(WorkFailed("boom")) == [Note("retry", "attempt 2 in 2 s: boom")]
+    assert rig.feed(WorkFailed("boom")) == [Note("retry", "attempt 2 in 2 s: boom", "warning")]
     assert RunAgain(2) in rig.wait(2.1)
     rig.feed(WorkFailed("boom at orders:0 7"))
     assert rig.told() == ["running", "failed"]

@@ -217,7 +217,7 @@ def test_what_fails_commits_what_was_complete_and_closes_before_it_says_so():
     rig.feed(ChunkTaken(ORDERS0, 5))
     rig.feed(ChunkDone(ORDERS0, 5))
     rig.feed(ChunkTaken(ORDERS0, 9))
-    assert rig.feed(WorkFailed("boom"))[0] == Note("failed", "boom")
+    assert rig.feed(WorkFailed("boom"))[0] == Note("failed", "boom", "error")
     assert (rig.task.state, rig.told()) == ("releasing", ["running"])
     rig.commit()
     assert (rig.told(), rig.log[-1][0].positions) == (["running", "failed"], {ORDERS0: 5})

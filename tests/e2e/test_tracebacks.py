@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+import sys
+import time
+
 import pytest
 from structlog.testing import capture_logs
 
 import headgate as hg
 
 from .scenes import why
+from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -31,3 +38,56 @@ async def test_the_log_says_where_it_was_once(job, topic):
     assert 'return 1 / value["n"]' in failures[0]["traceback"]
     assert "headgate/agents" not in failures[0]["traceback"]
     assert [line["log_level"] for line in logs if line["event"] == "failed"] == ["error"]
+
+
+SOURCE = """
+import headgate as hg
+
+app = hg.App("JOB")
+
+
+def broken(value):
+    return 1 / value["n"]
+
+
+app.input("IN", timestamp=hg.field("ts", unit="iso")).map(broken).to("OUT")
+"""
+
+
+async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(job, topic):
+    """It stood in a log of some worker on some machine; here it is for whoever can reach the job."""
+    inp, out = topic("in", 2), topic("out")
+    worker = await job.process(SOURCE.replace("IN", inp).replace("OUT", out), "w1", "--set", "error.retries=0")
+    await job.write(inp, [{"n": 0, "ts": "2026-01-31T12:00:00Z"}], partition=0)
+    await job.write(inp, [{"n": 1, "ts": 1700000000}], partition=1)
+
+    async def told(task, *words):
+        command = [sys.executable, "-m", "headgate.agents.cli", "status", job.name, "--why", task, "-b", job.bootstrap]
+        return await asyncio.to_thread(subprocess.run, [*command, *words], capture_output=True, text=True, timeout=60)
+
+    async def document(task):
+        done = await told(task, "-o", "json")
+        found = json.loads(done.stdout) if done.returncode == 0 else {"why": ""}
+        assert done.returncode in (0, 4), done.stderr
+        assert done.returncode == 4 or not wrong(found, schema("status-why")), found
+        return found
+
+    give_up = time.monotonic() + 60
+    while "ZeroDivisionError" not in (found := await document("Partition 0"))["why"]:
+        assert time.monotonic() < give_up, (found, worker.text()[-3000:])
+    assert (found["state"], found["worker"], found["asked"]) == ("failed", "w1", True)
+    assert f"{inp}[0] offset 0" in found["why"]
+    assert 'return 1 / value["n"]' in found["traceback"]
+    shown = await told("Partition 0")
+    assert found["traceback"].strip() in shown.stdout
+    while "expected ISO text" not in (iso := await document("Partition 1"))["why"]:
+        assert time.monotonic() < give_up, (iso, worker.text()[-3000:])
+    assert f"{inp}[1] offset 0" in iso["why"]
+    missing = await told("Partition 7")
+    assert (missing.returncode, "has no task 'Partition 7'" in missing.stderr) == (4, True)
+    worker.kill()
+    await worker.ended()
+    after = await document("Partition 0")
+    assert (after["asked"], after["traceback"]) == (False, "")
+    assert "ZeroDivisionError" in after["why"]
+    assert "w1 cannot be asked" in (await told("Partition 0")).stderr
