@@ -20,7 +20,7 @@ from ..core.errors import DeclarationError
 from ..core.schema import digest
 from .declaring import check_function, check_selector
 from .schemas import fields_of
-from .selecting import column_of
+from .selecting import column_of, lacking
 
 Selector = str | Callable[[Any], Any]
 Columns = list[Any]
@@ -210,6 +210,10 @@ class Plan:
         """Adds columns of numbers in place; keys that were never seen begin with what `start` gives."""
         loop: Any = self._merge_columns if partial else self._add_columns
         loop(keys, *[column for column in columns if column is not None], states)
+
+    def lacking(self, values: list[Any]) -> Callable[[BaseException], str]:
+        """What there is to say of these rows where adding them has failed: see `selecting.lacking`."""
+        return lacking([part.of for part in self.parts if isinstance(part.of, str)], values)
 
     def start(self) -> list[Any]:
         """The states of a key that was never seen."""

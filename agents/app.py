@@ -30,6 +30,7 @@ from .declaring import (
     check_serde,
     check_topic,
     duration,
+    end_meant,
     name_of,
     table_name_of,
 )
@@ -387,17 +388,22 @@ def check_input(topic: str, options: InputOptions) -> None:
         timestamps_of(timestamp)
     on_lost, start, until = options.get("on_lost", "fail"), options.get("start", "oldest"), options.get("until")
     if on_lost not in ("fail", "oldest", "newest"):
-        raise DeclarationError(f"{where}: on_lost={on_lost!r}", remedy="'fail', 'oldest' or 'newest'")
+        raise DeclarationError(
+            f"{where}: on_lost={on_lost!r}", remedy=f"{end_meant(on_lost)}'fail', 'oldest' or 'newest'"
+        )
     if (partitioner := options.get("partitioner")) not in (None, *PARTITIONERS):
         raise DeclarationError(
             f"{where}: partitioner={partitioner!r}",
             remedy="'murmur2' (Java's clients, and headgate) or 'crc32' (librdkafka's default); leave it out to have the keys tested",
         )
     if isinstance(start, bool) or not (isinstance(start, int) or start in ("oldest", "newest")):
-        raise DeclarationError(f"{where}: start={start!r}", remedy="'oldest', 'newest' or a time in ms")
+        raise DeclarationError(
+            f"{where}: start={start!r}", remedy=f"{end_meant(start)}'oldest', 'newest' or a time in ms"
+        )
     if not _is_bound(until):
         raise DeclarationError(
-            f"{where}: until={until!r}", remedy="'newest', a dict of partition → offset, or a time in ms"
+            f"{where}: until={until!r}",
+            remedy=f"{end_meant(until, ('newest',))}'newest', a dict of partition → offset, or a time in ms",
         )
     producers = options.get("producers", ())
     if isinstance(producers, str):

@@ -18,6 +18,7 @@ from .awaiting import Unasked, passes, said, within
 from .declaring import shown
 from .operators import Env, Operator, UserCodeError, blaming, encode, encode_keys, rows_of, rows_of_results
 from .record import Batch, Record, Rows
+from .selecting import lacking
 
 
 class MapAsyncOp(Operator):
@@ -48,7 +49,8 @@ class MapAsyncOp(Operator):
                 except BaseException as cause:
                     if passes(cause):
                         raise
-                    raise UserCodeError(step, cause, index) from cause
+                    hint = lacking((), rows.values[index : index + 1])(cause)
+                    raise UserCodeError(step, cause, index, hint) from cause
 
         try:
             async with asyncio.TaskGroup() as group:

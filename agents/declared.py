@@ -298,7 +298,7 @@ def _with_combining(steps: list[s.Step]) -> list[s.Step]:
                 and after[0].plan.merges
                 and len(after[0].parents) == 1
             ):
-                changed = replace(changed, combine=after[0].plan)
+                changed = replace(changed, combine=after[0])
         if changed is not step:
             replaced[id(step)] = changed
         result.append(changed)

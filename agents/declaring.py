@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.errors import DeclarationError, SettingError
 from ..core.names import topic_name
-from ..core.settings import duration_ms
+from ..core.settings import duration_ms, nearest
 from .serde import Serde
 from .steps import Policy
 
@@ -35,6 +35,23 @@ def shown(fn: Any) -> str:
     """How a function is called in a message."""
     name = getattr(fn, "__qualname__", None) or repr(fn)
     return "a lambda" if name.endswith("<lambda>") else name
+
+
+ENDS = ("oldest", "newest")
+KAFKAS = {"earliest": "oldest", "beginning": "oldest", "latest": "newest", "end": "newest"}
+"""The ends of a partition, and what Kafka and others call them."""
+
+
+def end_meant(given: Any, ends: Sequence[str] = ENDS) -> str:
+    """The question for whoever wrote another word for an end of a partition; empty if none is near.
+
+    >>> end_meant("latest"), end_meant("oldst"), end_meant("earliest", ("newest",)), end_meant(None)
+    ("did you mean 'newest'? ", "did you mean 'oldest'? ", '', '')
+    """
+    if not isinstance(given, str):
+        return ""
+    word = KAFKAS.get(given.lower()) or nearest(given, ends)
+    return f"did you mean '{word}'? " if word in ends else ""
 
 
 def check_policy(policy: Policy, where: str) -> Policy:

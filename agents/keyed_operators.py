@@ -32,7 +32,7 @@ class ShuffleOp(Operator):
     def keys_of(self, rows: Rows) -> list[Any]:
         """The key of each row."""
         if self.by is not None:
-            return self.select(self.by, rows.values)
+            return self.select(self.by, rows.values, self.shuffle_step.by)
         return rows.keys if rows.keys is not None else [None] * len(rows.values)
 
     def push(self, rows: Rows) -> None:
@@ -53,7 +53,8 @@ class CombineOp(ShuffleOp):
     def __init__(self, step: s.ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
         assert step.combine is not None
-        self.plan = step.combine
+        self.aggregate = step.combine
+        self.plan = step.combine.plan
         self.settled: dict[Any, list[Any]] = {}
         self.fresh: dict[Any, list[Any]] = {}
         self.settled_ts: dict[Any, int] = {}
@@ -77,7 +78,7 @@ class CombineOp(ShuffleOp):
         new = [key for key in times if key not in self.settled and key not in self.fresh_ts]
         if new:
             encode_keys(self.shuffle_step, self.shuffle_step.key_serde, new)
-        with blaming(self.step):
+        with blaming(self.aggregate, self.plan.lacking(rows.values)):
             columns = None if self.fresh or self.odd else self.plan.columns(rows.values)
         if columns is not None:
             self.numbers.append((keys, columns))
@@ -94,7 +95,7 @@ class CombineOp(ShuffleOp):
         self.fresh_ts.update(times)
 
     def _added(self, keys: list[Any], rows: Rows, states: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
-        with blaming(self.step):
+        with blaming(self.aggregate, self.plan.lacking(rows.values)):
             self.plan.add(keys, rows.values, states, items=all_mappings(rows.values))
         return states
 
@@ -103,7 +104,7 @@ class CombineOp(ShuffleOp):
         settled, fresh = self.settled, self.fresh
         both = [key for key in fresh if key in settled]
         if both:
-            with blaming(self.step):
+            with blaming(self.aggregate):
                 merged = {key: self.plan.copy(settled[key]) for key in both}
                 self.plan.merge(both, [fresh[key] for key in both], merged)
             self.merged = merged
@@ -179,7 +180,8 @@ class AggregateOp(Operator):
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
         values = rows.values
-        with blaming(self.step):  # a key that is no key of a dict, or of the table
+        lacking = None if self.partial else self.plan.lacking(values)
+        with blaming(self.step, lacking):  # a key that is no key of a dict, or of the table
             times = dict(zip(keys, rows.timestamps, strict=True))
             if self.partial and not {self.plan.digest}.issuperset(map(itemgetter(0), values)):
                 values = self._of_former_code(values)
@@ -357,7 +359,7 @@ class JoinTableOp(Operator):
     def push(self, rows: Rows) -> None:
         values = rows.values
         if self.on is not None:
-            keys = self.select(self.on, values)
+            keys = self.select(self.on, values, self.join.on)
         else:
             keys = keyed(self, rows, self.join.table.key_serde)
         with blaming(self.step):  # a key that is no key of the table

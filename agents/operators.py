@@ -19,23 +19,23 @@ from itertools import chain, compress, repeat
 from types import TracebackType
 from typing import Any, Protocol
 
-from ..core.errors import HeadgateError, cause_for
+from ..core.errors import DataError, HeadgateError, cause_for
 from . import steps as s
 from .awaiting import passes, said
 from .record import Headers, Record, Rows
-from .selecting import Column, column_of
+from .selecting import Column, column_of, lacking
 from .writable import Unwritable, check_headers, check_times
 
 
 class UserCodeError(HeadgateError):
     """A function of the user's raised. `step` is where, `__cause__` is what."""
 
-    def __init__(self, step: s.Step, cause: BaseException, index: int | None = None) -> None:
+    def __init__(self, step: s.Step, cause: BaseException, index: int | None = None, hint: str = "") -> None:
         self.step = step
         self.index = index
         name = f" '{step.name}'" if step.name else ""
         what = f": {cause}" if isinstance(cause, HeadgateError) else f" raised {said(cause)}"
-        super().__init__(f"{step.kind}{name} ({step.where}){what}")
+        super().__init__(f"{step.kind}{name} ({step.where}){what}{'; ' if hint else ''}{hint}")
         self.__cause__ = cause_for(self, cause)
 
 
@@ -50,10 +50,12 @@ class Uncaught(HeadgateError):
 class blaming:
     """Whatever user code raises in here becomes a `UserCodeError` of this step; an ending that was asked for goes on as it is."""
 
-    __slots__ = ("step",)
+    __slots__ = ("step", "told")
 
-    def __init__(self, step: s.Step) -> None:
+    def __init__(self, step: s.Step, told: Callable[[BaseException], str] | None = None) -> None:
+        """`told` says what there is to add of the rows, once it has failed."""
         self.step = step
+        self.told = told
 
     def __enter__(self) -> None:
         pass
@@ -61,7 +63,8 @@ class blaming:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is None or isinstance(error, UserCodeError) or passes(error):
             return
-        raise UserCodeError(self.step, error, getattr(error, "index", None)) from error
+        hint = self.told(error) if self.told is not None else ""
+        raise UserCodeError(self.step, error, getattr(error, "index", None), hint) from error
 
 
 class TableLike(Protocol):
@@ -198,14 +201,14 @@ class Operator:
     async def close(self) -> None:
         """The task goes: end what user code has running."""
 
-    def column(self, fn: Callable[[Any], Any], of: Iterable[Any]) -> list[Any]:
-        """`fn` over a column; a raise becomes a `UserCodeError` of this step."""
-        with blaming(self.step):
-            return [fn(x) for x in of]
+    def column(self, fn: Callable[[Any], Any], rows: Rows, *, records: bool) -> list[Any]:
+        """`fn` over the values, or the records, of rows; a raise becomes a `UserCodeError` of this step."""
+        with blaming(self.step, lacking((), rows.values)):
+            return [fn(x) for x in (rows.records() if records else rows.values)]
 
-    def select(self, column: Column, values: list[Any]) -> list[Any]:
-        """A selected column; a raise becomes a `UserCodeError` of this step."""
-        with blaming(self.step):
+    def select(self, column: Column, values: list[Any], by: Any = None) -> list[Any]:
+        """A selected column; a raise becomes a `UserCodeError` of this step, which knows what `by` selects."""
+        with blaming(self.step, lacking((by,) if isinstance(by, str) else (), values)):
             return column(values)
 
 
@@ -226,9 +229,9 @@ class MapOp(Operator):
 
     def push(self, rows: Rows) -> None:
         if not self.with_record:
-            self.forward(rows.with_values(self.column(self.fn, rows.values)))
+            self.forward(rows.with_values(self.column(self.fn, rows, records=False)))
             return
-        self.forward(rows_of_results(self.step, rows, self.column(self.fn, rows.records())))
+        self.forward(rows_of_results(self.step, rows, self.column(self.fn, rows, records=True)))
 
 
 def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
@@ -262,7 +265,9 @@ class FilterOp(Operator):
         self.with_record = step.with_record
 
     def push(self, rows: Rows) -> None:
-        with blaming(self.step):  # whether an answer is true is asked of it, and may fail, too
+        with blaming(
+            self.step, lacking((), rows.values)
+        ):  # whether an answer is true is asked of it, and may fail, too
             fn = self.fn
             keep = [fn(x) for x in (rows.records() if self.with_record else rows.values)]
             kept = select_rows(rows, keep)
@@ -292,7 +297,7 @@ class FlatMapOp(Operator):
 
     def push(self, rows: Rows) -> None:
         fn = self.fn
-        lists = self.column(lambda x: list(fn(x)), rows.records() if self.with_record else rows.values)
+        lists = self.column(lambda x: list(fn(x)), rows, records=self.with_record)
         values = list(chain.from_iterable(lists))
         sizes = list(map(len, lists))
 
@@ -324,10 +329,13 @@ class RekeyOp(Operator):
 
     def __init__(self, step: s.RekeyStep, env: Env) -> None:
         super().__init__(step, env)
-        self.by = column_of(step.by)
+        self.by = step.by
+        self.key = column_of(step.by)
 
     def push(self, rows: Rows) -> None:
-        self.forward(Rows(rows.values, rows.timestamps, self.select(self.by, rows.values), rows.headers, rows.offsets))
+        self.forward(
+            Rows(rows.values, rows.timestamps, self.select(self.key, rows.values, self.by), rows.headers, rows.offsets)
+        )
 
 
 class ToOp(Operator):
@@ -340,10 +348,10 @@ class ToOp(Operator):
 
     def push(self, rows: Rows) -> None:
         step = self.to
-        keys = self.select(self.key, rows.values) if self.key else rows.keys
+        keys = self.select(self.key, rows.values, step.key) if self.key else rows.keys
         raw = None if keys is None else encode_keys(step, step.key_serde, keys)
         values = encode(step, step.serde, rows.values)
-        targets = self.column(step.partition, rows.records()) if step.partition is not None else None
+        targets = self.column(step.partition, rows, records=True) if step.partition is not None else None
         with blaming(step):  # what the topic does not take
             if targets is None:
                 self.env.emit(step.topic, None, raw, values, rows.timestamps, rows.headers)
@@ -387,7 +395,19 @@ def encode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
     """Keys as bytes; bytes and None stay as they are."""
     if _RAW.issuperset(map(type, keys)):
         return keys
-    return encode(step, serde, keys)
+    try:
+        return encode(step, serde, keys)
+    except UserCodeError as error:
+        raise _of_key(
+            error, "give the step (or the app) another key_serde=, or make a key that this one takes"
+        ) from error.__cause__
+
+
+def _of_key(error: UserCodeError, remedy: str) -> UserCodeError:
+    """What a serde says of a key: with the parameter that is its, which is none of a value's."""
+    cause = error.__cause__
+    what = cause.what if isinstance(cause, HeadgateError) else str(cause)
+    return UserCodeError(error.step, DataError(f"the key {what}", remedy=remedy), error.index)
 
 
 def decode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
@@ -397,5 +417,5 @@ def decode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
     decoded = serde.loads_many([key if isinstance(key, bytes) else None for key in keys])
     if decoded.bad:
         index, error = decoded.bad[0]
-        raise UserCodeError(step, error, index) from error
+        raise _of_key(UserCodeError(step, error, index), "give the input (or the app) another key_serde=") from error
     return [new if isinstance(old, bytes) else old for old, new in zip(keys, decoded.values, strict=True)]

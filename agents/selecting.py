@@ -6,9 +6,11 @@ a column of mixed kinds is read one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
+
+from ..core.settings import offer
 
 Column = Callable[[list[Any]], list[Any]]
 
@@ -45,3 +47,38 @@ def column_of(by: str | Callable[[Any], Any]) -> Column:
 def all_mappings(values: Iterable[Any]) -> bool:
     """Whether fields of these values are items."""
     return all(issubclass(kind, Mapping) for kind in set(map(type, values)))
+
+
+NULL = "its value is null (a tombstone): leave such records out with .filter(lambda value: value is not None) before this step"
+
+
+def lacking(names: Sequence[str], values: Sequence[Any]) -> Callable[[BaseException], str]:
+    """What to say of values of which these fields could not be taken: the first that lacks one, and the name that was probably meant.
+
+    >>> lacking(["totla"], [{"n": 1, "total": 2}])(KeyError("totla"))
+    "the value has no field 'totla': did you mean 'total'?"
+    """
+
+    def told(error: BaseException) -> str:
+        if not isinstance(error, KeyError | AttributeError | TypeError):
+            return ""
+        if values and values[-1] is None:  # a record that fails is tried alone, or as the last of those before it
+            return NULL
+        for value in values:
+            for name in names:
+                if (
+                    value is not None and (name not in value)
+                    if isinstance(value, Mapping)
+                    else not hasattr(value, name)
+                ):
+                    return f"the value has no field '{name}': {offer(name, fields_in(value)) or 'it has none'}"
+        return ""
+
+    return told
+
+
+def fields_in(value: Any) -> list[str]:
+    """The names that may be given for a field of this value."""
+    if isinstance(value, Mapping):
+        return [name for name in value if isinstance(name, str)]
+    return [name for name in dir(value) if not name.startswith("_") and not callable(getattr(value, name, None))]

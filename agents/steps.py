@@ -109,7 +109,8 @@ class ShuffleStep(Step):
     key_serde: Any
     partitions: int | None = None
     everyone: bool = False
-    combine: Plan | None = None
+    combine: AggregateStep | None = None
+    """The aggregate that begins here, before its rows travel: what fails in it is its failure."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -137,7 +137,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if key in live:
             found = live[key]
         else:
-            data = self._newest(self._key.dumps(key))
+            data = self._newest(self._key_bytes(key))
             found = live[key] = None if data is None else self._decode(data)
             self._weigh({key: 0 if data is None else len(data)})
         self._read.append((key,))
@@ -151,7 +151,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if missing:
             encoded = self._key.dumps_many(missing)
             if encoded.bad:
-                raise encoded.bad[0][1]
+                raise self._refused("key", encoded.bad[0][1])
             raw = self._newest_many([data or b"" for data in encoded.values])
             values = self._decode_many(raw)
             live.update(zip(missing, values, strict=True))
@@ -160,6 +160,17 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if raw:
             self._weigh(dict(zip(missing, _sizes(raw), strict=True)))
         return found
+
+    def _key_bytes(self, key: K) -> bytes:
+        try:
+            return self._key.dumps(key)
+        except DataError as error:
+            raise self._refused("key", error) from error.__cause__
+
+    def _refused(self, part: str, error: DataError) -> DataError:
+        """What a serde says of a key or a value: with the table, and with what gives it another one."""
+        remedy = f"a table of app.table() takes {part}=, one of a stream {'key_serde' if part == 'key' else 'serde'}="
+        return DataError(f"table {self.name}: the {part} {error.what}", remedy=remedy)
 
     def _newest(self, key: bytes) -> bytes | None:
         if key in self.dirty:
@@ -236,8 +247,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def range(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Keys and values from `start` up to but not including `end`, in the order of the keys' bytes; a view of this moment."""
-        low = None if start is None else self._key.dumps(start)
-        high = None if end is None else self._key.dumps(end)
+        low = None if start is None else self._key_bytes(start)
+        high = None if end is None else self._key_bytes(end)
         rows = {**dict(self._store.range(self.name, low, high))} if self._overlaid() else None
         if rows is None:
             stored = self._store.range(self.name, low, high, reverse=reverse)
@@ -248,7 +259,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             return
         for layer in [*self.sealed, self.dirty]:
             _overlay(rows, layer, low, high)
-        fresh = {self._key.dumps(key): self._live[key] for key in self._changed}
+        fresh = {self._key_bytes(key): self._live[key] for key in self._changed}
         _overlay(rows, dict.fromkeys(fresh, b""), low, high)
         for key in sorted(rows, reverse=reverse):
             value = fresh[key] if key in fresh else self._decode(rows[key])
@@ -274,9 +285,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         live = self._live
         keys = self._key.dumps_many(list(self._changed))
         values = self._value.dumps_many([live[key] for key in self._changed])
-        for bad in (keys.bad, values.bad):
+        for part, bad in (("key", keys.bad), ("value", values.bad)):
             if bad:
-                raise bad[0][1]
+                raise self._refused(part, bad[0][1])
         if self._most_bytes is not None:
             self._must_fit(keys.values, values.values, self._most_bytes)
         self._ready = keys.values, values.values

@@ -73,6 +73,10 @@ def timestamps_of(of: When) -> Extract:
     def one(value: Any) -> int:
         found = column([value])[0]
         if unit == "iso":
+            if not isinstance(found, str):
+                raise TypeError(
+                    f"expected ISO text, as in '2026-01-31T12:00:00Z', and found {found!r:.60}; numbers take unit='ms' or 's'"
+                )
             return _iso_ms(found)
         if isinstance(found, bool) or not isinstance(found, int | float):
             raise TypeError(f"{found!r} is no time")

@@ -20,6 +20,7 @@ from ...core.jobstate import JobState
 from ...core.names import StreamPartition
 from ...core.settings import offer
 from ..asking import Wish
+from ..declaring import end_meant
 from ..offsets import Offsets
 from ..reading import following, heard, shown
 from ..topicscan import scan_topic
@@ -192,7 +193,8 @@ def goal_of(text: str) -> str | int | list[Any]:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise Mistyped(
-            f"'{text}' is no place to seek to", remedy="oldest, newest, an offset, or a time in ISO form"
+            f"'{text}' is no place to seek to",
+            remedy=f"{end_meant(text)}oldest, newest, an offset, or a time in ISO form",
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
