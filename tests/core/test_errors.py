@@ -72,7 +72,7 @@ def test_nothing_becomes_its_own_cause():
     assert cause_for(two, None) is None
 
 
-NEW = {"_damaged", "_of_user_code", "_unknown_key", "_unreadable", "_unwritable", "disk_fault"}
+NEW = {"_damaged", "_of_key", "_of_user_code", "_refused", "_unknown_key", "_unreadable", "_unwritable", "disk_fault"}
 """Functions that make an error each time that they are asked for one."""
 
 
