@@ -2,8 +2,9 @@
 
 What it decides: which cache gives back, and when. Promises:
 
-- A row weighs what its value took when it was last read or written, twice, and a fixed amount for the objects around it: the
-  objects of a decoded value take more than its bytes. The weight is exact for each row, also where large and small ones are mixed.
+- A row weighs a fixed amount for the objects around its value; a value that is not small weighs what it took when it was last read
+  or written, twice, because its objects take more than its bytes. So a batch of small rows costs one look at its greatest, and
+  large rows are not lost in a mean with small ones.
 - While all caches together are over the limit, the one that holds most gives back half, until they are not: an idle task cannot
   keep from a busy one what it does not use. Only what a running chunk or an open transaction has changed stays.
 - A closed cache counts no longer.
@@ -11,14 +12,16 @@ What it decides: which cache gives back, and when. Promises:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from itertools import repeat
 from typing import Any
 
-ROW_BYTES = 256
-"""What a row takes beside its value: its key, its places in dictionaries, its size."""
+SMALL = 128
+"""Bytes of a value that is not counted for itself."""
+ROW_BYTES = 384
+"""What a row takes: its key, its places in dictionaries, a small value."""
 DECODED = 2
-"""So many times its bytes a value takes."""
+"""So many times its bytes a larger value takes."""
 
 
 class CacheMemory:
@@ -30,9 +33,12 @@ class CacheMemory:
         self._held: dict[Held, None] = {}
         self._asks_at = limit
 
-    def hold(self, give_back: Callable[[], None]) -> Held:
-        """A cache more. `give_back` forgets about half of what it can, at any moment in which something is counted."""
-        made = Held(self, give_back)
+    def hold(self, rows: Sized, give_back: Callable[[], None]) -> Held:
+        """A cache more: `rows` are those that it has.
+
+        `give_back` forgets about half of what it can, at any moment in which something is counted.
+        """
+        made = Held(self, rows, give_back)
         self._held[made] = None
         return made
 
@@ -66,47 +72,46 @@ class CacheMemory:
 
 
 class Held:
-    """What one cache holds, by key. Made by `CacheMemory.hold`."""
+    """What one cache holds. Made by `CacheMemory.hold`."""
 
-    def __init__(self, memory: CacheMemory, give_back: Callable[[], None]) -> None:
+    def __init__(self, memory: CacheMemory, rows: Sized, give_back: Callable[[], None]) -> None:
         self.give_back = give_back
-        self.sizes: dict[Any, int] = {}
-        """What the value of each row took, in bytes."""
+        self.large: dict[Any, int] = {}
+        """How many bytes the values took that are not small, by key."""
         self.bytes = 0
         """The weight of all of it."""
+        self._rows = rows
         self._memory = memory
+        self._encoded = 0
 
-    def add(self, fresh: Mapping[Any, int]) -> None:
-        """Rows that were read or written: how many bytes each took."""
-        sizes = self.sizes
-        rows = len(sizes)
-        encoded = sum(fresh.values()) - sum(map(sizes.get, fresh, repeat(0)))
-        sizes.update(fresh)
-        self._count(len(sizes) - rows, encoded)
+    def add(self, keys: Collection[Any], encoded: Sequence[bytes | None]) -> None:
+        """Rows that were read or written, with the bytes of their values."""
+        large = self.large
+        if max(map(len, filter(None, encoded)), default=0) > SMALL or (large and not large.keys().isdisjoint(keys)):
+            for key, data in zip(keys, encoded, strict=True):
+                self._encoded -= large.pop(key, 0)
+                if (size := len(data or b"")) > SMALL:
+                    large[key] = size
+                    self._encoded += size
+        self.count()
 
-    def forget(self, keys: Sequence[Any]) -> None:
+    def forget(self, keys: Iterable[Any]) -> None:
         """Rows that are no longer at hand, if they were."""
-        sizes = self.sizes
-        rows = len(sizes)
-        encoded = sum(map(sizes.pop, keys, repeat(0)))
-        self._count(len(sizes) - rows, -encoded)
+        if self.large:
+            self._encoded -= sum(map(self.large.pop, keys, repeat(0)))
+        self.count()
 
-    def clear(self) -> None:
-        """Nothing is at hand."""
-        self.sizes.clear()
-        gone, self.bytes = self.bytes, 0
-        self._memory.count(-gone)
+    def count(self) -> None:
+        """There are more rows, or fewer."""
+        weight = len(self._rows) * ROW_BYTES + self._encoded * DECODED
+        change, self.bytes = weight - self.bytes, weight
+        self._memory.count(change)
 
     def close(self) -> None:
         """It gives its share back, and is asked no more."""
         self._memory.forgotten(self)
-        self.sizes.clear()
-        self.bytes = 0
-
-    def _count(self, rows: int, encoded: int) -> None:
-        change = rows * ROW_BYTES + encoded * DECODED
-        self.bytes += change
-        self._memory.count(change)
+        self.large.clear()
+        self._rows, self._encoded, self.bytes = (), 0, 0
 
 
 def _weight(held: Held) -> int:

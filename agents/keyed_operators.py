@@ -161,7 +161,7 @@ class AggregateOp(Operator):
         self.table = env.table(step.name)
         self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
         self.states: dict[Any, list[Any]] = {}
-        self.held = self.table.keep(self._give_back)
+        self.held = self.table.keep(self.states, self._give_back)
         self.gave_back = False
         """States that the running chunk has looked for may be gone again."""
         self.dirty: dict[Any, int] = {}
@@ -266,10 +266,11 @@ class AggregateOp(Operator):
             self.plan.add_columns(keys, columns, states, partial=self.partial)
         self.dirty.update(self.fresh_ts)
         self.drop()
+        self.held.count()
 
     def _give_back(self) -> None:
         """Forget half of the states, oldest first, but none that a commit or the running chunk needs."""
-        states, dirty, chunk, sizes = self.states, self.dirty, self.fresh_ts, self.held.sizes
+        states, dirty, chunk = self.states, self.dirty, self.fresh_ts
         gone: list[Any] = []
         if len(states) > len(dirty):
             half = islice(states, (len(states) + 1) // 2)
@@ -279,8 +280,7 @@ class AggregateOp(Operator):
                 del states[key]
             self.odd.difference_update(gone)
             self.gave_back = True
-        if len(sizes) > len(states):
-            gone += [key for key in sizes if key not in states and key not in chunk]
+        gone += [key for key in self.held.large if key not in states and key not in chunk]
         self.held.forget(gone)
 
     def drop(self) -> None:

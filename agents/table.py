@@ -19,7 +19,7 @@ Promises:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, islice
 from types import MappingProxyType
@@ -94,14 +94,14 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._ttl_ms = ttl_ms
         self._clock = clock
         self._memory = memory
-        self._held = memory.hold(self._give_back)
-        self._kept: Held | None = None
         self.most_bytes = None if most_bytes is None else most_bytes - KEY_ROOM
         """What a value may take, as long as its key is short."""
         self._most_bytes = most_bytes
         self._live: dict[
             K, V | None
         ] = {}  # decoded: what this chunk changed, and what was read; None: known to be absent
+        self._held = memory.hold(self._live, self._give_back)
+        self._kept: Held | None = None
         self._changed: dict[K, None] = {}
         self._read: list[Sequence[K]] = []
         self._ready: tuple[list[bytes | None], list[bytes | None]] | None = None
@@ -139,7 +139,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         else:
             data = self._newest(self._key_bytes(key))
             found = live[key] = None if data is None else self._decode(data)
-            self._weigh({key: 0 if data is None else len(data)})
+            self._weigh((key,), (data,))
         self._read.append((key,))
         return found
 
@@ -158,7 +158,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._read.append(keys)
         found = [live[key] for key in keys]
         if raw:
-            self._weigh(dict(zip(missing, _sizes(raw), strict=True)))
+            self._weigh(missing, raw)
         return found
 
     def _key_bytes(self, key: K) -> bytes:
@@ -320,18 +320,18 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 for key, value in zip(keys, values, strict=True):
                     dirty[key or b""] = None if value is None else log_value(value, expires, self._schema)
             changed, self._changed = self._changed, {}
-            self._weigh(dict(zip(changed, _sizes(values), strict=True)))
+            self._weigh(changed, values)
         self._read.clear()
         if self._ttl_ms is not None and self._live:
             self._live.clear()
-            self._held.clear()
+            self._held.forget(list(self._held.large))
 
-    def keep(self, give_back: Callable[[], None]) -> Held:
+    def keep(self, rows: Sized, give_back: Callable[[], None]) -> Held:
         """Somebody else keeps rows of this table at hand, in a form of its own: they count what they count here, as long as this
         table is open or until somebody else keeps them."""
         if self._kept is not None:
             self._kept.close()
-        self._kept = self._memory.hold(give_back)
+        self._kept = self._memory.hold(rows, give_back)
         return self._kept
 
     def close(self) -> None:
@@ -340,10 +340,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if self._kept is not None:
             self._kept.close()
 
-    def _weigh(self, fresh: dict[K, int]) -> None:
-        self._held.add(fresh)  # first: whatever gives back now finds them
+    def _weigh(self, keys: Collection[K], encoded: Sequence[bytes | None]) -> None:
+        self._held.add(keys, encoded)
         if self._kept is not None:
-            self._kept.add(fresh)
+            self._kept.add(keys, encoded)
 
     def _give_back(self) -> None:
         """Forget half of the rows, oldest first, but nothing that the running chunk has changed."""
@@ -444,10 +444,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.sealed.popleft()
         self.sealed_spent.popleft()
         self._sealed_first.popleft()
-
-
-def _sizes(rows: Iterable[bytes | None]) -> list[int]:
-    return [0 if data is None else len(data) for data in rows]
 
 
 def _overlay(

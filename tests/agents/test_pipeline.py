@@ -181,15 +181,15 @@ def test_states_are_given_back_while_a_chunk_waits() -> None:
         gated = True
         running = asyncio.ensure_future(rig.run(of_keys(*range(50), 77)))  # noqa: TID251 - awaited below
         await reached.wait()
-        other = memory.hold(lambda: None)
-        other.add({"x": 2 << 20})
+        other = memory.hold((), lambda: None)
+        other.add(["x"], [bytes(2 << 20)])
         assert len(operator.states) == 50  # what is to be committed, and what the chunk adds to
         aside = operator.suspend()  # as while a commit gives on what was held back
-        other.add({"x": 3 << 20})
+        other.add(["x"], [bytes(3 << 20)])
         assert len(operator.states) == 10
         operator.resume(aside)
         rig.seal()
-        other.add({"x": 4 << 20})
+        other.add(["x"], [bytes(4 << 20)])
         gate.set()
         await running
         other.close()
