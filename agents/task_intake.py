@@ -209,7 +209,7 @@ class TaskIntake:
             return
         self._ends_told[at] = answered
         if head.at_end or head.end_reached:
-            self.actor.feed(t.AtEnd(at, head.position, self.actor.owes()))
+            self.actor.feed(t.AtEnd(at, head.position, self.actor.owes(), head.answered_age_s))
         elif head.blocked:
             self.actor.feed(t.NotAtEnd(at, blocked=True))
         elif head.degraded:

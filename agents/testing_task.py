@@ -306,13 +306,13 @@ class DriverTask:
 
     def tick(self) -> None:
         """Time has passed: deadlines, ends of partitions, timers and expiry."""
-        deadline = self.machine.deadline()
-        if deadline is not None and deadline <= self.world.now().mono:
-            self.feed(Tick())
-        for at, buffer in self.buffers.items():
+        for at, buffer in self.buffers.items():  # first: the broker answers all the time
             records = self.world.topics.records(at)
             if not buffer.framed and self._fed[at] == len(records) and self.machine.position(at) == len(records):
                 self.feed(t.AtEnd(at, len(records)))
+        deadline = self.machine.deadline()
+        if deadline is not None and deadline <= self.world.now().mono:
+            self.feed(Tick())
         self.work()
         if self.pipeline is not None and any(one.ttl_ms is not None for one in self.world.declared.tables()):
             self.feed(t.WorkDue("expire"))
@@ -327,7 +327,7 @@ class DriverTask:
 
     def next_s(self) -> float | None:
         """When it wants to be looked at again."""
-        times = [self.machine.deadline()]
+        times = [self.machine.due_s()]
         due = self.pipeline.due() if self.pipeline is not None else None
         if due is not None:
             now = self.world.now()

@@ -212,6 +212,7 @@ class Task(TaskCommits):
         if not self.may_take(event.at) or event.upto <= self.inputs.positions[event.at]:
             raise IllegalEvent(self, event)
         self.chunk = event
+        self.inputs.moved(event.at)
         return self.stirs()
 
     def on_PositionMoved(self, event: PositionMoved, now: Now) -> Out:
@@ -249,7 +250,7 @@ class Task(TaskCommits):
             return []
         if event.position > self.inputs.positions.get(at, event.position):
             self._advance(at, event.position)
-        if event.position == self.inputs.positions.get(at) and self.inputs.at_end(at, now):
+        if event.position == self.inputs.positions.get(at) and self.inputs.at_end(at, now, event.age_s):
             self._time_news = True
         return [*self.settle(now), *(self.stirs() if event.owes else self.rests())]
 

@@ -23,7 +23,7 @@ from .orders import FAILED as SAYS_FAILED
 from .orders import RUNNING as SAYS_RUNNING
 from .orders import RunView, TaskReported
 from .task_events import ChunkTaken, LogEnds, StoreOpened, TaskEvent
-from .task_inputs import Inputs
+from .task_inputs import NEVER, Inputs
 from .task_instructions import (
     Bounds,
     CloseStore,
@@ -130,6 +130,12 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         return self.letters.times
 
     def deadline(self) -> float | None:
+        due = self.due_s()
+        lapses_s = self.inputs.idle_until_s if self.state in WORKING else NEVER
+        return due if lapses_s == NEVER else lapses_s if due is None else min(due, lapses_s)
+
+    def due_s(self) -> float | None:
+        """The deadline as long as the broker answers all the time: then nobody needs to look whether an answer has lapsed."""
         if self.state in WORKING:
             pace_s = self._pace_s if self._time_news else None
             return pace_s if self.retry_s is None else self.retry_s if pace_s is None else min(pace_s, self.retry_s)
@@ -211,6 +217,7 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         out: list[TaskInstruction] = []
         if self.state not in WORKING:
             return out
+        self._time_news = self.inputs.lapse(now) or self._time_news
         if self._time_news and now.mono >= self._pace_s:
             self._time_news, self._speak_time, self._restless = False, True, True
             self._pace_s = now.mono + self.plan.settings.watermark_interval_s

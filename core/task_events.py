@@ -248,6 +248,8 @@ class AtEnd:
     position: int
     owes: bool = False
     """The operators still have something to do without a further record: a batch at Spark, a timer, a batch that gets old."""
+    age_s: float = 0.0
+    """How long ago the answer came, for whoever could not tell at once."""
 
 
 @dataclass(frozen=True, slots=True)

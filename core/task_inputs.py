@@ -5,7 +5,9 @@ Promises:
 - Positions only move with what is complete; the checkpoint is a copy of them (`checkpoint_positions`).
 - A partition that has ended, drained, waits for a newer job state or is paused is closed, with the reason.
 - A source's watermark is the greatest timestamp seen less the declared lag, exactly. A source is idle when a fetch that was
-  answered just now has said for long enough that nothing is behind the position; silence says nothing (`is_idle`).
+  answered just now has said for long enough that nothing is behind the position; silence says nothing (`is_idle`). What was
+  answered holds for `JUST_NOW_S`, and lapses without an event (`lapse`): a worker that was stopped for a while, a broker that is
+  silent, a record that waits because its input is paused or its chunk fails, are all the same here.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ from .names import StreamPartition
 from .orders import RunView
 from .progress import ForeignProducers, Producers, Progress, Sources, Wait
 from .task_plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
+
+JUST_NOW_S = 2.5
+"""How long the answer of a broker says something of now. A partition that is read is answered several times in it."""
+NEVER = float("inf")
 
 
 class SourceClock:
@@ -66,6 +72,8 @@ class Inputs:
             at: SourceClock() for one in owned if one.kind == SOURCE for at in one.owned
         }
         self.unobserved: set[StreamPartition] = set()
+        self.idle_until_s = NEVER
+        """Until then whoever is known to be idle is so without a further answer."""
         self.read_up: dict[StreamPartition, int] = {}
         """Between the stages: where an answered fetch has last said that nothing is behind the position."""
         self.progress = Progress(plan.job, "", {}, {})
@@ -212,15 +220,15 @@ class Inputs:
         self.unobserved.add(at)
         return True
 
-    def at_end(self, at: StreamPartition, now: Now) -> bool:
-        """A fetch was answered: nothing is behind the position. True if the partition has thereby become idle."""
+    def at_end(self, at: StreamPartition, now: Now, age_s: float = 0.0) -> bool:
+        """A fetch was answered so long ago: nothing is behind the position. True if the partition has thereby become idle."""
         clock = self.clocks.get(at)
         if clock is None:
             self.read_up[at] = self.positions[at]
             return False
+        clock.answered_s = now.mono - age_s
         if clock.end_since_s is None:
-            clock.end_since_s = now.mono
-        clock.answered_s = now.mono
+            clock.end_since_s = clock.answered_s
         return self._look(at, clock, now)
 
     def not_at_end(self, at: StreamPartition, now: Now) -> bool:
@@ -233,7 +241,7 @@ class Inputs:
         return self._look(at, clock, now)
 
     def moved(self, at: StreamPartition) -> None:
-        """The position was put somewhere else: nothing is known of what is behind it."""
+        """The position was put somewhere else, or something is taken from there: what was known of its end counts no more."""
         clock = self.clocks.get(at)
         if clock is not None:
             clock.end_since_s = None
@@ -247,13 +255,34 @@ class Inputs:
         return True
 
     def is_idle(self, clock: SourceClock, now: Now) -> bool:
-        """Said by answered fetches over the whole timeout, never guessed from silence."""
+        """Said by answered fetches over the whole timeout, and by one just now; never guessed from silence."""
         return (
-            clock.end_since_s is not None and clock.answered_s - clock.end_since_s >= self.plan.settings.idle_timeout_s
+            clock.end_since_s is not None
+            and clock.answered_s - clock.end_since_s >= self.plan.settings.idle_timeout_s
+            and now.mono < clock.answered_s + JUST_NOW_S
         )
 
+    def lapse(self, now: Now) -> bool:
+        """Look again at the idle when the last answer of one of them no longer counts; true if one is not idle any more."""
+        if now.mono < self.idle_until_s:
+            return False
+        news = [self._look(at, clock, now) for at, clock in self.clocks.items() if clock.idle]
+        self._hold()
+        return any(news)
+
+    def _hold(self) -> None:
+        idle = (
+            clock.answered_s + JUST_NOW_S
+            for at, clock in self.clocks.items()
+            if clock.idle and at not in self.unobserved and at not in self.finished
+        )
+        self.idle_until_s = min(idle, default=NEVER)
+
     def observe(self, now: Now) -> None:
-        """Tell the reconciliation how far the sources are."""
+        """Tell the reconciliation how far the sources are, and whether they are idle now."""
+        self.lapse(now)
+        if not self.unobserved:
+            return
         for at in self.unobserved:
             if at in self.finished:
                 continue
@@ -263,3 +292,4 @@ class Inputs:
             ts = NO_TIME if clock.max_ts is None else max(NO_TIME, clock.max_ts - lag)
             self.progress.observe(at.stream, at.partition, ts, idle=clock.idle)
         self.unobserved.clear()
+        self._hold()

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.frames import NO_TIME
-from headgate.core.machine import IllegalEvent
+from headgate.core.machine import IllegalEvent, Tick
 from headgate.core.names import StreamPartition as SP
 from headgate.core.task_events import (
     AtEnd,
@@ -21,9 +21,10 @@ from headgate.core.task_events import (
     Restored,
     SettingsChanged,
     StoreOpened,
+    WorkFailed,
 )
 from headgate.core.task_instructions import Gate
-from headgate.core.task_plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
+from headgate.core.task_plan import FOREIGN, InputPlan, StepPlan, TaskPlan, TaskSettings
 
 from .task_rig import (
     BY,
@@ -170,6 +171,122 @@ def test_silence_is_not_idleness():
     rig.wait(999)
     rig.feed(AtEnd(ORDERS0, 5))
     assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def known_idle(**changes: object) -> Rig:
+    """It has been idle for long enough, and the commit that would say so has not begun."""
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.auto_commit = False
+    rig.feed(AtEnd(ORDERS0, 5, **changes))
+    return rig
+
+
+def test_a_worker_that_was_stopped_before_it_could_say_idle_does_not_say_so_when_it_wakes():
+    """Records came meanwhile, and nobody has asked for them: time that goes on without this task makes all of them late."""
+    rig = known_idle()
+    rig.now += 60
+    rig.commit()
+    rig.auto_commit = True
+    rig.chunk(ORDERS0, 6, 90)
+    rig.wait(1)
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def test_a_worker_that_was_stopped_and_has_missed_nothing_is_idle_with_the_next_answer():
+    rig = known_idle()
+    rig.now += 60
+    rig.commit()
+    assert "idle" not in [word for word, _, _ in rig.said()]
+    rig.auto_commit = True
+    rig.wait(1)
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(1)
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+
+
+def test_an_answer_that_could_not_be_told_at_once_is_as_old_as_it_is():
+    """The worker was stopped between the broker's answer and the look at it."""
+    rig = known_idle(age_s=2.4)
+    rig.now += 0.2
+    rig.commit()
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def test_what_is_in_hand_when_the_commit_begins_is_no_silence():
+    """The record came after the last answer; its chunk is at work, and is committed later than what this commit says of time."""
+    rig = known_idle()
+    rig.feed(ChunkTaken(ORDERS0, 6))
+    rig.commit()
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def said_idle() -> Rig:
+    rig = known_idle()
+    rig.auto_commit = True
+    rig.wait(0.2)
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+    return rig
+
+
+def test_who_has_said_that_it_is_idle_takes_it_back_when_nobody_answers_any_more():
+    """Its input is paused with records in the buffer, or the broker is silent: nothing else happens that would wake the task."""
+    rig = said_idle()
+    for _ in range(4):  # answers go on, and it stays idle
+        rig.now += 2
+        rig.feed(AtEnd(ORDERS0, 5))
+    rig.feed(o.RunChanged(run_view(paused_streams=frozenset({ORDERS}))))
+    while (deadline := rig.task.deadline()) is not None and rig.now < 200:
+        rig.now = deadline
+        rig.feed(Tick())
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+    assert rig.said().count(("idle", 100, (0, 1))) == 1
+    assert rig.task.deadline() is None
+
+
+def test_who_has_said_that_it_is_idle_takes_it_back_while_its_chunk_fails_and_is_tried_again():
+    """The records of that chunk are older than what the others have: time that went on meanwhile would make them late."""
+    rig = said_idle()
+    rig.feed(ChunkTaken(ORDERS0, 6))
+    for _ in range(3):
+        rig.feed(WorkFailed("boom"))
+        while rig.task.retry_s is not None:
+            rig.now = rig.task.deadline()
+            rig.feed(Tick())
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+    rig.feed(ChunkDone(ORDERS0, 6, 101))
+    rig.wait(1)
+    assert rig.said()[-1] == ("wm", 101, (0, 1))
+
+
+def test_steps_do_not_hear_a_time_past_an_input_of_which_nothing_is_known_any_more():
+    """A worker wakes, and the first that it has is a chunk of its other input: what came for the idle one meanwhile is not late."""
+    plan = TaskPlan(
+        JOB,
+        ME,
+        (InputPlan(ORDERS, (0,), 1), InputPlan("rates", (0,), 1)),
+        (),
+        TaskSettings(watermark_interval_s=0.2, idle_timeout_s=10.0),
+        (StepPlan("join", frozenset({ORDERS, "rates"})),),
+    )
+    rig = Rig(plan).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.chunk(RATES0, 5, 50)
+    rig.wait(1)
+    rig.feed(AtEnd(RATES0, 5))
+    rig.wait(11)
+    rig.feed(AtEnd(RATES0, 5))
+    rig.wait(1)
+    assert rig.task.step_times == {"join": 100}
+    rig.now += 60
+    rig.chunk(ORDERS0, 6, 500)
+    rig.wait(1)
+    assert rig.task.step_times == {"join": 100}
+    rig.feed(AtEnd(RATES0, 5))
+    rig.wait(1)
+    assert rig.task.step_times == {"join": 500}
 
 
 def test_what_is_behind_an_open_transaction_is_not_idle():

@@ -127,7 +127,10 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
     def is_idle(self: Inputs, clock: Any, now: Any) -> bool:
         return now.mono - max(clock.seen_s, clock.end_since_s or float("-inf")) >= self.plan.settings.idle_timeout_s
 
-    return [(Inputs, "is_idle", is_idle)]
+    def hold(self: Inputs) -> None:
+        """Silence does not lapse."""
+
+    return [(Inputs, "is_idle", is_idle), (Inputs, "_hold", hold)]
 
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
