@@ -35,6 +35,8 @@ from .topics import Topics as TopicsAdmin
 CONNECT_S = 20.0
 HEARD_S = 15.0
 """Heartbeats of the last so many seconds are read."""
+SILENT_S = 6.0
+"""Who was not heard for longer is silent: what it said last is not what is."""
 
 
 class OtherJob(NotFound):
@@ -125,6 +127,11 @@ class Heard:
 
     beat: Heartbeat
     age_s: float
+
+    @property
+    def lives(self) -> bool:
+        """Whether it was heard a moment ago, and has not said that it goes."""
+        return self.age_s <= SILENT_S and not self.beat.gone
 
 
 @dataclass(slots=True)

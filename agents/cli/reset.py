@@ -24,7 +24,6 @@ from ..steering import LeaderWriter, fence
 from ..topics import Topics as TopicsAdmin
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
-from .status import SILENT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +106,7 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
     async with following(to.client, names) as stream:
         beats = await heard(to.client, names.heartbeat)
         state: Any = await stream.to_end()
-    alive = sorted(
-        {
-            b.beat.processor
-            for b in beats.beats.values()
-            if b.age_s <= SILENT_S and not b.beat.gone and not _left(state, b.beat)
-        }
-    )
+    alive = sorted({b.beat.processor for b in beats.beats.values() if b.lives and not _left(state, b.beat)})
     if beats.unreadable:
         alive.append(f"whoever wrote {beats.unreadable} heartbeats that cannot be read ({beats.why})")
     between = [s for s in (state.model.streams if state.model is not None else {}) if names.step(s) is not None]

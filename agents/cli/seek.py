@@ -29,7 +29,6 @@ from .group import Mistyped, NotFound
 from .options import Target, confirmed, run_async
 from .output import show_json
 
-SILENT_S = 6.0
 TAIL = 2000
 """So many records from the end of a task log are looked through for the last checkpoint, before all of it is."""
 
@@ -118,7 +117,7 @@ async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> 
         state = following_.job
         beats = (await heard(to.client, to.topics.heartbeat)).beats
     owners = owners_of(state, stream, partition, to)
-    alive = {one.beat.process for one in beats.values() if one.age_s <= SILENT_S and not one.beat.gone}
+    alive = {one.beat.process for one in beats.values() if one.lives}
     lives = [life for name in state.processors() if (life := state.newest(name)) is not None]
     offsets = Offsets(to.client)
     await offsets.start()

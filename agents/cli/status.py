@@ -28,7 +28,6 @@ from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 from .pages import page
 
-SILENT_S = 6.0
 SILENT = "silent"
 """The state of a task whose worker is not heard: what it said last is not what is."""
 
@@ -113,7 +112,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     loads: dict[str, Any] = {}
     for worker in found["workers"]:
         beat = hearing.beats.get(worker["process"])
-        silent = beat is None or beat.age_s > SILENT_S or beat.beat.gone
+        silent = beat is None or not beat.lives
         worker["heard_s"] = None if beat is None else round(beat.age_s, 1)
         worker["alive"] = not silent
         worker["ready"] = not silent and beat is not None and beat.beat.load.get("ready") == 1.0
