@@ -67,15 +67,6 @@ class blaming:
         raise UserCodeError(self.step, error, getattr(error, "index", None), hint) from error
 
 
-class TableLike(Protocol):
-    """What operators need of a table; `agents.table.Table` is one."""
-
-    def get_many(self, keys: Sequence[Any], /) -> list[Any]: ...
-    def update(self, changes: Any, /) -> None: ...
-    def delete_many(self, keys: Iterable[Any], /) -> None: ...
-    def range(self, start: Any = None, end: Any = None) -> Iterable[tuple[Any, Any]]: ...
-
-
 class Env(Protocol):
     """What operators need of the task that they run in; `agents.pipeline.Pipeline` is one."""
 

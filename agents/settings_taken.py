@@ -54,7 +54,6 @@ def _log(worker: Worker) -> None:
         set_level(worker.text("log.level"))
 
 
-LEADER = "leader"
 TELL: Mapping[str, Callable[[Worker], None]] = {
     "committer": _committer,
     "task": _tasks,
