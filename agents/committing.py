@@ -13,6 +13,7 @@ from ..core.commit import FINISHED, OVER, Committer
 from ..core.machine import Now, Tick
 from ..core.names import StreamPartition
 from .alarm import Alarm
+from .awaiting import said
 from .outbox import LogWrite, Outbox, Receipt
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, Spoiled, TargetFailed
 from .store import BUSY_S, StoreBusy
@@ -167,7 +168,7 @@ class Committing:
             self._apply_later(txn, task, position, error)
         except Exception as error:  # noqa: BLE001 - a full disk, a damaged store: only this task fails
             log.error("the store refused a commit's changes", task=task, error=str(error))
-            self.feed(e.StoreRefused(txn, task, f"{type(error).__name__}: {error}"))
+            self.feed(e.StoreRefused(txn, task, said(error)))
         else:
             self.feed(e.Applied(txn, task))
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.checkpoint import log_head
 from ..core.errors import DataError
-from ..core.schema import ANY, Field, History, Schema, adopt, digest
+from ..core.schema import ANY, Field, History, Schema, adopt
 from . import serde as serdes
+from .awaiting import passes, said
 from .serde import Serde
 
 if TYPE_CHECKING:
@@ -179,13 +180,16 @@ class Layout:
         names = tuple(field.name for field in version.fields)
         stored = _reader(version.value, self.spec.value)(body)
         old = dict(zip(names, stored, strict=True)) if plan is not None else stored
+        migrate = self.spec.migrate
+        assert migrate is not None
         try:
-            assert self.spec.migrate is not None
-            new = self.spec.migrate(names, old)
+            new = migrate(names, old)
             return new if plan is None else _by_name(plan, new)
-        except Exception as error:
+        except BaseException as error:
+            if passes(error):
+                raise
             raise DataError(
-                f"table {self.spec.name}: migrate() raised {type(error).__name__}: {error} for {old!r:.200}",
+                f"table {self.spec.name}: migrate() raised {said(error)} for {old!r:.200}",
                 remedy="correct the function; it gets the names of the old fields and the old value",
             ) from error
 
@@ -241,8 +245,3 @@ def layout_of(spec: TableSpec, history: History | None = None) -> tuple[Layout, 
     """How a table's values are written and read, given what its task's log holds; and what has changed, for people."""
     adopted = adopt(spec.name, history, spec.schema, migrates=spec.migrate is not None)
     return Layout(spec, adopted.history), adopted.news
-
-
-def digest_of(plan: Plan) -> int:
-    """What tells partial states of this plan from those of another."""
-    return digest(plan.fields)

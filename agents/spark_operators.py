@@ -30,6 +30,7 @@ from ..core.batches import AGE, BLOCK_BYTES, BLOCK_ROWS, BatchInfo, Book, Bridge
 from ..core.errors import DataError
 from ..core.frames import MAX_TIME
 from . import steps as s
+from .awaiting import said
 from .operators import Env, Operator, UserCodeError
 from .record import Rows
 from .spark_runs import Runs
@@ -379,7 +380,7 @@ class BatchOp(Operator):
                     ("hg-task", self.env.task.encode()),
                     ("hg-step", child.step.name.encode()),
                     ("hg-batch", self._name(first).id.encode()),
-                    ("hg-exception", f"{type(error).__name__}: {error}".encode()[:2000]),
+                    ("hg-exception", said(error).encode(errors="backslashreplace")[:2000]),
                 ]
                 value = orjson.dumps(row, default=str)
                 topic = self._env.declared.topics.dead_letters

@@ -122,7 +122,7 @@ class TaskActor:
                 raise  # it could not even be given up: the worker must know
             self._broken = True
             self.log.exception("task is broken")
-            self.feed(t.Broken(f"{type(error).__name__}: {error}"))
+            self.feed(t.Broken(said(error)))
 
     def _feed(self, event: Any) -> None:
         before = self.machine.state

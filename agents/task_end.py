@@ -54,7 +54,9 @@ class TaskEnd:
             self._log.error("a part of the task does not end and is left behind", part=what, after_s=limit_s)
             task.cancel()
             task.add_done_callback(_seen)
-        elif not task.cancelled() and (error := task.exception()) is not None:
+        elif task.cancelled():
+            self._log.error("a part of the task was cancelled at its end", part=what)
+        elif (error := task.exception()) is not None:
             self._log.error("the task did not end cleanly", part=what, error=said(error), exc_info=error)
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..core.errors import DeclarationError
-from .awaiting import passes
+from .awaiting import passes, said
 from .declaring import check_function, check_selector
 from .selecting import column_of
 from .writable import check_times, whole_ms
@@ -100,7 +100,7 @@ def timestamps_of(of: When) -> Extract:
             except BaseException as cause:
                 if passes(cause):
                     raise
-                raise BadTimestamp(index, f"no event time: {type(cause).__name__}: {cause}") from cause
+                raise BadTimestamp(index, f"no event time: {said(cause)}") from cause
         return result
 
     return extract

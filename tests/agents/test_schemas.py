@@ -118,6 +118,21 @@ def test_a_function_that_fails_names_its_table() -> None:
         second.tables.table("kept").get("a")
 
 
+def test_a_function_that_would_end_the_process_fails_its_row() -> None:
+    """`sys.exit` in a migration function would have ended the worker with all of its tasks."""
+
+    def leaves(names: tuple[str, ...], old: object) -> object:
+        raise SystemExit("no way to read this")
+
+    store = MemoryStore("u")
+    first = opened(store, job(value=hg.json()))
+    first.tables.table("kept")["a"] = {"n": 1}
+    durable(first)
+    second = opened(store, job(value=hg.text(), migrate=leaves))
+    with pytest.raises(DataError, match=r"migrate\(\) raised SystemExit: no way to read this"):
+        second.tables.table("kept").get("a")
+
+
 @pytest.mark.parametrize(
     ("gives", "says"),
     [

@@ -37,6 +37,16 @@ def test_a_step_that_raises_keeps_none_from_being_done() -> None:
     assert found == [("the task did not end cleanly", part) for part in "ab"]
 
 
+def test_a_step_that_is_cancelled_is_said() -> None:
+    """A client library that cancels what a hook awaits at its end left half of the hook undone, and nobody knew."""
+
+    async def torn() -> None:
+        raise asyncio.CancelledError
+
+    found = asyncio.run(put_down(("user code", torn), ("store", lambda: None)))
+    assert found == [("a part of the task was cancelled at its end", "user code")]
+
+
 def test_a_step_that_does_not_end_is_left_behind() -> None:
     """A hung `on_stop` held its task, a release and a drain for ever."""
     done: list[str] = []
