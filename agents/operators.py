@@ -14,7 +14,7 @@ An exception of user code leaves here as `UserCodeError` and names the step; nob
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, compress, repeat
 from types import TracebackType
 from typing import Any, Protocol
