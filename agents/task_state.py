@@ -80,6 +80,7 @@ class TaskState:
         self._checkpoints: list[bytes] = []
         self._opening: asyncio.Task[RocksStore] | None = None
         self._restoring: asyncio.Task[Any] | None = None
+        self._wiping: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self) -> t.StoreOpened | t.StoreBroken:
@@ -111,15 +112,22 @@ class TaskState:
         return t.LogEnds(start, end, retention_ms)
 
     async def wipe(self) -> None:
-        """An empty store instead."""
+        """An empty store instead. Threads do it, which cannot be called off: whoever closes this state waits for them."""
+        self._wiping = asyncio.get_running_loop().create_task(self._wiped(), name=f"{self.task}: wipe")
+        await asyncio.shield(self._wiping)
+        self._wiping = None
+        if self._closing is not None:
+            raise asyncio.CancelledError
+        opened = await self.open()
+        if isinstance(opened, t.StoreBroken):
+            raise StoreBroken(str(self.path), f"a fresh store cannot be opened either: {opened.why}")
+
+    async def _wiped(self) -> None:
         if self.store is not None:
             store, self.store = self.store, None
             await asyncio.to_thread(store.close)
         if self.path is not None:
             await asyncio.to_thread(wipe, self.path)
-        opened = await self.open()
-        if isinstance(opened, t.StoreBroken):
-            raise StoreBroken(str(self.path), f"a fresh store cannot be opened either: {opened.why}")
 
     async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], None]) -> t.Restored:
         """Replay the log into the store, and put the tables on top."""
@@ -252,6 +260,8 @@ class TaskState:
         tables, self.tables = self.tables, None
         if tables is not None:
             tables.close()
+        if self._wiping is not None:
+            await asyncio.wait([self._wiping])
         if self._restoring is not None:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])

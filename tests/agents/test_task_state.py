@@ -81,3 +81,32 @@ async def test_a_closed_task_gives_back_what_its_decoded_rows_took(state):
     assert 200_000 < state.memory.decoded.used < 300_000
     await state.close()
     assert state.memory.decoded.used == 0
+
+
+@pytest.mark.parametrize("called_off", [False, True])
+@pytest.mark.parametrize("at", ["close", "wipe"])
+async def test_a_release_while_the_store_is_wiped_waits_for_it(state, monkeypatch, called_off, at):
+    """Else it is answered while a thread still removes the directory, and a store that is opened behind it is held by nobody."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    await state.open()
+    owner, name = (module, "wipe") if at == "wipe" else (state.store, "close")
+    really = getattr(owner, name)
+
+    def slowly(*args):
+        begun.set()
+        may_go_on.wait(20)
+        really(*args)
+
+    monkeypatch.setattr(owner, name, slowly)
+    wiping = asyncio.get_running_loop().create_task(state.wipe())
+    await asyncio.to_thread(begun.wait, 20)
+    if called_off:
+        wiping.cancel()
+        await asyncio.wait([wiping])
+    closing = asyncio.get_running_loop().create_task(state.close())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not closing.done(), "nothing is closed before the wipe is through"
+    may_go_on.set()
+    await asyncio.wait([wiping, closing])
+    open_rocks(state.path, StoreMemory(8 << 20), "u").close()
