@@ -83,6 +83,7 @@ async def test_a_closed_task_gives_back_what_its_decoded_rows_took(state):
     assert state.memory.decoded.used == 0
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("called_off", [False, True])
 @pytest.mark.parametrize("at", ["close", "wipe"])
 async def test_a_release_while_the_store_is_wiped_waits_for_it(state, monkeypatch, called_off, at):
