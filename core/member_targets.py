@@ -73,9 +73,10 @@ class Targets:
         mono: float,
         *,
         refused: bool = False,
-        most: float = TRIES,
+        most: float | None = None,
     ) -> None:
         """These tasks wrote to what failed, or wrote what was `refused`. `most`: so often one that waits alone is tried again."""
+        most = TRIES if most is None else most
         alone = refused or target is None
         for key, those in [(task, {task}) for task in tasks] if alone or target is None else [(target, set(tasks))]:
             before = self._known.get(key)

@@ -261,6 +261,7 @@ async def test_nothing_makes_a_broker_create_a_topic(kafka, topic, monkeypatch):
         intake_on(kafka, Source(at, 0)) as intake,
         outbox_on(kafka, "quiet-tx", request_timeout_ms=1000) as outbox,
     ):
+        outbox.know(at.stream, 1)
         emit(outbox, at.stream, [b"a"])
         await intake.fill(0.3)
         with pytest.raises(OutboxError):
