@@ -22,6 +22,7 @@ from .coordinator import plain
 from .group import Group, NotFound
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
+from .reset import left
 
 
 @click.group(cls=Group)
@@ -58,7 +59,7 @@ async def _open(to: Target) -> tuple[list[dict[str, Any]], bool]:
     async with following(to.client, to.topics) as stream:
         beats = (await heard(to.client, to.topics.heartbeat)).beats
         await stream.to_end()
-        alive = any(one.lives for one in beats.values())
+        alive = any(one.lives and not left(stream.job, one.beat) for one in beats.values())
         return waiting(stream.job), alive
 
 
