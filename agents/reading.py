@@ -144,10 +144,19 @@ class Hearing:
     """Records that are no heartbeats of this version: somebody may live of whom nothing is known."""
     why: str = ""
 
+    def present(self, state: JobState) -> list[Heartbeat]:
+        """The beats of those that live, and have not said in the stream that they left: a beat outlives its process for a moment."""
+        return [one.beat for one in self.beats.values() if one.lives and not _left(state, one.beat)]
+
     def passed(self, error: Exception) -> None:
         """One more that cannot be read."""
         self.unreadable += 1
         self.why = str(error)
+
+
+def _left(state: JobState, beat: Heartbeat) -> bool:
+    life = state.recorded(beat.processor).get(beat.incarnation)
+    return life is not None and life.state == c.LEFT
 
 
 async def heard(client: ClientSettings, topic: str, *, seconds: float = HEARD_S) -> Hearing:

@@ -22,7 +22,6 @@ from .coordinator import plain
 from .group import Group, NotFound
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
-from .reset import left
 
 
 @click.group(cls=Group)
@@ -57,10 +56,9 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
 async def _open(to: Target) -> tuple[list[dict[str, Any]], bool]:
     """The open requests, and whether anybody is there to answer."""
     async with following(to.client, to.topics) as stream:
-        beats = (await heard(to.client, to.topics.heartbeat)).beats
+        beats = await heard(to.client, to.topics.heartbeat)
         await stream.to_end()
-        alive = any(one.lives and not left(stream.job, one.beat) for one in beats.values())
-        return waiting(stream.job), alive
+        return waiting(stream.job), bool(beats.present(stream.job))
 
 
 def waiting(state: JobState) -> list[dict[str, Any]]:

@@ -106,7 +106,7 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
     async with following(to.client, names) as stream:
         beats = await heard(to.client, names.heartbeat)
         state: Any = await stream.to_end()
-    alive = sorted({b.beat.processor for b in beats.beats.values() if b.lives and not left(state, b.beat)})
+    alive = sorted({beat.processor for beat in beats.present(state)})
     if beats.unreadable:
         alive.append(f"whoever wrote {beats.unreadable} heartbeats that cannot be read ({beats.why})")
     between = [s for s in (state.model.streams if state.model is not None else {}) if names.step(s) is not None]
@@ -121,11 +121,6 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
         await topics.stop()
     run = f"run {state.run.run_id} is {state.run.state}" if state.run is not None else ""
     return Plan([t for t in wanted if t in there], lives, root if root.exists() else None, alive, run)
-
-
-def left(state: Any, beat: Any) -> bool:
-    life = state.recorded(beat.processor).get(beat.incarnation)
-    return life is not None and life.state == c.LEFT
 
 
 async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:

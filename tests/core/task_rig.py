@@ -7,6 +7,7 @@ task can die at any moment and be started again from what was durable.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from headgate.core.frames import Drain, EndOfStream, Watermark
@@ -43,7 +44,7 @@ from headgate.core.task_instructions import (
     Tell,
     WipeStore,
 )
-from headgate.core.task_plan import INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from headgate.core.task_plan import INTERMEDIATE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from headgate.core.task_restoring import BEGINNING
 
 JOB, RUN, UUID, ME = "sales/1", "r1", "u1", "Partition 0"
@@ -87,6 +88,17 @@ def two_inputs(**changes: object) -> TaskPlan:
         (OutputPlan(BY, 2, frozenset({ORDERS})),),
         TaskSettings(watermark_interval_s=0.2, intermediate_max_lag=100),
     )
+
+
+def merged() -> Rig:
+    """A step over two streams, which has heard 50 of one and 200 of the other; another step reads only the second."""
+    steps = (StepPlan("both", frozenset({ORDERS, BY})), StepPlan("one", frozenset({ORDERS})))
+    rig = Rig(replace(two_inputs(), steps=steps)).start(run_view("a"))
+    rig.hear(BY0, wm("a", 50))
+    rig.chunk(ORDERS0, 5, 200)
+    rig.wait(1.0)
+    assert rig.times() == {"both": 50, "one": 200}
+    return rig
 
 
 def bootstrap_plan() -> TaskPlan:
@@ -243,6 +255,10 @@ class Rig:
 
     def letters(self, *, last: bool = False) -> list[tuple[str, str | None, int | None]]:
         return [(one.kind, one.stream, one.ts) for one in self.of(RunStep, last=last)]
+
+    def times(self) -> dict[str, int]:
+        """By step, the last time that it was told."""
+        return {name: ts for one in self.of(RunStep, last=False) for name, ts in one.times}
 
     def said(self, *, last: bool = False) -> list[tuple[str, Any, tuple[int, ...]]]:
         """What was said, short: ("wm", ts, partitions), ("idle", ts, …), ("end", epoch, …), ("drain", id, …)."""

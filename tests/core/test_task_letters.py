@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headgate.core import orders as o
 from headgate.core.frames import MAX_TIME
 from headgate.core.task_events import ChunkDone, ChunkTaken, StepDone, WorkDue, WorkFailed
 from headgate.core.task_instructions import RunAgain, RunStep
-from headgate.core.task_plan import InputPlan, OutputPlan, StepPlan, TaskPlan
+from headgate.core.task_plan import InputPlan, OutputPlan, TaskPlan
 
 from .task_rig import (
     BY,
@@ -20,10 +18,10 @@ from .task_rig import (
     Rig,
     drain,
     eos,
+    merged,
     reader_plan,
     run_view,
     source_plan,
-    two_inputs,
     wm,
 )
 
@@ -190,20 +188,8 @@ def test_work_goes_between_streams_and_the_last_letter():
 
 def test_the_time_of_a_step_travels_with_the_letter_and_outlives_a_crash():
     """A task that began again told its timers nothing until every stream had moved once more."""
-    plan = replace(
-        two_inputs(), steps=(StepPlan("both", frozenset({ORDERS, BY})), StepPlan("one", frozenset({ORDERS})))
-    )
-    rig = Rig(plan).start(run_view("a"))
-    rig.hear(BY0, wm("a", 50))
-    rig.chunk(ORDERS0, 5, 200)
-    rig.wait(1.0)
-    assert times(rig) == {"both": 50, "one": 200}
+    rig = merged()
     rig.hear(BY0, eos("a"))
     assert rig.letters()[-2:] == [("end", BY, None), ("watermark", None, None)]
-    assert times(rig) == {"both": 200, "one": 200}
+    assert rig.times() == {"both": 200, "one": 200}
     assert rig.again().task.letters.times == {"both": 200, "one": 200}
-
-
-def times(rig: Rig) -> dict[str, int]:
-    """By step, the last time that it was told."""
-    return {name: ts for one in rig.of(RunStep, last=False) for name, ts in one.times}

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from headgate.core.control_rows import pack_rows, unpack_rows
 from headgate.core.frames import MAX_TIME, NO_TIME
 from headgate.core.progress_producers import DRAINED, ENDED
-from headgate.core.task_instructions import RunStep
-from headgate.core.task_plan import StepPlan
 from headgate.core.task_time import Heard, Through, time_through
 
-from .task_rig import BY, BY0, ORDERS, ORDERS0, Rig, eos, rows_of, run_view, two_inputs, wm
+from .task_rig import BY, BY0, ORDERS0, eos, merged, rows_of, run_view, wm
 
 BOTH = ["a", "b"]
 
@@ -42,32 +38,15 @@ def test_what_does_not_lead_there_does_not_count():
     assert time_through({"c"}, BOTH, {"a": Heard(5)}, lambda stream: False) is None
 
 
-def merged() -> Rig:
-    """A step over both streams, which has heard 50 of one and 200 of the other; another step reads only the second."""
-    plan = replace(
-        two_inputs(), steps=(StepPlan("both", frozenset({ORDERS, BY})), StepPlan("one", frozenset({ORDERS})))
-    )
-    rig = Rig(plan).start(run_view("a"))
-    rig.hear(BY0, wm("a", 50))
-    rig.chunk(ORDERS0, 5, 200)
-    rig.wait(1.0)
-    assert told(rig) == {"both": 50, "one": 200}
-    return rig
-
-
-def told(rig: Rig) -> dict[str, int]:
-    return {name: ts for one in rig.of(RunStep, last=False) for name, ts in one.times}
-
-
 def test_when_one_stream_has_ended_the_time_goes_on():
     """An actor over two inputs heard no watermark any more, though one of them went on: its timers never fired."""
     rig = merged()
     rig.hear(BY0, eos("a"))
     assert rig.letters(last=True) == [("end", BY, None), ("watermark", None, None)]
-    assert told(rig) == {"both": 200, "one": 200}
+    assert rig.times() == {"both": 200, "one": 200}
     rig.chunk(ORDERS0, 9, 300)
     rig.wait(1.0)
-    assert told(rig) == {"both": 300, "one": 300}
+    assert rig.times() == {"both": 300, "one": 300}
 
 
 def test_when_one_stream_is_idle_the_time_goes_on_and_never_back():
@@ -75,10 +54,10 @@ def test_when_one_stream_is_idle_the_time_goes_on_and_never_back():
     rig = merged()
     rig.hear(BY0, wm("a", 60, idle=True))
     rig.wait(1.0)
-    assert told(rig)["both"] == 200
+    assert rig.times()["both"] == 200
     rig.hear(BY0, wm("a", 70))
     rig.wait(1.0)
-    assert told(rig)["both"] == 200
+    assert rig.times()["both"] == 200
 
 
 def test_after_a_restart_the_time_is_known_before_the_first_letter():
@@ -93,4 +72,4 @@ def test_after_a_restart_the_time_is_known_before_the_first_letter():
     assert again.task.step_times == {"both": 200, "one": 200}
     again.chunk(ORDERS0, 9, 300)
     again.wait(1.0)
-    assert told(again) == {"both": 300, "one": 300}
+    assert again.times() == {"both": 300, "one": 300}

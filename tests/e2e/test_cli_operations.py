@@ -6,6 +6,7 @@ One worker runs for the whole module; the verbs are asked in any order. What end
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -164,6 +165,17 @@ async def filled(bootstrap: str, job: str, bad: int = 1) -> None:
     for _ in range(bad):
         await producer.send_and_wait(f"{job}-orders", b"{no json", key=b"k", partition=1, headers=[("trace", b"t1")])
     await producer.stop()
+
+
+@contextlib.contextmanager
+def good_orders(kafka: Any, directory: Path) -> Iterator[Headgate]:
+    """A job of one's own over forty orders that are all well; no worker yet."""
+    found = Headgate(kafka.bootstrap, directory)
+    asyncio.run(filled(found.bootstrap, found.job, bad=0))
+    try:
+        yield found
+    finally:
+        found.end()
 
 
 @pytest.fixture(scope="module")

@@ -16,19 +16,15 @@ from typing import Any
 import psutil
 import pytest
 
-from .test_cli_operations import Headgate, filled
+from .test_cli_operations import Headgate, filled, good_orders
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 @pytest.fixture
 def hg(kafka: Any, tmp_path: Any) -> Iterator[Headgate]:
-    found = Headgate(kafka.bootstrap, tmp_path)
-    asyncio.run(filled(found.bootstrap, found.job, bad=0))
-    try:
+    with good_orders(kafka, tmp_path) as found:
         yield found
-    finally:
-        found.end()
 
 
 def test_a_run_is_stopped_resumed_drained_and_begun_again(hg: Headgate) -> None:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from .test_cli_operations import Headgate, filled
+from .test_cli_operations import Headgate, good_orders
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -31,12 +31,8 @@ class Count(hg.Actor):
 
 @pytest.fixture
 def hg(kafka: Any, tmp_path: Any) -> Iterator[Headgate]:
-    found = Headgate(kafka.bootstrap, tmp_path)
-    asyncio.run(filled(found.bootstrap, found.job, bad=0))
-    try:
+    with good_orders(kafka, tmp_path) as found:
         yield found
-    finally:
-        found.end()
 
 
 def steps(hg: Headgate, *words: str) -> list[tuple[int, int | None, int, int, int]]:
