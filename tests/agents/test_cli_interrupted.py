@@ -62,7 +62,7 @@ def test_a_worker_without_a_broker_says_so_within_seconds_and_ends_at_ctrl_c(her
 def test_ctrl_c_while_the_job_is_imported_ends_with_130_and_a_word(here: Path) -> None:
     """Somebody sees the mistake in his command while it begins."""
     (here / "slow.py").write_text(
-        "import sys\nprint('importing', file=sys.stderr)\nimport threading\nthreading.Event().wait(60)\n"
+        "import sys, threading\nprint('importing', file=sys.stderr)\nthreading.Event().wait(60)\n"  # in no import of its own
     )
     worker = begun(here, "run", "slow:app", "-b", NOBODY)
     assert worker.stderr is not None

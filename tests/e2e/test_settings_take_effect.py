@@ -213,11 +213,14 @@ async def test_what_stands_between_two_stages(job, topic):
 
     await job.ask("pause", stream=between)
     await job.write(inp, [{"k": f"{n}"} for n in range(40)], partition=0)
-    await worker.until(lambda: sum(actor.intake.lag for actor in actors.values()) >= 40, "much lies between")
     await change(job, "intermediate.max-lag", 1, worker)
-    closed = [actor for actor in actors.values() if "lag" in actor.machine.inputs.closed.values()]
-    assert closed
-    held = closed[0]
+
+    def closed():
+        return [actor for actor in actors.values() if "lag" in actor.machine.inputs.closed.values()]
+
+    # a frame and the marker of its commit lie between, as soon as the first of these records has been passed on
+    await worker.until(closed, "a source waits for the stage behind it")
+    held = closed()[0]
     partition = next(at.partition for at, why in held.machine.inputs.closed.items() if why == "lag")
     end = await started.bound((inp, partition), "newest")
     await job.write(inp, [{"k": "x"}], partition=partition)
