@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from .process import Daemon
@@ -58,15 +59,24 @@ def clean_up(directory: Path) -> None:
         directory.rename(aside)
     except FileNotFoundError:
         return
-    for pid_file in aside.glob("**/node-*/pid"):
-        was = directory / pid_file.parent.relative_to(aside)
-        daemon = Daemon(pid_file, f"-Dheadgate.node={was} ")
+    for node in _nodes(aside):
+        was = directory / node.relative_to(aside)
+        daemon = Daemon(node / "pid", f"-Dheadgate.node={was} ")
         deadline = time.monotonic() + 1.0
         while not daemon.is_written() and time.monotonic() < deadline:
             time.sleep(0.002)  # caught between the making of the file and the writing of the number
         daemon.send(signal.SIGKILL)
         daemon.wait_gone(10.0)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _nodes(below: Path) -> Iterator[Path]:
+    """Every node's directory; a broker that still runs removes logs inside of its own, so nobody looks further there."""
+    for folder, inside, files in os.walk(below):
+        if Path(folder).name.startswith("node-"):
+            inside.clear()
+            if "pid" in files:
+                yield Path(folder)
 
 
 def main(directory: Path) -> None:

@@ -153,7 +153,7 @@ async def test_a_worker_of_the_command_line_runs_by_tls_and_password_and_tells_i
     """`headgate run -X …` with what `kafka up --secure` printed; the password is in no line and no topic of the job."""
     client = client_of(secure_kafka)
     given = {k: v for k, v in secure_kafka.client_settings("app").items() if k != "bootstrap.servers"}
-    secrets = json.loads(next(secure_kafka.data.rglob("users.json")).read_text())
+    secrets = json.loads((secure_kafka.secrets / "users.json").read_text())
     async with job_on(secure_kafka, client) as job:
         inp, out = (f"{front}-{uuid.uuid4().hex[:8]}" for front in ("in", "out"))
         await made(job, inp)
@@ -166,6 +166,6 @@ async def test_a_worker_of_the_command_line_runs_by_tls_and_password_and_tells_i
         assert await one.ended() == 0
         assert secrets["app"] not in one.text()
         for topic in job.topics.fixed:
-            held = b"".join(path.read_bytes() for path in secure_kafka.data.rglob(f"{topic}-*/*.log"))
+            held = b"".join(path.read_bytes() for path in secure_kafka.data.glob(f"node-*/data/{topic}-*/*.log"))
             assert held or topic == job.topics.dead_letters
             assert secrets["app"].encode() not in held

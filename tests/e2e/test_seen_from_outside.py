@@ -21,7 +21,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 def codecs(kafka, topic):
     """The codecs of all larger data batches of a topic, read from the segments of the broker."""
     found = set()
-    for segment in sorted(kafka.data.rglob(f"{topic}-*/*.log")):
+    for segment in sorted(kafka.data.glob(f"node-*/data/{topic}-*/*.log")):
         data, at = segment.read_bytes(), 0
         while at + 61 <= len(data):
             length, attributes = struct.unpack_from(">i", data, at + 8)[0], struct.unpack_from(">h", data, at + 21)[0]
