@@ -22,7 +22,7 @@ from ..core import task_events as t
 from ..core.frames import HEADER, header_value
 from ..core.frames import encode as encode_frame
 from ..core.names import StreamPartition
-from ..core.orders import Order, Report, Seek, Start
+from ..core.orders import Order, Report, Start
 from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
@@ -104,11 +104,7 @@ class TaskActor:
         self.feed(start)
 
     def order(self, order: Order) -> None:
-        """An order of the member. A task that has failed begins anew for a seek: that is how somebody goes on behind what it failed at."""
-        if isinstance(order, Seek) and self.machine.state == FAILED and not self.gone:
-            self._go()
-            self.host.again(self._start, order)
-            return
+        """An order of the member."""
         self.feed(order)
 
     def feed(self, event: Any) -> None:
@@ -540,6 +536,10 @@ class TaskActor:
             self.host.poisoned(self.name, order.why)
         self._go()
 
+    def _begin_again(self, order: t.BeginAgain) -> None:
+        self._go()
+        self.host.again(self._start, *order.seeks)
+
     def _go(self) -> None:
         if self.gone:
             return
@@ -603,5 +603,6 @@ class TaskActor:
         t.Tell: _tell,
         t.CloseStore: _close_store,
         t.Discard: _discard,
+        t.BeginAgain: _begin_again,
         t.Note: _note,
     }

@@ -379,6 +379,7 @@ class DriverTask:
         t.Bounds: _nothing,
         t.Gate: _nothing,
         t.Discard: _nothing,
+        t.BeginAgain: _nothing,
         t.Note: _nothing,
     }
 

@@ -44,7 +44,7 @@ class Mine:
     still: bool = False
     applied: tuple[str, ...] = ()
     told: set[str] = field(default_factory=set[str])
-    """Seeks that were told to it."""
+    """Seeks that were told to this life of it, and stand in the run."""
 
 
 class Tasks:
@@ -179,8 +179,10 @@ class Tasks:
 
     def _seeks(self, job: JobState, task: str, mine: Mine) -> list[Tell]:
         orders: list[Tell] = []
-        for wish in _wishes(job, task):
-            if wish.id not in mine.told:
+        wishes = _wishes(job, task)
+        mine.told.intersection_update(wish.id for wish in wishes)
+        for wish in wishes:
+            if wish.id not in mine.told and not _answered(job, task, mine, wish.id):
                 mine.told.add(wish.id)
                 orders.append(Tell(task, Seek(wish.id, wish.stream, wish.partition, wish.to, wish.expected)))
         return orders
@@ -231,6 +233,12 @@ def _wishes(job: JobState, task: str) -> list[SeekWish]:
     if run is None or model is None:
         return []
     return [wish for wish in run.seeks if (wish.stream, wish.partition) in model.tasks.get(task, ())]
+
+
+def _answered(job: JobState, task: str, mine: Mine, wish: str) -> bool:
+    """Whether nobody may carry out this seek any more: this grant has answered it, or one before has refused it, which is final."""
+    before = (done for said in job.task_states(task).values() for done in said.applied if "!" in done)
+    return any(done.partition("!")[0] == wish for done in (*mine.applied, *before))
 
 
 def _short(why: str) -> str:

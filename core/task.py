@@ -17,6 +17,8 @@ What it promises:
 - Letters (watermark, end, drain, timers) run one at a time, in bounded steps, with a commit between the steps, and never beside a
   chunk. What operators have heard is remembered with the last step.
 - Drained, ended, released and an applied seek are reported after the commit that holds them, once.
+- Every seek is answered, or told again to the next life: by a task that begins anew with it, or to the next holder of the grant.
+- The first failure decides what becomes of the task; what goes wrong while it is put down decides nothing.
 - A restart resumes where it was: a drain goes on without new input, what has run is not run again, a control message that was
   half aggregated completes.
 - The machine sees no record.
@@ -59,7 +61,7 @@ from .task_events import (
     WorkDue,
     WorkFailed,
 )
-from .task_instructions import Discard, DropChunk, Note, RunAgain, TaskInstruction, Tell
+from .task_instructions import BeginAgain, Discard, DropChunk, Note, RunAgain, TaskInstruction, Tell
 from .task_restoring import BEGINNING
 from .task_states import (
     ABANDONED,
@@ -124,7 +126,10 @@ class Task(TaskCommits):
         if self.state in (WAITING, FAILED):
             self.state = RELEASED
             return [Tell(TaskReported(self.plan.task, self.grant, RELEASED, event.why))]
-        if self.state in GONE or self.state == RELEASING:
+        if self.state == RELEASING:
+            self._leaving = RELEASED  # also one that is failing: whoever waits for the release waits for nothing else
+            return []
+        if self.state in GONE:
             return []
         self.why, self._leaving = event.why, RELEASED
         if self.state == RESTORING:
@@ -142,7 +147,13 @@ class Task(TaskCommits):
             self.seeks.early.append(event)
             return []
         if self.state in RESTING:
-            return [self.seeks.refused(event, f"the task has {self.state} in this run")]
+            return self.seeks.too_late(event)
+        if self.state == RELEASING:
+            self.seeks.late.append(event)
+            return []
+        if self.state == FAILED and not self._dropped:
+            self.state = ABANDONED
+            return [BeginAgain((event,))]
         if self.state not in WORKING:
             return []
         self._regate = True
@@ -199,10 +210,19 @@ class Task(TaskCommits):
     def on_StoreClosed(self, event: StoreClosed, now: Now) -> Out:
         if self.state != RELEASING or not self._closing:
             return []
-        if self._passing and self._leaving == FAILED:
-            return self.fail_now(self.why)
-        self.state = self._leaving
-        return [Tell(TaskReported(self.plan.task, self.grant, self._leaving, self.why))]
+        if self._leaving == FAILED:
+            return self.fail_now(self.why) if self._passing else self._failed()
+        self.state = RELEASED
+        return [Tell(TaskReported(self.plan.task, self.grant, RELEASED, self.why))]
+
+    def _failed(self) -> Out:
+        """It has failed for good, unless somebody has asked meanwhile that it goes on elsewhere."""
+        refused, again = self.seeks.when_failed()
+        if again:
+            self.state = ABANDONED
+            return [*refused, BeginAgain(again)]
+        self.state = FAILED
+        return [*refused, Tell(TaskReported(self.plan.task, self.grant, FAILED, self.why))]
 
     # ------------------------------------------------------------------------------------------------------------ intake
 
@@ -339,11 +359,10 @@ class Task(TaskCommits):
             return []
         if self.state == RESTORING:
             return self.fail_now(event.why, passing=event.passing)
-        self._passing = event.passing
         working = self.chunk is not None or self.letters.current is not None
         drop: Out = [DropChunk(event.why)] if working else []
         self.chunk = self.letters.current = self.retry_s = self._step_at = None
-        return drop + (self.leave() if self.state == RELEASING else self.fail(event.why))
+        return drop + (self.leave() if self.state == RELEASING else self.fail(event.why, passing=event.passing))
 
     def on_WorkDue(self, event: WorkDue, now: Now) -> Out:
         if self.state not in WORKING or self.hooks:

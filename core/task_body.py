@@ -92,7 +92,9 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
         """When what failed is tried again."""
         self._leaving = ""
         self._passing = False
-        """What it fails at may pass: it shall be started again when nothing of it is left."""
+        """What it failed at first may pass: it shall be started again when nothing of it is left."""
+        self._dropped = False
+        """It failed at once, and nothing of it is left: only another life can answer anything."""
         self._closing = False
         self._step_at: int | None = None
         """The next step runs when this change is durable."""
@@ -184,7 +186,7 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
             SeekConsumer(reading),
             Tell(TaskReported(self.plan.task, self.grant, SAYS_RUNNING, self.restoring.remark)),
         ]
-        early, self.seeks.early = self.seeks.early, []
+        early = self.seeks.begins_with()
         for order in early:
             out += self.seeks.begin(order)
         return out + self.sought(now) if early else out
@@ -207,7 +209,7 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
     def rest(self, phase: str) -> list[TaskInstruction]:
         """It had drained or ended, durably, before it was restarted: only say so again."""
         self.state = DRAINED if phase == PHASE_DRAINED else ENDED
-        out = self.speak(with_time=True)
+        out = [*self.seeks.when_at_rest(), *self.speak(with_time=True)]
         return [*out, Tell(TaskReported(self.plan.task, self.grant, phase))]
 
     # ---------------------------------------------------------------------------------------------------------- settling
@@ -339,9 +341,9 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
 
     # ------------------------------------------------------------------------------------------------------------ leaving
 
-    def fail(self, why: str) -> list[TaskInstruction]:
-        """User code or data has given up: what is complete is committed, then it is reported."""
-        self.why, self._leaving = why, FAILED
+    def fail(self, why: str, *, passing: bool = False) -> list[TaskInstruction]:
+        """User code or data has given up, or what is around the task (`passing`): what is complete is committed, then it is reported."""
+        self.why, self._leaving, self._passing = why, FAILED, passing
         return [Note("failed", why, "error"), *self.stop_work(why), *self.leave()]
 
     def stop_work(self, why: str) -> list[TaskInstruction]:
@@ -353,7 +355,7 @@ class TaskBody(Machine[TaskEvent, TaskInstruction]):
     def fail_now(self, why: str, *, passing: bool = True) -> list[TaskInstruction]:
         """Nothing is to be committed, or could be: drop everything and say so. `passing`: a disk, a broker, a log that is held up."""
         self.why = why
-        self.state = FAILED
+        self.state, self._dropped = FAILED, True
         report = TaskReported(self.plan.task, self.grant, SAYS_FAILED, why, gone=True, passing=passing)
         return [Discard(why), Tell(report)]
 

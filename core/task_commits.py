@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from .checkpoint import DRAINED as PHASE_DRAINED
-from .checkpoint import MAX_APPLIED, Checkpoint
+from .checkpoint import Checkpoint
 from .machine import Now
 from .names import StreamPartition
 from .orders import DRAINED as SAYS_DRAINED
@@ -43,7 +43,7 @@ class TaskCommits(TaskBody):
             phase=self.phase,
             drain_id=self.drain_id or "",
             hooks=self.hooks,
-            applied=tuple(self.seeks.applied[-MAX_APPLIED:]),
+            applied=tuple(self.seeks.applied),
             grant=self.grant,
         )
 
@@ -86,6 +86,7 @@ class TaskCommits(TaskBody):
             out.append(Tell(TaskReported(self.plan.task, self.grant, says)))
             if self.state != RELEASING:
                 self.state = DRAINED if self.phase == PHASE_DRAINED else ENDED
+                out += self.seeks.when_at_rest()
         if self._step_at is not None and self.ledger.is_durable(self._step_at):
             step, self._step_at = self.letters.current, None
             assert step is not None  # who drops a letter drops this, too
@@ -97,14 +98,13 @@ class TaskCommits(TaskBody):
     def on_CommitLost(self, event: CommitLost, now: Now) -> Out:
         if self.state in GONE:
             return []
-        self.state, self.why = (FAILED if event.blamed else ABANDONED), event.why
+        self.state, self.why, self._dropped = (FAILED if event.blamed else ABANDONED), event.why, True
         return [Discard(event.why)]
 
     def on_ApplyFailed(self, event: ApplyFailed, now: Now) -> Out:
         if self.state in GONE:
             return []
         self.ledger.done_anyway()
-        self._passing = True
         if self.state == RESTORING:
             return self.fail_now(event.why)
-        return self.leave() if self.state == RELEASING else self.fail(event.why)
+        return self.leave() if self.state == RELEASING else self.fail(event.why, passing=True)

@@ -33,6 +33,9 @@ from .task_instructions import (
     AskLogEnds as AskLogEnds,
 )
 from .task_instructions import (
+    BeginAgain as BeginAgain,
+)
+from .task_instructions import (
     Bounds as Bounds,
 )
 from .task_instructions import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .machine import Level
 from .names import StreamPartition
-from .orders import Report
+from .orders import Report, Seek
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -180,6 +180,13 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginAgain:
+    """The task has failed, and somebody wants it to go on elsewhere: drop it, and start it once more under its grant, with these seeks."""
+
+    seeks: tuple[Seek, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """For the log, the status and the counters; nothing depends on it."""
 
@@ -190,5 +197,5 @@ class Note:
 
 TaskInstruction = (
     OpenStore | AskLogEnds | WipeStore | Restore | Resolve | SeekConsumer | Bounds | Gate | StopFetching | DropChunk | RunAgain
-    | RunStep | SendControl | RequestCommit | Contribute | Tell | CloseStore | Discard | Note
+    | RunStep | SendControl | RequestCommit | Contribute | Tell | CloseStore | Discard | BeginAgain | Note
 )  # fmt: skip

@@ -3,12 +3,23 @@
 Promises: a seek goes to an offset that there is, or to the end, and only from where it was to begin; a request is applied once, and
 remembered in the checkpoint that applied it; it is answered after that checkpoint is durable, or refused with the reason. A lost position
 follows the input's `on_lost`, and says how many records are gone.
+
+Every seek that a task was told comes to one end:
+
+- it is applied, or refused: also when the task has drained or ended meanwhile;
+- a later one of the same partition takes its place before it is applied, and it is refused as replaced. One that is applied already is
+  answered as applied, whatever comes behind it;
+- the task is released before: the next holder of the grant is told again;
+- the task fails for good before: it begins again with the seeks that came since it began, for they may lead past what it failed at.
+  Those that it began with are refused with what it failed at, so that no seek begins a task twice;
+- the task fails at something that may pass: whoever starts it again tells it again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .checkpoint import MAX_APPLIED
 from .names import StreamPartition
 from .orders import Seek, SeekApplied
 from .task_events import Lost
@@ -26,6 +37,10 @@ class Seeks:
         self.task = task
         self.early: list[Seek] = []
         """Came while restoring."""
+        self.late: list[Seek] = []
+        """Came while the task was put down."""
+        self._first: list[str] = []
+        """Requests that this life has begun with."""
         self.before_drain: set[StreamPartition] = set()
         """Sources that a task which begins again in a drain drains from where a seek puts them."""
         self.applied: list[str] = []
@@ -35,6 +50,38 @@ class Seeks:
         self._ready: dict[StreamPartition, tuple[Seek | None, int]] = {}
         """Offsets that wait for the chunk of their partition."""
         self._durable: list[tuple[int, str]] = []
+
+    def begins_with(self) -> list[Seek]:
+        """The task opens: the seeks that it begins with."""
+        early, self.early = self.early, []
+        self._first = [order.request for order in early]
+        return early
+
+    def _unanswered(self) -> list[Seek]:
+        """Take out the seeks that are neither applied nor refused, in the order in which they came."""
+        waiting = [order for order, _ in self._ready.values() if order is not None]
+        told = [*self.early, *self._asked_seeks(), *waiting, *self.late]
+        self.early, self.late = [], []
+        self._asked.clear()
+        self._ready.clear()
+        return told
+
+    def too_late(self, order: Seek) -> list[TaskInstruction]:
+        """The task has drained or ended: one that it has applied is answered as such, whoever heard of it before."""
+        if order.request in self.applied:
+            return self._if_applied(order)
+        return [self.refused(order, f"the task has {self.task.state} in this run")]
+
+    def when_at_rest(self) -> list[TaskInstruction]:
+        """The task has just drained or ended, or had before it was restarted."""
+        return [said for order in self._unanswered() for said in self.too_late(order)]
+
+    def when_failed(self) -> tuple[list[TaskInstruction], tuple[Seek, ...]]:
+        """The task has failed for good: what it refuses, and what it begins again with."""
+        why = f"the task failed before it was applied: {self.task.why}"
+        told = self._unanswered()
+        refused = [self.refused(order, why) for order in told if order.request in self._first]
+        return refused, tuple(order for order in told if order.request not in self._first)
 
     def begin(self, order: Seek) -> list[TaskInstruction]:
         """A seek that came while restoring."""
@@ -46,16 +93,34 @@ class Seeks:
         """Begin with a seek, or refuse it."""
         at = StreamPartition(order.stream, order.partition)
         if order.request in self.applied:
-            done = all(request != order.request for _, request in self._durable)
-            return [Tell(SeekApplied(self.task.plan.task, order.request))] if done else []
+            return self._if_applied(order)
         why = self._refusal(at)
         if why:
             return [self.refused(order, why)]
         here = self.task.inputs.positions[at]
         if order.expected is not None and order.expected != here:
             return [self.refused(order, f"{at} has moved: it was to go on from {order.expected}, and stands at {here}")]
+        replaced = self._replaced(at, order.request)
         self.task.inputs.held[at] = "seek"
-        return self._ask(order, at, order.to)
+        return [*replaced, *self._ask(order, at, order.to)]
+
+    def _if_applied(self, order: Seek) -> list[TaskInstruction]:
+        """The answer to a seek that is in the checkpoint; nothing while that is not durable, for then it is answered."""
+        done = order.request in self.applied and all(request != order.request for _, request in self._durable)
+        return [Tell(SeekApplied(self.task.plan.task, order.request))] if done else []
+
+    def _replaced(self, at: StreamPartition, by: str) -> list[TaskInstruction]:
+        """A seek begins: whatever was to move this partition and has not yet does so no more."""
+        before: list[Seek | None] = [order for order, _ in (self._ready.pop(at, (None, 0)),)]
+        for number, what in list(self._asked.items()):
+            if (what.stream, what.partition) == at:
+                del self._asked[number]
+                before.append(what if isinstance(what, Seek) else None)
+        return [
+            self.refused(order, f"replaced by a later seek of {at}")
+            for order in before
+            if order and order.request != by
+        ]
 
     def refused(self, order: Seek, why: str) -> TaskInstruction:
         """The final answer to a seek that is not carried out."""
@@ -79,7 +144,7 @@ class Seeks:
         """The log begins behind the position, or ends before it."""
         inputs = self.task.inputs
         one, position = inputs.by_stream.get(event.at.stream), inputs.positions.get(event.at)
-        if one is None or position is None or event.at in inputs.held:
+        if one is None or position is None or event.at in inputs.held or event.at in self._ready:
             return []
         if event.log_end is not None and event.position > event.log_end:
             what = f"{event.at} was made anew or cut off: the position was {event.position}, the log ends at {event.log_end}"
@@ -143,6 +208,7 @@ class Seeks:
         made = self.task.ledger.touch()
         if order is not None:
             self.applied.append(order.request)
+            del self.applied[:-MAX_APPLIED]
             self._durable.append((made, order.request))
         inputs.advance(at, offset)
         if at in self.before_drain:

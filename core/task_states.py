@@ -112,13 +112,13 @@ def _table() -> tuple[Rule, ...]:
         ]
     rows += [
         (RELEASING, RunChanged, "", "not any more"),
-        (RELEASING, Release, "", "already"),
-        (RELEASING, Seek, "", "left to the next owner"),
+        (RELEASING, Release, "", "already; one that was failing is released instead"),
+        (RELEASING, Seek, "", "the next owner is told again; what has failed for good begins again with it"),
         (RELEASING, Tick, "", "nothing to wait for"),
         (RELEASING, SettingsChanged, "", "not any more"),
         (RELEASING, CommitBegins, "", "the last one"),
         (RELEASING, CommitDone, "", "now it may close"),
-        (RELEASING, StoreClosed, ("", RELEASED, FAILED), "reported last, when it was told to close"),
+        (RELEASING, StoreClosed, ("", RELEASED, FAILED, ABANDONED), "reported last, when it was told to close"),
         *((RELEASING, fact, "", "the last answers") for fact in (*STORE, Resolved, *INTAKE, *ACTOR)),
     ]
     for state in (RESTORING, *WORKING, *RESTING):
@@ -139,7 +139,13 @@ def _table() -> tuple[Rule, ...]:
                 "what has failed goes; else nothing is left to drop",
             ),
             (state, Release, RELEASED if state == FAILED else "", "a failed task is released at once"),
-            *((state, fact, "", "too late") for fact in (*FACTS, RunChanged, Seek, Tick, SettingsChanged)),
+            (
+                state,
+                Seek,
+                ("", ABANDONED) if state == FAILED else "",
+                "a failed task begins again behind what it failed at",
+            ),
+            *((state, fact, "", "too late") for fact in (*FACTS, RunChanged, Tick, SettingsChanged)),
         ]
     return rules(rows)
 

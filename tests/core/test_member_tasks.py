@@ -283,3 +283,32 @@ def test_without_a_run_nothing_runs():
     scene = Scene(GRANT)
     assert scene.told() == []
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released", NEVER_RAN)]
+
+
+def seek_wish(n: int) -> c.SeekWish:
+    return c.SeekWish(f"u{n}:0", f"u{n}", "s", 0, "oldest", None)
+
+
+def test_what_was_refused_is_told_to_nobody_again():
+    """It would be carried out after its operator was told that it is not."""
+    scene = Scene()
+    scene.say(replace(RUN, seeks=(seek_wish(1), seek_wish(2))))
+    assert len(scene.told()) == 3
+    scene.tasks.sought(o.SeekApplied("t", "u1:0", "no such offset"))
+    scene.tasks.sought(o.SeekApplied("t", "u2:0"))
+    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True, passing=True), 1.0)
+    assert [type(one) for one in scene.told(mono=100.0)] == [o.Start]
+    scene = Scene()
+    scene.say(c.SetTaskState("t", 2, "released", "", ("u1:0!no such offset", "u2:0")))
+    scene.say(replace(RUN, seeks=(seek_wish(1), seek_wish(2))))
+    assert [one.request for one in scene.told() if isinstance(one, o.Seek)] == ["u2:0"]
+
+
+def test_seeks_that_left_the_run_are_forgotten():
+    scene = Scene()
+    scene.say(replace(RUN, seeks=(seek_wish(1),)))
+    scene.told()
+    assert scene.tasks.mine["t"].told == {"u1:0"}
+    scene.say(RUN)
+    scene.told()
+    assert scene.tasks.mine["t"].told == set()

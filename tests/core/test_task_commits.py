@@ -7,6 +7,7 @@ import pytest
 from headgate.core import orders as o
 from headgate.core.task_events import (
     ApplyFailed,
+    Broken,
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
@@ -155,6 +156,52 @@ def gone(rig: Rig) -> bool:
     """Whether the last report says that the task can be started again: nobody else would, and it would stand still for good."""
     reports = [one.report for one in rig.all if isinstance(one, Tell) and isinstance(one.report, o.TaskReported)]
     return reports[-1].gone
+
+
+@pytest.mark.parametrize("later", [ApplyFailed("disk full"), Broken("the broker is away", passing=True)])
+def test_a_task_that_failed_for_good_does_not_begin_again_for_what_happens_while_it_stops(later):
+    """It would have begun again and again, at the same record, each time that its disk was full or its broker away just then."""
+    rig = failing(Broken("its agent was stopped"))
+    rig.feed(later)
+    while rig.wants_commit:
+        rig.commit()
+    assert rig.told() == ["running", "failed"]
+    assert not gone(rig)
+    assert rig.task.why == "its agent was stopped"
+
+
+def test_a_task_that_a_disk_has_failed_begins_again_whatever_happens_while_it_stops():
+    """It would have stood still until somebody came, for a disk that was full for a moment."""
+    rig = failing(Broken("disk full", passing=True))
+    rig.feed(Broken("its agent was stopped"))
+    while rig.wants_commit:
+        rig.commit()
+    assert rig.told() == ["running", "failed"]
+    assert gone(rig)
+    assert rig.task.why == "disk full"
+
+
+@pytest.mark.parametrize("passing", [True, False])
+def test_a_task_that_is_told_to_release_while_it_fails_says_released(passing):
+    """The run could not stop: everybody waited for a release that the task had heard, and forgotten."""
+    rig = failing(Broken("boom", passing=passing))
+    assert rig.feed(o.Release("stop")) == []
+    while rig.wants_commit:
+        rig.commit()
+    assert rig.told() == ["running", "released"]
+    assert rig.task.why == "boom"
+
+
+def failing(event: Broken) -> Rig:
+    """A task that has failed, and has something to commit before it says so."""
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(ChunkDone(ORDERS0, 5))
+    rig.feed(event)
+    assert rig.task.state == "releasing"
+    return rig
 
 
 def test_a_full_disk_while_restoring():

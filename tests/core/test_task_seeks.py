@@ -5,9 +5,22 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import orders as o
+from headgate.core.checkpoint import MAX_APPLIED
 from headgate.core.names import StreamPartition as SP
-from headgate.core.task_events import ChunkDone, ChunkDropped, ChunkTaken, Lost, Resolved
-from headgate.core.task_instructions import DropChunk, Note, SeekConsumer
+from headgate.core.task_events import (
+    Broken,
+    ChunkDone,
+    ChunkDropped,
+    ChunkTaken,
+    CommitDone,
+    CommitLost,
+    LogEnds,
+    Lost,
+    Resolved,
+    StoreOpened,
+    WorkFailed,
+)
+from headgate.core.task_instructions import BeginAgain, DropChunk, Note, SeekConsumer
 from headgate.core.task_plan import InputPlan, TaskPlan
 
 from .task_rig import (
@@ -217,3 +230,168 @@ def test_a_seek_in_a_drain_is_durable_before_its_partition_drains():
         rig.commit()
     assert rig.seeks() == [o.SeekApplied(ME, "s1")]
     assert rig.told()[-1] == "drained"
+
+
+# ------------------------------------------------------------------------------------------------- every seek has its end
+
+
+def sought(*requests: str) -> tuple[o.Seek, ...]:
+    return tuple(o.Seek(request, ORDERS, 0, 3) for request in requests)
+
+
+def test_a_seek_that_waits_for_a_chunk_which_fails_for_good_begins_the_task_again():
+    """Whoever sought past the poison record was told nothing, ever, and the task stood in front of it."""
+    rig = Rig(source_plan(), offset=10).start()
+    rig.feed(ChunkTaken(ORDERS0, 15))
+    rig.feed(sought("s1")[0])
+    rig.feed(WorkFailed("poison", final=True))
+    assert rig.did[-1] == BeginAgain(sought("s1"))
+    assert (rig.told(), rig.task.state) == (["running"], "abandoned")
+
+
+def test_a_seek_that_the_broker_has_not_answered_begins_the_task_again():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 15))
+    rig.handle(sought("s1")[0])
+    assert rig.feed(WorkFailed("poison", final=True))[-1] == BeginAgain(sought("s1"))
+
+
+def test_a_seek_that_comes_while_a_failed_task_is_put_down_begins_it_again():
+    """It was told to a task that no longer listened, and to nobody after that."""
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 15))
+    rig.feed(ChunkDone(ORDERS0, 15))
+    rig.feed(Lost(ORDERS0, 15, 30))
+    assert rig.task.state == "releasing"
+    rig.feed(sought("s1")[0])
+    while rig.wants_commit:
+        rig.commit()
+    assert rig.did[-1] == BeginAgain(sought("s1"))
+
+
+def test_a_seek_of_a_failed_task_begins_it_again():
+    rig = Rig(source_plan()).start()
+    rig.feed(Lost(ORDERS0, 0, 30))
+    assert rig.told() == ["running", "failed"]
+    assert rig.feed(sought("s1")[0]) == [BeginAgain(sought("s1"))]
+    assert rig.feed(sought("s2")[0]) == []
+
+
+def test_a_seek_begins_a_task_once():
+    """A task that fails again at once would otherwise begin again for ever, without a pause."""
+    rig = Rig(TaskPlan(JOB, ME, (InputPlan(ORDERS, (0, 1), 2),)), auto_commit=False)
+    rig.feed(o.Start(ME, 1, run_view(), 0))
+    rig.feed(sought("s1")[0])
+    rig.begin_commit()
+    rig.handle(CommitDone(rig.txn, 1))
+    other = o.Seek("s2", ORDERS, 1, 3)
+    rig.handle(other)
+    rig.feed(Broken("its agent was stopped"))
+    assert rig.seeks() == [o.SeekApplied(ME, "s1", "the task failed before it was applied: its agent was stopped")]
+    assert rig.did[-1] == BeginAgain((other,))
+
+
+@pytest.mark.parametrize("gone", [CommitLost("out: no such topic", blamed=True), Broken("disk full", passing=True)])
+def test_what_is_dropped_leaves_its_seeks_to_who_begins_it_again(gone):
+    """Nothing of it is left here; the member tells them again with the next start."""
+    rig = Rig(source_plan()).start()
+    rig.feed(gone)
+    assert rig.task.state == "failed"
+    assert rig.feed(sought("s1")[0]) == []
+
+
+@pytest.mark.parametrize("while_chunk", [True, False])
+def test_the_later_of_two_seeks_wins_and_the_earlier_is_answered(while_chunk):
+    """The earlier was forgotten; and when the broker answered them in another order, the earlier one won."""
+    rig = Rig(source_plan(), offset=10).start()
+    rig.feed(ChunkTaken(ORDERS0, 15))
+    feed = rig.feed if while_chunk else rig.handle
+    first, second = o.Seek("s1", ORDERS, 0, 3), o.Seek("s2", ORDERS, 0, 4)
+    feed(first)
+    feed(second)
+    assert rig.seeks() == [o.SeekApplied(ME, "s1", "replaced by a later seek of orders:0")]
+    if not while_chunk:
+        rig.feed(Resolved(2, {ORDERS0: 0}, ends={ORDERS0: 99}))
+        rig.feed(Resolved(1, {ORDERS0: 0}, ends={ORDERS0: 99}))
+    rig.feed(ChunkDone(ORDERS0, 15))
+    assert rig.task.position(ORDERS0) == 4
+    assert rig.seeks()[1:] == [o.SeekApplied(ME, "s2")]
+    assert rig.task.may_take(ORDERS0)
+
+
+def test_two_seeks_that_a_task_begins_with():
+    rig = Rig(source_plan(), auto_commit=False)
+    rig.feed(o.Start(ME, 1, run_view(draining="d"), 0))
+    rig.feed(o.Seek("s1", ORDERS, 0, 3))
+    rig.feed(o.Seek("s2", ORDERS, 0, 4))
+    while rig.wants_commit:
+        rig.commit()
+    assert rig.task.position(ORDERS0) == 4
+    assert [bool(one.refused) for one in rig.seeks()] == [True, False]
+    assert rig.told()[-1] == "drained"
+
+
+def test_a_seek_that_is_impossible_replaces_nothing():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 15))
+    rig.feed(o.Seek("s1", ORDERS, 0, 3))
+    rig.feed(o.Seek("s2", ORDERS, 0, 4, 77))
+    rig.feed(ChunkDone(ORDERS0, 15))
+    assert rig.task.position(ORDERS0) == 3
+    assert [one.request for one in rig.seeks() if not one.refused] == ["s1"]
+
+
+def test_a_seek_takes_the_place_of_a_lost_position():
+    """What the broker says of the lost one comes later, and would have undone the seek."""
+    rig = Rig(source_plan(on_lost="newest")).start()
+    rig.handle(Lost(ORDERS0, 0, 30))
+    rig.handle(o.Seek("s1", ORDERS, 0, 40))
+    rig.feed(Resolved(2, {ORDERS0: 30}, ends={ORDERS0: 90}))
+    rig.feed(Resolved(1, {ORDERS0: 90}))
+    assert rig.task.position(ORDERS0) == 40
+    assert rig.task.may_take(ORDERS0)
+
+
+def test_a_lost_position_does_not_take_the_place_of_a_seek():
+    rig = Rig(source_plan(on_lost="oldest")).start()
+    rig.feed(ChunkTaken(ORDERS0, 15))
+    rig.feed(o.Seek("s1", ORDERS, 0, 3))
+    assert rig.feed(Lost(ORDERS0, 0, 30)) == []
+    rig.feed(ChunkDone(ORDERS0, 15))
+    assert rig.seeks() == [o.SeekApplied(ME, "s1")]
+
+
+def test_a_drained_task_answers_what_it_was_asked_before():
+    """The broker's answer came when the task had drained, and nobody was told: the operator's command waited until it expired."""
+    rig = Rig(source_plan()).start()
+    rig.handle(sought("s1")[0])
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.told()[-1] == "drained"
+    assert "the task has drained" in rig.seeks()[0].refused
+    assert rig.feed(Resolved(1, {ORDERS0: 0}, ends={ORDERS0: 90})) == []
+
+
+def test_a_task_that_had_drained_before_it_was_restarted_answers():
+    """A seek that it had applied was refused, and one that came while it restored was never answered."""
+    rig = Rig(source_plan()).start()
+    rig.feed(sought("s1")[0])
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.told()[-1] == "drained"
+    again = Rig(rig.task.plan, log=rig.log)
+    again.handle(o.Start(ME, 2, run_view(draining="d"), 0))
+    for seek in sought("s1", "s2"):
+        again.handle(seek)
+    again.feed(StoreOpened())
+    again.feed(LogEnds(0, len(rig.log), 1000))
+    assert again.seeks()[0] == o.SeekApplied(ME, "s1")
+    assert "the task has drained" in again.seeks()[1].refused
+    assert again.feed(sought("s1")[0])[0].report == o.SeekApplied(ME, "s1")
+
+
+def test_what_it_remembers_of_seeks_is_bounded():
+    rig = Rig(source_plan()).start()
+    for n in range(2 * MAX_APPLIED):
+        rig.feed(o.Seek(f"s{n}", ORDERS, 0, 3))
+    assert len(rig.task.seeks.applied) == MAX_APPLIED
+    assert rig.log[-1][0].applied[-1] == f"s{2 * MAX_APPLIED - 1}"

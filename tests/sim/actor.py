@@ -95,6 +95,7 @@ class Actor:
         self.kafka = tasks.process.kafka
         self.job = tasks.process.job
         self.name = start.task
+        self.start = start
         self.grant = start.grant
         self.incarnation = tasks.incarnation
         self.producer = tasks.producer
@@ -277,6 +278,10 @@ class Actor:
     def discard(self, _: facts.Discard) -> None:
         self.tasks.gone(self)
         self.process.world.disk(self.process.slot.location).close(self.job.name, self.name, self)
+
+    def begin_again(self, order: facts.BeginAgain) -> None:
+        self.discard(facts.Discard("it begins again"))
+        self.tasks.again(self, *order.seeks)
 
     # ------------------------------------------------------------------------------------------------------- intake
 
@@ -571,5 +576,6 @@ EDGE: dict[type, Any] = {
     facts.Tell: Actor.tell,
     facts.CloseStore: Actor.close_store,
     facts.Discard: Actor.discard,
+    facts.BeginAgain: Actor.begin_again,
     facts.Note: Actor.note,
 }

@@ -163,10 +163,16 @@ class Invariants:
     def actor_started(self, actor: Actor) -> None:
         """A grant is taken up once, by its holder, after the one before is released or fenced."""
         reference = self.reference(actor.job.name, actor.name)
-        if actor.grant <= reference.grant:
-            self.fail(f"{actor.process.name} starts {actor.name} under grant {actor.grant}, after {reference.grant}")
         before = reference.owner
-        if before is not None and before.reported != orders.RELEASED and not self._fenced_at_broker(before):
+        again = before is not None and before.gone and before.grant == actor.grant
+        if actor.grant <= reference.grant and not (again and before.incarnation == actor.incarnation):
+            self.fail(f"{actor.process.name} starts {actor.name} under grant {actor.grant}, after {reference.grant}")
+        if (
+            before is not None
+            and not again
+            and before.reported != orders.RELEASED
+            and not self._fenced_at_broker(before)
+        ):
             self.fail(
                 f"{actor.process.name} starts {actor.name} under grant {actor.grant}, but {before.process.name} "
                 f"({before.incarnation}) holds {before.grant}, has not released it and is not fenced"

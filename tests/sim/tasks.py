@@ -6,6 +6,7 @@ the stores follow; here that becomes calls to the broker, in parts, so that a ki
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import commit_events as commits
@@ -66,6 +67,12 @@ class Tasks:
         actor = self.actors.get(task)
         if actor is not None:
             actor.handle(order)
+
+    def again(self, actor: Actor, *seeks: orders.Seek) -> None:
+        """A task that has failed begins once more under its grant, in the run as it is now."""
+        run = self.process.member.job.run_view()
+        for order in (actor.start if run is None else replace(actor.start, run=run), *seeks):
+            self.tell(actor.name, order)
 
     # ------------------------------------------------------------------------------------------------- the committer
 
