@@ -35,6 +35,8 @@ from headgate.agents.broker.guard import Lease
 
 T = TypeVar("T")
 ROOT = "HEADGATE_TEST_ROOT"
+PATIENCE = "HEADGATE_TEST_PATIENCE"
+"""For how many seconds the run waits for its children to end."""
 _lease: list[Lease] = []
 
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None, print_blob=True)
@@ -124,7 +126,7 @@ class Loop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     def close(self) -> None:
         """End the thread."""
@@ -150,6 +152,15 @@ def _admin(kafka: Broker) -> Iterator[tuple[Loop, Any]]:
     loop.close()
 
 
+async def _known(admin: Any, topic: str, partitions: int) -> None:
+    """The controller has made it; wait until the broker, which clients ask, knows it and leads all of it."""
+    while True:
+        [told] = await admin.describe_topics([topic])
+        if sum(one["leader"] >= 0 for one in told["partitions"]) == partitions:
+            return
+        await asyncio.sleep(0.01)
+
+
 @pytest.fixture
 def topic(_admin: tuple[Loop, Any]) -> Iterator[Callable[..., str]]:
     """Makes topics that only this test uses, and deletes them afterwards."""
@@ -164,6 +175,7 @@ def topic(_admin: tuple[Loop, Any]) -> Iterator[Callable[..., str]]:
         errors = [error for error in answer.topic_errors if error[1]]
         assert errors == []
         made.append(unique)
+        loop.run(_known(admin, unique, partitions))
         return unique
 
     yield make
@@ -176,7 +188,7 @@ def _no_process_left() -> Iterator[None]:
     """Fails the run when it leaves child processes behind."""
     yield
     own = [child for child in psutil.Process().children(recursive=True) if not _is_ours_to_keep(child)]
-    _, left = psutil.wait_procs(own, timeout=3)
+    _, left = psutil.wait_procs(own, timeout=float(os.environ.get(PATIENCE, "60")))
     if left:
         told = [f"{child.pid}: {_command(child)[:200]}" for child in left]
         pytest.fail("child processes were left behind:\n" + "\n".join(told), pytrace=False)

@@ -44,7 +44,10 @@ QUICK = {
     "heartbeat.interval": "200ms",
     "session.timeout": "3s",
 }
-WAIT_S = 20.0
+OPEN_S = 2.0
+"""So long a reader waits for a transaction that is open when it has found what it looks for. It may stay open as long as it likes."""
+WAIT_S = 60.0
+"""Far more than anything here needs; a test that waits for what never comes is the only one that it costs."""
 
 
 class Running:
@@ -136,7 +139,7 @@ class Process:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    async def ended(self, within_s: float = 30.0) -> int:
+    async def ended(self, within_s: float = 90.0) -> int:
         try:
             return await asyncio.wait_for(self.process.wait(), within_s)
         except TimeoutError:
@@ -221,7 +224,10 @@ class Jobs:
         await asyncio.gather(*futures)
 
     async def records(self, topic: str, count: int, *, within_s: float = WAIT_S, more_s: float = 0.3) -> list[Any]:
-        """At least `count` committed records, and what comes in the moment behind them."""
+        """At least `count` committed records, all that is written by then, and what comes in the moment behind it.
+
+        `more_s=0`: as soon as there are as many.
+        """
         consumer = AIOKafkaConsumer(**self.client.consumer(isolation_level="read_committed", enable_auto_commit=False))
         await consumer.start()
         try:
@@ -234,13 +240,19 @@ class Jobs:
             consumer.assign([TopicPartition(topic, n) for n in sorted(partitions)])
             await consumer.seek_to_beginning()
             found: list[Any] = []
+            end: dict[TopicPartition, int] | None = None
             quiet_at = None
             while quiet_at is None or time.monotonic() < quiet_at:
                 got = await consumer.getmany(timeout_ms=100)
                 for batch in got.values():
                     found += batch
+                if len(found) >= count and more_s and end is None:
+                    end = await self._written(consumer)
+                    rest_at = time.monotonic() + OPEN_S
                 if len(found) >= count and (quiet_at is None or got):
-                    quiet_at = time.monotonic() + more_s
+                    behind = [tp for tp, upto in (end or {}).items() if await consumer.position(tp) < upto]
+                    if not behind or time.monotonic() > rest_at:
+                        quiet_at = time.monotonic() + more_s
                 if time.monotonic() > give_up:
                     for one in self.workers:
                         if one.task.done():
@@ -250,6 +262,15 @@ class Jobs:
             return found
         finally:
             await consumer.stop()
+
+    async def _written(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
+        """How far it is written: a commit is answered a moment before its markers stand, and only behind them can be read what it holds."""
+        asked = AIOKafkaConsumer(**self.client.consumer(isolation_level="read_uncommitted", enable_auto_commit=False))
+        await asked.start()
+        try:
+            return await asked.end_offsets(consumer.assignment())
+        finally:
+            await asked.stop()
 
     async def values(self, topic: str, count: int, **more: Any) -> list[Any]:
         """Their values, as JSON."""
@@ -271,7 +292,7 @@ class Jobs:
             if not one.task.done():
                 one.worker.coordination.stop()
                 one.task.cancel()
-        await asyncio.wait_for(asyncio.gather(*(w.task for w in self.workers), return_exceptions=True), 30)
+        await asyncio.wait_for(asyncio.gather(*(w.task for w in self.workers), return_exceptions=True), 120)
         for one in self.processes:
             if one.process.returncode is None:
                 one.kill()

@@ -55,7 +55,9 @@ async def restore_held_up(job, topic):
     await job.records(out, 50)
     first.kill()
     await first.ended()
-    blocker = AIOKafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.name}-blocker")
+    blocker = AIOKafkaProducer(
+        bootstrap_servers=job.bootstrap, transactional_id=f"{job.name}-blocker", transaction_timeout_ms=600_000
+    )
     await blocker.start()
     try:
         await blocker.begin_transaction()

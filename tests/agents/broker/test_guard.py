@@ -54,8 +54,8 @@ def test_a_run_that_dies_takes_its_broker_with_it(tmp_path: Path, number: signal
         guard, broker = map(int, run.stdout.readline().split())
         assert "headgate.node" in command_of(broker)
         run.send_signal(number)
-        run.wait(20)
-    psutil.Process(guard).wait(20) if psutil.pid_exists(guard) else None
+        run.wait(60)
+    psutil.Process(guard).wait(60) if psutil.pid_exists(guard) else None
     assert not psutil.pid_exists(broker) or "headgate.node" not in command_of(broker)
     assert list(tmp_path.iterdir()) == []
 
@@ -68,6 +68,7 @@ def test_a_run_that_leaves_a_child_behind_fails_and_names_it(tmp_path: Path) -> 
     environment = {
         name: value for name, value in os.environ.items() if name not in ("HEADGATE_TEST_ROOT", "PYTEST_XDIST_WORKER")
     }
+    environment["HEADGATE_TEST_PATIENCE"] = "1"  # this child will not end
     command = [
         sys.executable,
         "-m",
