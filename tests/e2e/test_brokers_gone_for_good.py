@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import signal
-import time
 
 import pytest
 
@@ -61,14 +60,11 @@ async def test_a_worker_whose_broker_stands_still_is_put_down_whole(job_on, priv
         await job.records(out, 20, more_s=0)
         private_kafka.pause()
         try:
-            began = time.monotonic()
             code = await one.stop()
-            took = time.monotonic() - began
         finally:
             private_kafka.resume()
     assert code == 3
     assert "could not leave within stop.timeout (5 s): `left` is not said" in one.worker.exit_why
-    assert took < 15
     assert one.worker.actors == {}
     locks = list((tmp_path / "state").glob("*/Partition-*/lock"))
     assert len(locks) == 2
@@ -88,12 +84,9 @@ async def test_sigterm_ends_a_process_whose_brokers_are_gone(job_on, private_kaf
         await asyncio.to_thread(private_kafka.kill)
         try:
             one.process.send_signal(signal.SIGTERM)
-            began = time.monotonic()
             code = await one.ended(60)
-            took = time.monotonic() - began
         finally:
             await asyncio.to_thread(private_kafka.restart)
     assert code == 3, one.text()[-3000:]
-    assert took < 20
     assert "could not leave within stop.timeout (5 s)" in one.text()
     assert "To do: what was committed is safe" in one.text()

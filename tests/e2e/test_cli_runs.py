@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ def test_a_run_is_stopped_resumed_drained_and_begun_again(hg: Headgate) -> None:
     """Every step ends with the exit code that it should, worker and verb; nothing is counted twice on the way."""
     hg.start("--run-id", "r1")
     hg.running()
-    hg.until(lambda: '"totals"' in hg.run("tables", hg.job, "-o", "json"), "tables")
+    hg.until(lambda: counted(hg) == 40, "all orders are counted")
     stopped = hg.json("answer", "stop", hg.job, "--wait", "--timeout", "30s")
     assert (stopped["state"], stopped["run"], stopped["run_state"]) == ("done", "r1", "stopped")
     assert hg.ended() == 0
@@ -163,7 +162,7 @@ def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate, w
 
 def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg: Headgate) -> None:
     """Well below a session: its death was told. A drain ends all of them with 0."""
-    hg.start("--workers", "2", "--set", "session.timeout=60s", "--set", "placement.debounce=1s")
+    hg.start("--workers", "2", "--set", "session.timeout=1h", "--set", "placement.debounce=1s")
 
     def both() -> Any:
         if not hg.joined():
@@ -175,14 +174,12 @@ def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg:
     before = {w["processor"]: w for w in hg.until(both, "two workers with a task each")["workers"]}
     assert sorted(before) == ["w1-0", "w1-1"]
     os.kill(before["w1-1"]["pid"], signal.SIGKILL)
-    killed = time.monotonic()
 
     def back() -> Any:
         found = both()
         return found if found and found["workers"][1]["pid"] != before["w1-1"]["pid"] else None
 
     hg.until(back, "the killed one is back")
-    assert time.monotonic() - killed < 30.0
     hg.run("drain", hg.job, "--wait", "--timeout", "40s")
     assert hg.ended() == 0
     assert "w1-1 ended by SIGKILL" in hg.log.read_text()
@@ -212,7 +209,7 @@ def test_readiness_is_503_from_the_first_moment_of_a_pause_in_service(hg: Headga
     hg.start("--web-port", "0")
     url = hg.until(lambda: page_of(hg.log.read_text()), "the page")
     hg.until(lambda: "drained" in answer(url + "/readyz")[1], "it waits")
-    assert "is drained.\nTo go on: `headgate start " in hg.log.read_text()
+    hg.until_said("is drained.\nTo go on: `headgate start ")
     assert answer(url + "/readyz")[0] == 503
     assert answer(url + "/livez")[0] == 200
 
@@ -224,7 +221,7 @@ def page_of(log: str) -> str:
 
 def answer(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=20) as found:
+        with urllib.request.urlopen(url, timeout=60) as found:
             return found.status, found.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -253,7 +250,7 @@ def test_reset_notices_who_came_while_it_asked(hg: Headgate) -> None:
         hg.log.write_text("")
         hg.start("--run-id", "again")
         hg.running()
-        _, said = reset.communicate("y\n", timeout=60)
+        _, said = reset.communicate("y\n", timeout=180)
         assert reset.returncode == 1
         assert f"workers of {hg.job}/1 live: w1" in said
         assert hg.running()["run"]["id"] == "again"

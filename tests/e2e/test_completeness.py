@@ -67,7 +67,7 @@ async def test_drain_finishes_what_was_read_and_the_next_run_goes_on_there(job, 
     worker = await job.start(app)
     await job.write(inp, values)
     await worker.until_running(2)
-    await last(job, out, 10)
+    await asyncio.wait_for(_becomes(job, out, expected(values)), 60)
     answer = await job.ask("drain")
     assert (answer.state, answer.run_state) == ("done", "drained")
     assert await worker.ended() == 0
@@ -76,7 +76,7 @@ async def test_drain_finishes_what_was_read_and_the_next_run_goes_on_there(job, 
     await job.write(inp, more)
     again = await job.start(counted(job, inp, out), run_id="second")
     await again.until_running(2)
-    await asyncio.wait_for(_becomes(job, out, expected([*values, *more])), 20)
+    await asyncio.wait_for(_becomes(job, out, expected([*values, *more])), 60)
     answer = await job.ask("drain")
     assert (answer.state, answer.run_state) == ("done", "drained")
     assert await again.ended() == 0
@@ -104,7 +104,7 @@ async def test_drain_after_a_kill_in_the_middle(job, topic):
     assert successor.worker.coordination.member.job.run.state == "drained"
     third = await job.start(counted(job, inp, out), run_id="third")
     await third.until_running(2)
-    await asyncio.wait_for(_becomes(job, out, expected([*values, *late])), 20)
+    await asyncio.wait_for(_becomes(job, out, expected([*values, *late])), 60)
     await third.stop()
 
 
@@ -181,7 +181,7 @@ async def test_a_real_kill_in_the_middle_of_a_drain(job, topic):
     read = sum(n for n, _ in (await last(job, out, 10)).values())
     assert 0 < read <= 20_000  # the drain stopped the sources where they stood, and reads nothing newer
     three = await job.start(_app_of(job, inp, out), run_id="three", deployment="next")
-    await asyncio.wait_for(_becomes(job, out, expected([*values, *rows(100, first=100_000)])), 30)
+    await asyncio.wait_for(_becomes(job, out, expected([*values, *rows(100, first=100_000)])), 90)
     await three.stop()
 
 

@@ -40,6 +40,6 @@ async def test_a_batch_that_was_there_already_is_committed(job, topic, monkeypat
     assert len(told) >= 3
     await one.crash()
     two = await job.start(app())
-    await two.until_running(1, within_s=40)
+    await two.until_running(1)
     await job.write(inp, [{"k": "a"}])
     assert [v["n"] for v in await job.values(out, 4)] == [1, 2, 3, 4]

@@ -7,11 +7,12 @@ import json
 import uuid
 
 import pytest
-from aiokafka.admin import NewTopic
 
 import headgate as hg
 from headgate.agents.broker.acls import Acl
 from headgate.agents.clients import ClientSettings
+
+from . import scenes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -20,14 +21,17 @@ def rows(first, behind):
     return [{"n": n} for n in range(first, behind)]
 
 
-async def made(job, name, partitions=1):
-    async with job.admin() as admin:
-        await admin.create_topics([NewTopic(name, partitions, 1)])
+async def made(job, name):
+    """A topic that the broker knows, and not only its controller."""
+    await scenes.made(job.client, (name, 1))
 
 
 async def gone(job, name):
+    """Deleted, and the broker takes nothing for it any more."""
     async with job.admin() as admin:
         await admin.delete_topics([name])
+        while not (await admin.describe_topics([name]))[0]["error_code"]:
+            pass
 
 
 def degraded(worker):
@@ -95,8 +99,8 @@ async def test_an_input_that_is_deleted_while_it_is_read_is_said(job, topic):
     def said():
         return [head.degraded for head in heads().values() if head.degraded]
 
-    await worker.until(lambda: any("does not exist" in one for one in said()), "the topic is missed", within_s=40)
-    await worker.until(lambda: inp in degraded_notes(worker).get("degraded", ""), "the task says so", within_s=40)
+    await worker.until(lambda: any("does not exist" in one for one in said()), "the topic is missed")
+    await worker.until(lambda: inp in degraded_notes(worker).get("degraded", ""), "the task says so")
     await job.write(other, rows(3, 5))
     assert len(await job.records(out, 5)) == 5
     assert not worker.task.done()
@@ -141,11 +145,10 @@ async def test_reading_that_is_forbidden_is_said_and_goes_on_when_it_is_allowed(
                     or any("grant READ on the topic" in (head.degraded or "") for head in heads().values())
                 ),
                 "the right is named",
-                within_s=40,
             )
         finally:
             await asyncio.to_thread(secure_kafka.disallow, deny)
-        assert [v["n"] for v in await job.values(out, 6, within_s=40)] == list(range(6))
+        assert [v["n"] for v in await job.values(out, 6)] == list(range(6))
 
 
 @pytest.mark.slow
@@ -161,7 +164,7 @@ async def test_a_worker_of_the_command_line_runs_by_tls_and_password_and_tells_i
         words = [word for name, value in given.items() for word in ("-X", f"{name}={value}")]
         one = await job.process(SOURCE.replace("IN", inp).replace("OUT", out), "w1", *words)
         await job.write(inp, rows(0, 20))
-        assert [v["n"] for v in await job.values(out, 20, within_s=40)] == list(range(20))
+        assert [v["n"] for v in await job.values(out, 20)] == list(range(20))
         await job.ask("drain")
         assert await one.ended() == 0
         assert secrets["app"] not in one.text()

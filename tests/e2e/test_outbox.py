@@ -25,7 +25,7 @@ async def outbox_on(kafka, name, *topics, partitions=1, **options):
     outbox = Outbox(ClientSettings(kafka.bootstrap), name, **options)
     for topic in topics:
         outbox.know(topic, partitions)
-    await outbox.start(deadline_s=20)
+    await outbox.start(deadline_s=60)
 
     async def owner():
         with contextlib.suppress(OutboxError):
@@ -134,7 +134,7 @@ async def test_too_much_that_is_unsent_makes_its_writers_wait(kafka, topic):
         for _ in range(50):
             buffer.emit(name, 0, None, [b"x" * 1000] * 10, 1)
             buffer.complete()
-            await asyncio.wait_for(outbox.room(), 10)
+            await asyncio.wait_for(outbox.room(), 60)
         assert outbox.pending_bytes <= 45_000
         await outbox.commit()
         assert outbox.pending_bytes == 0
@@ -169,7 +169,7 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
         buffer.complete()
         offsets = Offsets(ClientSettings(kafka.bootstrap))
         await offsets.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await offsets.log_ends(StreamPartition(name, 0)))[1] == 0:
                 pass  # until something of it is in the log
         await offsets.stop()

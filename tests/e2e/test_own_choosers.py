@@ -65,12 +65,18 @@ def declared(job, first, second, out, chooser, **more):
 async def test_a_chooser_of_ones_own_decides_what_is_read_next(job, topic, by_path):
     """Two full inputs: the one that the chooser prefers is read to its end first."""
     low, high, out = topic("a-low"), topic("b-high"), topic("out")
-    await job.write(low, [{"n": n} for n in range(20)])
-    await job.write(high, [{"n": 100 + n} for n in range(20)])
     HighestFirst.asked = 0
     chooser = f"{__name__}:HighestFirst" if by_path else HighestFirst
     settings = {"chunk.max-records": 5}
-    await job.start(declared(job, low, high, out, chooser, settings=settings))
+    worker = await job.start(declared(job, low, high, out, chooser, settings=settings))
+    await worker.until_running(1)
+    await job.ask("pause")
+    await worker.until(lambda: worker.state("Partition 0") == "paused", "paused")
+    await job.write(low, [{"n": n} for n in range(20)])
+    await job.write(high, [{"n": 100 + n} for n in range(20)])
+    heads = worker.worker.actors["Partition 0"].intake.intake.heads
+    await worker.until(lambda: [head.count for head in heads().values()] == [20, 20], "both are fetched")
+    await job.ask("resume")
     found = [v["n"] for v in await job.values(out, 40)]
     assert sorted(found) == [*range(20), *range(100, 120)]
     assert [n for n in found if n < 100] == list(range(20))
@@ -122,7 +128,7 @@ async def test_alignment_goes_by_the_time_that_the_inputs_declare(job, topic):
     first, second, out = topic("first"), topic("second"), topic("out")
     await job.write(first, [{"ts": n} for n in range(0, 40, 2)], timestamp_ms=1_000)
     await job.write(second, [{"ts": n} for n in range(1, 40, 2)], timestamp_ms=2_000)
-    app = hg.App(job.name, settings={"chooser": "time-aligned", "chooser.align-wait": "20s"})
+    app = hg.App(job.name, settings={"chooser": "time-aligned", "chooser.align-wait": "1h"})
     inputs = [app.input(name, timestamp="ts", until="newest") for name in (first, second)]
     inputs[0].merge(inputs[1]).to(out)
     worker = await job.start(app)

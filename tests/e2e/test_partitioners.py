@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from zlib import crc32
 
@@ -29,6 +30,11 @@ async def write(job, topic, width, spread, values):
                 await job.write(topic, [value], partition=partition, key=key)
 
 
+async def keys_said(job):
+    """What a status says of the keys of each input."""
+    return (await read(SimpleNamespace(client=job.client, topics=job.topics, job=job.topics.job)))["keys"]
+
+
 def joining(name, users, orders, out, **said):
     app = hg.App(name, settings={"error.retries": 5})
     table = app.input(users, **said).table("users")
@@ -48,9 +54,9 @@ async def test_a_join_of_topics_of_java_and_librdkafka_fails_before_its_first_re
     assert f"put .repartition(…) behind app.input('{users}')" in why
     assert one.worker.counters["Partition 0"]["join_misses"] == 0
     assert one.worker.counters["Partition 0"]["keys_tested"] >= 100
-    await one.until(lambda: any(name.startswith("keys.") for name in one.worker._load), "the heartbeat says it")
-    said = (await read(SimpleNamespace(client=job.client, topics=job.topics, job=job.topics.job)))["keys"]
-    assert said[users] == {"crc32": 4}
+    async with asyncio.timeout(60):  # the next heartbeat of a worker whose four tasks have looked
+        while (said := await keys_said(job)).get(users) != {"crc32": 4} or orders not in said:
+            pass
     assert keys(said[orders]) == "murmur2"
     assert await job.records(out, 0) == []
 
@@ -71,8 +77,11 @@ async def test_small_topics_join_and_a_field_that_the_topic_is_not_keyed_by_is_s
         one = await job.start(app)
         assert len(await job.values(out, 10)) == 10
         assert sum(orjson.loads(r.value)["n"] > 0 for r in await job.records(counts, 300)) >= 300
-        warned = [line for line in logs if "is not partitioned by 'user'" in line["event"]]
-        assert {line["task"] for line in warned} == {f"Partition {n}" for n in range(4)}
+
+        def warned():
+            return {line["task"] for line in logs if "is not partitioned by 'user'" in line["event"]}
+
+        await one.until(lambda: warned() == {f"Partition {n}" for n in range(4)}, "each task says it")
     assert set(one.states().values()) == {"running"}
     assert one.worker.counters["Partition 0"]["keys_elsewhere"] > 20
     await one.until(lambda: one.worker._load.get(f"keys.other.{clicks}") == 4.0, "the heartbeat says it")

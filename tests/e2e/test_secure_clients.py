@@ -44,7 +44,7 @@ async def outbox_on(client, name, *topics):
     outbox = Outbox(client, name)
     for topic in topics:
         outbox.know(topic, 1)
-    await outbox.start(deadline_s=30)
+    await outbox.start(deadline_s=60)
 
     async def owner():
         with contextlib.suppress(OutboxError):
@@ -78,7 +78,7 @@ async def test_records_go_in_and_out_over_tls_and_sasl(secure_kafka):
     at = StreamPartition(name, 0)
     intake = Intake(client, [Source(at, 0)], name="t", max_wait_ms=50)
     await intake.start()
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + 60
     while (chunk := intake.take(at, 1)) is None and time.monotonic() < give_up:
         await intake.fill(0.2)
     await intake.stop()
@@ -102,10 +102,10 @@ async def test_a_revoked_right_is_said_with_its_remedy(secure_kafka):
             emit(outbox, other, b"1", task="innocent")
             emit(outbox, name, b"2", task="guilty")
             with pytest.raises(TargetFailed) as failed:
-                await asyncio.wait_for(outbox.commit(), 40)
+                await asyncio.wait_for(outbox.commit(), 90)
             assert (failed.value.target, failed.value.tasks) == (at, {"guilty", "t"})  # t wrote to it before
             assert f"grant WRITE on the topic {name}" in failed.value.remedy
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + 60
         while "READ" not in (intake.head(at).degraded or "") and time.monotonic() < give_up:
             await intake.fill(0.2)
             intake.take(at, 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import struct
 
@@ -39,7 +40,7 @@ async def test_outputs_intermediate_streams_and_the_task_log_are_written_with_th
     inp, out = topic("in"), topic("out")
     app = hg.App(job.name, settings={"compression": codec, "intermediate.trim": False})
     app.input(inp, until="newest").repartition("k").agg(n=hg.count(), pad=hg.last("pad"), name="kept").to(out)
-    await job.write(inp, [{"k": f"k{n}", "pad": f"{n}" * 100} for n in range(300)])
+    await job.write(inp, [{"k": f"k{n}", "pad": random.Random(n).randbytes(200).hex()} for n in range(300)])
     worker = await job.start(app)
     between = next(iter(worker.worker.declared.graph.intermediates))
     assert await worker.ended() == 0
@@ -70,7 +71,7 @@ async def test_a_paused_job_shows_what_waits_for_it_and_a_running_one_shows_none
     await job.records(out, 10)
 
     async def become(wanted):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await lags(job, inp, 2) != wanted:  # noqa: ASYNC110 - another process has to know it
                 await asyncio.sleep(0.05)
 
@@ -92,9 +93,9 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     app.input(inp, key="k").agg(n=hg.count(), pad=hg.last("pad"), name="kept").to(out)
     await job.write(inp, [{"k": f"k{n}", "pad": f"{n:06}" * 150} for n in range(10_000)])
     worker = await job.start(app)
-    await worker.until(lambda: sum(worker.worker.sensor.records.values()) == 10_000, "all is counted", within_s=60)
+    await worker.until(lambda: sum(worker.worker.sensor.records.values()) == 10_000, "all is counted", within_s=120)
     await job.ask("pause")
-    logs = [path.read_text() for path in (job.directory / "state").rglob("db/LOG")]
+    logs = [path.read_text() for path in (job.directory / "state").glob("*/Partition-*/db/LOG")]
     assert len(logs) == 2
     shared = [set(re.findall(r"block_cache: (0x[0-9a-f]+)", text)) for text in logs]
     assert shared[0] == shared[1]
@@ -103,11 +104,11 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
         str(3 << 20)
     }  # the rest is for decoded rows
     assert all(int(n) <= 4 << 20 for text in logs for n in re.findall(r"Options.write_buffer_size: (\d+)", text))
-    assert worker.worker.memory.used() <= 6 << 20
     tables = [actor.state.tables.table("kept") for actor in worker.worker.actors.values()]
     await worker.until(
         lambda: sum(1 for table in tables for _ in table.range()) == 10_000, "all is committed", within_s=60
     )
+    await worker.until(lambda: worker.worker.memory.used() <= 6 << 20, "what was full is written out")
 
 
 async def test_a_task_reads_ahead_as_far_as_its_setting_says(job, topic):
@@ -134,15 +135,14 @@ async def test_a_long_restore_says_how_far_it_is_and_every_line_says_who_speaks(
     async with restore_held_up(job, topic) as second:
 
         async def told(text):
-            async with asyncio.timeout(40):
-                while text not in second.text():
+            async with asyncio.timeout(90):
+                while re.search(text, second.text()) is None:
                     assert second.process.returncode is None, second.text()[-3000:]
                     await asyncio.sleep(0.05)
 
-        await told("restoring Partition 0: ")
-        assert re.search(r"restoring Partition 0: \d+ %, [\d,]+ of [\d,]+ records", second.text())
+        await told(r"restoring Partition 0: \d+ %, [\d,]+ of [\d,]+ records")
     await told('"state": "running"')
-    lines = [json.loads(line) for line in second.text().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in second.text().rpartition("\n")[0].splitlines() if line.startswith("{")]
     assert all({"job", "worker", "event", "level", "timestamp"} <= set(line) for line in lines), lines
     assert {(line["job"], line["worker"]) for line in lines} == {(f"{job.name}/1", "w1")}
     of_task = [line for line in lines if line["event"] == "task state"]

@@ -207,7 +207,7 @@ async def test_what_stands_between_two_stages(job, topic):
     first = actors["Partition 0"]
     started = worker.worker.offsets
     await change(job, "intermediate.trim", True, worker)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not [n for n in (0, 1) if await started.bound((between, n), "oldest") > 0]:  # noqa: ASYNC110 - the broker deletes them
             await asyncio.sleep(0.05)
 
@@ -368,13 +368,15 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
     await change(job, "fence.timeout", "200ms", first)
     await first.until(lambda: len(fences) > 1, "it is fenced again")
     await first.until(lambda: name in first.worker.actors, "the task goes on elsewhere")
+    for patience in ("release.timeout", "fence.timeout"):
+        await change(job, patience, "1h", first)  # whoever lets go from here on may take his time
     let_go.set()
 
     # a main loop that hangs
     await first.until(lambda: third.worker.ready, "the third one has begun again")
     say = third.worker.heartbeats.say
     third.worker.heartbeats.say = lambda: replace(say(), turn_age_s=100.0)
-    await change(job, "stall.timeout", "1s", first)
+    await change(job, "stall.timeout", "30s", first)
     await first.until_running(2)
 
     # what was answered

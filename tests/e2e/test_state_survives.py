@@ -30,7 +30,7 @@ async def counts(job, out, least):
 
 
 async def until_total(job, out, total):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while sum((await counts(job, out, 1)).values()) != total:
             assert sum((await counts(job, out, 1)).values()) <= total
 

@@ -122,7 +122,7 @@ async def test_an_open_transaction_blocks_a_restore_up_to_its_deadline(kafka, to
                 start=0,
                 end=end,
                 progress=said.append,
-                deadline_s=1.0,
+                deadline_s=5.0,
             )
     assert any(one.blocked for one in said)
 
@@ -142,7 +142,7 @@ async def test_a_restore_that_is_cut_short_has_not_stood_at_the_end(kafka, topic
             await fill(outbox, at, tables, table, commits=1, keys=5)
             start, end = store.meta.position or 0, await ends_of(kafka, at)
             with pytest.raises(EnvironmentFault, match="cannot be read up to"):
-                await restore(client, at, store, start=start, end=end + 1, deadline_s=0.5, now_ms=lambda: now)
+                await restore(client, at, store, start=start, end=end + 1, deadline_s=2.0, now_ms=lambda: now)
             assert store.meta.position > start
 
         fresh = MemoryStore("u")

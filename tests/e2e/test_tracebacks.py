@@ -63,7 +63,7 @@ async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(
 
     async def told(task, *words):
         command = [sys.executable, "-m", "headgate.agents.cli", "status", job.name, "--why", task, "-b", job.bootstrap]
-        return await asyncio.to_thread(subprocess.run, [*command, *words], capture_output=True, text=True, timeout=60)
+        return await asyncio.to_thread(subprocess.run, [*command, *words], capture_output=True, text=True, timeout=90)
 
     async def document(task):
         done = await told(task, "-o", "json")
@@ -72,7 +72,7 @@ async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(
         assert done.returncode == 4 or not wrong(found, schema("status-why")), found
         return found
 
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 180
     while "ZeroDivisionError" not in (found := await document("Partition 0"))["why"]:
         assert time.monotonic() < give_up, (found, worker.text()[-3000:])
     assert (found["state"], found["worker"], found["asked"]) == ("failed", "w1", True)
