@@ -15,6 +15,8 @@ STEP_S = 15.0
 """How long one part of a worker may take to end."""
 LAST_S = 0.2
 """What a part gets when no time is left: most need no more."""
+LEFT_S = 2.0
+"""What user code that was left behind, and whatever else still runs in the loop, gets to hear that the process ends."""
 LEAVING = 0.8
 """The share of the whole in which tasks may commit and be released; the rest is for closing what is open."""
 
@@ -49,3 +51,13 @@ class Ending:
     async def steps(self, parts: Mapping[str, Awaitable[Any]], seconds: float = STEP_S) -> None:
         """Steps that wait for nothing of each other, side by side."""
         await asyncio.gather(*(self.step(what, work, seconds) for what, work in parts.items()))
+
+    async def rest(self) -> None:
+        """The last step: cancel all that still runs in this loop. What swallows even that is named; the loop's own end would wait for it
+        without a limit."""
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        if rest:
+            _, stubborn = await asyncio.wait(rest, timeout=LEFT_S)
+            self.held += sorted(getattr(task.get_coro(), "__qualname__", task.get_name()) for task in stubborn)

@@ -221,7 +221,8 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         restores.cancel()
         if not worker.ending.held:
             await page.stop()
-        else:
+            await worker.ending.rest()
+        if worker.ending.held:
             end_without_waiting(worker)
 
 

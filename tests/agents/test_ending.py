@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -51,3 +52,29 @@ async def test_all_steps_share_one_deadline() -> None:
     await ending.step("topics", never.wait(), 30.0)
     assert time.monotonic() - began < 10.0
     assert len(ending.held) == 101
+
+
+@pytest.mark.asyncio
+async def test_what_swallows_its_cancellation_at_the_very_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook of the user's that was left behind long ago: the run was drained, and its process stayed for ever."""
+    monkeypatch.setattr("headgate.agents.ending.LEFT_S", 0.01)
+    ending, let_go, ended = Ending(), asyncio.Event(), []
+
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await let_go.wait()
+
+    async def ends() -> None:
+        try:
+            await let_go.wait()
+        finally:
+            ended.append("ends")
+
+    tasks = [asyncio.get_running_loop().create_task(one()) for one in (stubborn, ends)]
+    await asyncio.sleep(0)
+    await ending.rest()
+    assert [name.rpartition(".")[2] for name in ending.held] == ["stubborn"]
+    assert ended == ["ends"]
+    let_go.set()
+    await asyncio.wait(tasks)

@@ -51,19 +51,23 @@ def test_a_step_that_does_not_end_is_left_behind() -> None:
     """A hung `on_stop` held its task, a release and a drain for ever."""
     done: list[str] = []
 
-    async def hangs() -> None:
-        while True:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                done.append("cancelled")
-                if len(done) > 2:
-                    raise
-
     async def life() -> list[tuple[str, str]]:
-        found = await put_down(("user code", hangs), ("store", lambda: done.append("store")), limit_s=0.01)
-        await asyncio.sleep(0)
-        return found
+        let_go = asyncio.Event()
+
+        async def hangs() -> None:
+            while not let_go.is_set():
+                try:
+                    await let_go.wait()
+                except asyncio.CancelledError:
+                    done.append("cancelled")
+
+        try:
+            async with asyncio.timeout(20):
+                found = await put_down(("user code", hangs), ("store", lambda: done.append("store")), limit_s=0.01)
+            await asyncio.sleep(0)
+            return found
+        finally:
+            let_go.set()
 
     assert asyncio.run(life()) == [("a part of the task does not end and is left behind", "user code")]
     assert done[0] == "store"

@@ -51,6 +51,15 @@ def test_what_is_missing_or_unreadable_is_bad_data_with_its_index(of: Any, value
     assert bad.value.index == 1
 
 
+@pytest.mark.parametrize("wide", [2**70, 2**62, -(2**62)])
+@pytest.mark.parametrize("of", ["ts", lambda value: value["ts"]])
+def test_a_number_that_64_bits_do_not_hold_is_bad_data(of: Any, wide: int) -> None:
+    """It went into the watermark and the state of all behind it, and raised when half of its chunk was committed."""
+    with pytest.raises(BadTimestamp) as bad:
+        timestamps_of(of)([{"ts": 5}, {"ts": wide}], [7, 8])
+    assert bad.value.index == 1
+
+
 def test_event_time_goes_out_and_makes_the_watermark() -> None:
     """The greatest timestamp less the lag, exactly; a late record does not turn it back."""
     app = hg.App("job")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,9 @@ def test_a_ring_of_causes_is_walked_once():
     """A worker that walked it for ever answered nobody, not even SIGTERM."""
     one, two, three = ValueError("1"), KeyError("2"), OSError("3")
     one.__cause__, two.__context__, three.__cause__ = two, three, one
-    assert list(causes(one)) == [one, two, three]
+    assert list(islice(causes(one), 9)) == [one, two, three]
     one.__cause__ = one
-    assert list(causes(one)) == [one]
+    assert list(islice(causes(one), 9)) == [one]
     assert list(causes(None)) == []
     two.__suppress_context__ = True
     assert list(causes(two)) == [two]

@@ -103,9 +103,10 @@ def test_ten_thousand_generated_names_leave_nothing_behind():
         state.fold(house.log[folded:])
         folded = len(house.log)
         most = max(most, len(state.at))
+        assert most < 8 * pods, f"{most} keys after {generation + 1} generations"
     house.run(12, step=1.0)
     state.fold(house.log[folded:])
-    assert pods < most < 8 * pods
+    assert pods < most
     assert sorted(key[0] for key in state.at if key[0] not in ("set-grant", "set-changelog", "set-task-state")) == [
         "set-fence", "set-job-model", "set-leader", "set-member", "set-processor", "set-run",
     ]  # fmt: skip

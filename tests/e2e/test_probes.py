@@ -111,3 +111,37 @@ async def test_a_hook_that_raises_at_the_end_holds_nobody_up(job, topic, way):
     assert (await job.ask(way)).state == "done"
     assert await one.ended() == 0
     assert "not like this" in one.text()
+
+
+HANGS = """
+import asyncio
+import headgate as hg
+
+class Hangs(hg.Actor):
+    def on_batch(self, ctx, batch):
+        ctx.emit("OUT", len(batch))
+
+    async def on_stop(self, ctx):
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass  # as some client libraries do
+
+app = hg.App("JOB")
+app.actor(app.input("IN"))(Hangs)
+"""
+
+
+async def test_a_hook_that_hangs_at_the_end_holds_up_neither_a_drain_nor_its_worker(job, topic):
+    """It held its task, the drain and the process for ever; nobody was told which part it was."""
+    inp, out = topic("in"), topic("out")
+    one = await job.process(
+        HANGS.replace("IN", inp).replace("OUT", out), "w1", "--set", "release.timeout=2s", "--set", "stop.timeout=5s"
+    )
+    await job.write(inp, [{"n": 1}])
+    await job.records(out, 1)
+    assert (await job.ask("drain", timeout_s=60)).state == "done"
+    assert await one.ended(60) == 0
+    assert "a part of the task does not end and is left behind" in one.text()
+    assert "these did not end, and are left behind: TaskActor._end_hooks" in one.text()

@@ -45,10 +45,14 @@ def test_leaves_a_child():
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_dies_takes_its_broker_with_it(tmp_path: Path, number: signal.Signals) -> None:
-    """kill -9, or Ctrl-C."""
+    """kill -9, or Ctrl-C; also where the tests were started with SIGINT ignored, as `nohup` and a shell's `&` do: brokers stayed behind."""
     root = tmp_path / "root"
     with subprocess.Popen(
-        [sys.executable, "-c", RUN, str(root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", RUN, str(root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     ) as run:
         assert run.stdout is not None
         guard, broker = map(int, run.stdout.readline().split())
