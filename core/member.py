@@ -193,6 +193,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def on_Beat(self, event: Beat, now: Now) -> list[MemberInstruction]:
         if event.heartbeat.processor == self.config.processor:  # of the others it asks nothing, and there are ever more
             self.liveness.heard(event.heartbeat)
+            if self.state in (
+                "joined",
+                "leaving",
+            ):  # it waits for none of them: whoever is tried under this name again and again leaves nothing
+                self.liveness.forget(set())
         if self.state != "waiting":
             return []
         beat = event.heartbeat

@@ -10,7 +10,7 @@ Promises:
 
 - a task is held back while any target is known to refuse what it wrote; no other task ever waits;
 - a target is asked with growing pauses, by one question at a time, and only while somebody waits for it;
-- a target that fails again soon after it was found well goes on with the pause that it had;
+- a target that fails again soon after it was found well goes on with the pause that it had; after that, nothing of it is remembered;
 - what no question can settle is tried a few times, then given up until somebody seeks: a task that failed without a target (user code, at
   the moment of a commit), and one that wrote what its target refused, which is asked all the same, for it may take other things now.
 """
@@ -104,6 +104,20 @@ class Targets:
         if seeks:
             self._sought[task] = seeks
         else:
+            self._sought.pop(task, None)
+
+    def tasks(self) -> set[str]:
+        """Of whom anything is remembered here."""
+        return set(self._sought).union(*(one.tasks for one in self._known.values()))
+
+    def forget(self, elsewhere: set[str], mono: float) -> None:
+        """What was well for long is forgotten; and of tasks that run elsewhere now, what was given up (it may have been mended there)
+        and what nobody has asked about for long."""
+        for key, one in list(self._known.items()):
+            since = one.well_s if one.tasks - elsewhere or one.well_s is not None else one.until
+            if since == float("inf") or (since is not None and mono - since > self._longest_s):
+                del self._known[key]
+        for task in elsewhere:
             self._sought.pop(task, None)
 
     def _pause(self, trouble: _Trouble, mono: float) -> None:

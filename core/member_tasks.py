@@ -116,10 +116,16 @@ class Tasks:
             if changed and view is not None and mine.phase == STARTED:
                 orders.append(Tell(task, RunChanged(view)))
         self._view = view
+        theirs = {task for task in self.targets.tasks() if self._is_elsewhere(job, task)}
+        self.targets.forget(theirs, mono)
         for grant in job.grants():
             if grant.processor == self.processor and grant.incarnation == self.incarnation:
                 orders += self._order(job, run, view, grant, going, mono, sure)
         return orders
+
+    def _is_elsewhere(self, job: JobState, task: str) -> bool:
+        grant = job.grant(task)
+        return grant is not None and grant.processor != self.processor
 
     def _abandoned(self, job: JobState) -> list[Tell]:
         orders: list[Tell] = []

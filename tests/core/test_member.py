@@ -480,6 +480,16 @@ def test_one_whose_place_was_taken_stops():
     assert "another process has become 'p2'" in two.exit.why
 
 
+def test_who_is_tried_under_its_name_again_and_again_leaves_nothing():
+    """A second process of the same name in a crash loop, each under a name of its own, for months."""
+    member, _ = granted()
+    for n in range(100):
+        member.handle(Beat(Heartbeat("p1", f"twin-{n}", "", 0.0, gone=n % 2 == 0)), NOW)
+    member.handle(Beat(Heartbeat("p1", "me", "", 1.0)), NOW)
+    kept = member.liveness
+    assert (set(kept._last) | set(kept._turn) | kept._gone) <= {"me"}
+
+
 def test_overrides_reach_it_with_their_offset():
     house = House()
     one = house.worker("p1")

@@ -139,3 +139,39 @@ def test_a_seek_gives_one_that_was_given_up_another_try():
     assert targets.holds("a", 11.0)
     targets.sought("a", frozenset())
     assert targets.holds("a", 11.0)
+
+
+def test_what_was_well_for_long_is_forgotten():
+    """Each target that was ever broken would have been remembered as long as the worker lives."""
+    targets = Targets(1.0)
+    targets.broke(["a"], "gone", OUT, 0.0)
+    targets.due(BOTH, 1.0)
+    targets.probed(Probed(OUT), 1.0)
+    targets.forget(set(), 31.0)
+    assert targets.tasks() == {"a"}
+    targets.forget(set(), 31.1)
+    assert targets.tasks() == set()
+
+
+def test_what_was_given_up_here_may_have_been_mended_elsewhere():
+    """The task was sought at another worker, came back, and would have stood still here: nobody would seek what works."""
+    targets = Targets(1.0)
+    targets.sought("a", frozenset({"s1"}))
+    targets.broke(["a", "b"], "its schema differs", None, 0.0, most=0)
+    targets.forget(set(), 1000.0)
+    assert targets.given_up("a")
+    targets.forget({"a"}, 1.0)
+    assert targets.holds("a", 1.0) == ""
+    assert targets.given_up("b")
+    assert targets.tasks() == {"b"}
+
+
+def test_a_broken_target_of_a_task_that_is_elsewhere_is_remembered_for_a_while():
+    targets = Targets(1.0)
+    targets.broke(["a"], "gone", OUT, 0.0)
+    targets.forget({"a"}, 31.0)
+    assert targets.holds("a", 31.0) == "gone"
+    targets.broke(["b"], "gone", LOG, 0.0)
+    targets.due({"b"}, 31.0)
+    targets.forget(BOTH, 1000.0)
+    assert targets.tasks() == {"b"}

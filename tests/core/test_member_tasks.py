@@ -312,3 +312,14 @@ def test_seeks_that_left_the_run_are_forgotten():
     scene.say(RUN)
     scene.told()
     assert scene.tasks.mine["t"].told == set()
+
+
+def test_a_task_that_comes_back_is_tried_though_it_was_given_up_before():
+    scene = Scene()
+    scene.told()
+    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "its schema differs", gone=True), 1.0)
+    assert scene.told(mono=100.0) == []
+    scene.say(c.SetGrant("t", 4, "p2", "000001-other"))
+    assert scene.told(mono=100.0) == []
+    scene.say(replace(GRANT, grant=5))
+    assert [type(one) for one in scene.told(mono=101.0)] == [o.Start]
