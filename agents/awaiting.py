@@ -28,6 +28,13 @@ class Unasked(HeadgateError):
         super().__init__(f"{what} was cancelled, and not by headgate", remedy="see where: the traceback of its cause")
 
 
+class CalledOff(HeadgateError):
+    """Nobody waits any more for what was under way, and nothing is to come of it; no failure of anybody."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} was called off")
+
+
 def asked_for() -> bool:
     """Whether somebody has called `cancel()` on the task that runs now."""
     task = asyncio.current_task() if _in_loop() else None

@@ -14,6 +14,7 @@ from . import steps as s
 from .awaiting import said
 from .chunks import Chunk
 from .operators import UserCodeError
+from .outbox_errors import UnknownTarget
 from .source import BadRecord, Source
 from .store import StoreUnreadable
 
@@ -39,6 +40,8 @@ async def find_bad(
     stand before it, from an untouched state (`drop` forgets what a try has changed in tables). So a row that is blamed is one that
     fails in its place. Where a function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is
     tried again.
+
+    A topic that must be asked for first is no row's failure: `UnknownTarget` is raised on.
     """
     found: list[tuple[int, BaseException]] = []
     trouble = pipeline.trouble
@@ -55,7 +58,7 @@ async def find_bad(
         first, behind = parts.pop()
         try:
             await pipeline.chunk(rows.pick(0 if in_place else first, behind), frozenset(left_out))
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, UnknownTarget):
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             if behind - first == 1:

@@ -16,7 +16,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from ..core.errors import EnvironmentFault, HeadgateError, causes
+from ..core.errors import EnvironmentFault, HeadgateError
 from ..core.names import StreamPartition
 from .rawrefusal import Refusal
 
@@ -48,11 +48,6 @@ class UnknownTarget(EnvironmentFault):
         super().__init__(
             f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
         )
-
-
-def unknown_target(error: BaseException | None) -> str | None:
-    """The topic that a letter failed on, if that was all."""
-    return next((one.topic for one in causes(error) if isinstance(one, UnknownTarget)), None)
 
 
 class OutboxError(EnvironmentFault):

@@ -25,6 +25,7 @@ from .framing import frame_cuts
 from .key_test import KeyTest
 from .keyed_operators import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
 from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
+from .outbox_errors import UnknownTarget
 from .partitioner import Partitioner
 from .record import Batch, Headers, Rows
 from .source import Source
@@ -94,6 +95,8 @@ class Pipeline:
         self._prepare = prepare
         self.trouble: BaseException | None = None
         """What the last chunk failed with."""
+        self._unknown: UnknownTarget | None = None
+        """The topic that the letter has named, and of which nobody knows how wide it is."""
         self._deferred: deque[Deferred] = deque()
         self._later: deque[tuple[Relay, Rows]] = deque()
         self._running: tuple[Chunk, Rows] | None = None
@@ -228,7 +231,11 @@ class Pipeline:
         headers: list[Headers] | None,
     ) -> None:
         """Rows to a topic, with the letter that runs."""
-        self.buffer.emit(topic, partition, keys, values, timestamps, headers)
+        try:
+            self.buffer.emit(topic, partition, keys, values, timestamps, headers)
+        except UnknownTarget as error:
+            self._unknown = error  # user code may catch it, or raise something of its own instead
+            raise
 
     def shuffle(self, name: str, everyone: bool, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
         """Rows into an intermediate stream, in batch frames, each to the partition of its key."""
@@ -270,7 +277,10 @@ class Pipeline:
     # ---------------------------------------------------------------------------------------------------------- a letter
 
     async def chunk(self, chunk: Chunk, skip: frozenset[int] = frozenset()) -> int | None:
-        """Run a chunk, without the rows in `skip`; its greatest event time. Raises what user code or data did; nothing is kept then."""
+        """Run a chunk, without the rows in `skip`; its greatest event time. Raises what user code or data did; nothing is kept then.
+
+        Raises `UnknownTarget`, whatever user code made of it, when a topic must be asked for before the chunk can be run.
+        """
         source = self.sources[chunk.at.stream]
         self._begin()
         try:
@@ -281,10 +291,8 @@ class Pipeline:
                 self._refuse()
         except BaseException as error:
             self.trouble = error
-            self.drop()
-            if isinstance(error, Exception) or passes(error):
-                raise
-            raise Uncaught(error) from error
+            self._failed(error)
+            raise
         return greatest
 
     async def step(
@@ -300,18 +308,30 @@ class Pipeline:
                 await self.settle()
                 self._refuse()
         except BaseException as error:
-            self.drop()
-            if isinstance(error, Exception) or passes(error):
-                raise
-            raise Uncaught(error) from error
+            self._failed(error)
+            raise
         return more
+
+    def _failed(self, error: BaseException) -> None:
+        """The letter is dropped; raises what is to be known of it in place of `error`, if that is something else."""
+        unknown = self._unknown
+        self.drop()
+        if passes(error):
+            return
+        if unknown is not None:
+            raise UnknownTarget(unknown.topic)
+        if not isinstance(error, Exception):
+            raise Uncaught(error) from error
 
     def _begin(self) -> None:
         """A letter begins: every flag that it sets belongs to it."""
+        self._unknown = None
         self._before = [(op, tuple(getattr(op, flag) for flag in op.flags)) for op in self.operators if op.flags]
 
     def _refuse(self) -> None:
         """The letter is through: whatever cannot be taken over raises now, for completing cannot."""
+        if self._unknown is not None:
+            raise self._unknown
         for operator in self.operators:
             operator.prepare()
         if self._prepare is not None:
@@ -407,6 +427,7 @@ class Pipeline:
         """The letter failed: nothing of it remains, no row, no change, no flag."""
         self._deferred.clear()
         self._later.clear()
+        self._unknown = None
         self.wants_commit = self.wants_stop = False
         for operator, values in self._before:
             for flag, value in zip(operator.flags, values, strict=True):
@@ -423,6 +444,7 @@ class Pipeline:
         aside = [operator.suspend() for operator in self.operators]
         buffer, self.buffer = self.buffer, self.seal_buffer
         later, self._later = self._later, deque()
+        unknown, self._unknown = self._unknown, None
         try:
             with bound(cast("Any", self)):
                 for (
@@ -440,7 +462,7 @@ class Pipeline:
             self.buffer.drop()
             raise
         finally:
-            self.buffer, self._later = buffer, later
+            self.buffer, self._later, self._unknown = buffer, later, unknown
             for operator, kept in zip(self.operators, aside, strict=True):
                 operator.resume(kept)
 

@@ -27,12 +27,12 @@ from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from ..core.task_states import FAILED, WORKING
 from .alarm import Alarm
-from .awaiting import passes, said
+from .awaiting import CalledOff, answered, passes, said
 from .due import Due
 from .expiry import Expiry
 from .failing import store_failed, traceback_of
 from .mailbox import Mailbox, MailboxClosed
-from .outbox_errors import unknown_target
+from .outbox_errors import UnknownTarget
 from .pipeline import Pipeline
 from .source import BadRecord
 from .task_end import TaskEnd
@@ -40,9 +40,10 @@ from .task_host import Host
 from .task_intake import TaskIntake
 from .task_letters import ChunkLetter, Letter, StepLetter
 from .task_pipeline import assembled
-from .trouble import Failed, may_pass, recover, told
+from .trouble import Failed, Recovered, may_pass, recover, told
 
 if TYPE_CHECKING:
+    from .chunks import Chunk
     from .outbox import LogWrite
 
 R = TypeVar("R")
@@ -68,14 +69,14 @@ class TaskActor:
         )
         self._start = start
         self.log = structlog.get_logger("headgate.task").bind(task=start.task, grant=start.grant)
-        self.ends = TaskEnd(self.log, lambda: host.seconds("release.timeout") / 2)
+        self.ends = TaskEnd(self.log, lambda: host.seconds("release.timeout") / 3)
         self.since_ms = host.now().wall
         self.notes: dict[str, str] = {}
         self.idle = asyncio.Event()
         """Set while no letter is under way: the intake may give the next one."""
         self.idle.set()
         self._letter_now: Letter | None = None
-        self._working: asyncio.Task[Any] | None = None
+        """The one that counts, from the moment in which it was decided until it has ended or is called off."""
         self._alarm = Alarm(self._deadline, lambda: host.now().mono, lambda: self.feed(t.Tick()))
         self.due = Due(self._wanted, lambda: host.now().wall, self._is_due)
         self._beside: set[asyncio.Task[None]] = set()
@@ -118,7 +119,7 @@ class TaskActor:
                 raise  # it could not even be given up: the worker must know
             self._broken = True
             self.log.exception("task is broken")
-            self.feed(t.Broken(said(error)))
+            self.feed_failure(error)
 
     def _feed(self, event: Any) -> None:
         before = self.machine.state
@@ -145,6 +146,8 @@ class TaskActor:
     async def _guard(self, work: Awaitable[None]) -> None:
         try:
             await work
+        except CalledOff:
+            pass  # the task is put down, and its store with it
         except BaseException as error:
             if passes(error):
                 raise
@@ -153,7 +156,7 @@ class TaskActor:
 
     def feed_failure(self, error: BaseException) -> None:
         """Something that the machine did not foresee: the task fails with the reason, the worker goes on."""
-        self.feed(t.Broken(told(error), may_pass(error)))
+        self.feed(t.Broken(told(error), passing=may_pass(error)))
 
     # ------------------------------------------------------------------------------------------------------------ the store
 
@@ -204,8 +207,12 @@ class TaskActor:
         self._beside_run(work(), "close store")
 
     async def _put_down(self) -> None:
+        """Whatever user code is doing ends first: neither its hooks nor the next owner run beside it."""
         await self.ends.put_down(
-            ("intake", self._stop_intake), ("user code", self._end_hooks), last=("store", self.state.close)
+            ("agent", self.mailbox.stop),
+            ("intake", self._stop_intake),
+            ("user code", self._end_hooks),
+            last=("store", self.state.close),
         )
 
     async def _stop_intake(self) -> None:
@@ -258,52 +265,101 @@ class TaskActor:
 
     # -------------------------------------------------------------------------------------------------------------- letters
 
-    async def give(self, letter: Letter) -> None:
-        """Put a letter into the actor's mailbox."""
+    async def take(self, chunk: Chunk) -> None:
+        """A chunk was taken out of the intake's buffer: it is the next letter."""
+        self.feed(t.ChunkTaken(chunk.at, chunk.next_position))
+        if (
+            self.machine.chunk is not None and not self.gone
+        ):  # else it broke at that, and nobody would count what it writes
+            letter = ChunkLetter(chunk)
+            self._next(letter)
+            await self._put(letter)
+
+    def _next(self, letter: Letter) -> None:
+        """From now on this letter can be called off, whether it has begun or not."""
         self.idle.clear()
         self._letter_now = letter
-        with contextlib.suppress(MailboxClosed):
-            await self.mailbox.put(letter)
+
+    async def _put(self, letter: Letter) -> None:
+        if not self._called_off(letter):
+            with contextlib.suppress(MailboxClosed):
+                await self.mailbox.put(letter)
+
+    def _called_off(self, letter: Letter) -> bool:
+        return self.gone or letter is not self._letter_now
+
+    def _drop(self, letter: Letter) -> None:
+        """Forget what the letter has done so far; raises `CalledOff` where nobody waits for it any more."""
+        self.state.drop()
+        if self._called_off(letter):
+            raise CalledOff(self.name)
 
     async def _letter(self, letter: Letter) -> None:
-        if self.gone or letter is not self._letter_now:
+        if self._called_off(letter):
             return
-        self._working = asyncio.current_task()
         try:
             if isinstance(letter, ChunkLetter):
                 await self._chunk(letter)
             else:
                 await self._step(letter)
-        finally:
-            self._working = None
+        except CalledOff:
+            if self.pipeline is not None:
+                self.pipeline.drop()
+            self.state.drop()
 
     async def _chunk(self, letter: ChunkLetter) -> None:
-        assert self.pipeline is not None
         chunk = letter.chunk
-        try:
-            greatest = await self._learning(partial(self.pipeline.chunk, chunk))
-        except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
-            if self._dropped():
-                return
-            await self._troubled(letter, error)
-            return
-        if self._dropped():
-            self.pipeline.drop()
-            return
-        self._completed(chunk.at, chunk.next_position, greatest)
+        outcome = await self._learning(letter, partial(self._ran, letter))
+        if isinstance(outcome, Failed):
+            self._fail_work(outcome.why, outcome.error, final=outcome.final)
+        elif outcome is not None:
+            for index, cause in outcome.left_out.items():
+                self.log.warning("record is left out", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
+            self._completed(chunk.at, chunk.next_position, outcome.greatest)
 
-    async def _learning(self, letter: Callable[[], Awaitable[R]]) -> R:
-        """Run a letter; where it names a topic that is not known yet, ask the broker once, and run it again from its beginning."""
+    async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
+        """Run a chunk; where it fails, run it again without the records whose policies say so, or fail."""
+        assert self.pipeline is not None
+        try:
+            return Recovered(await self.pipeline.chunk(letter.chunk))
+        except UnknownTarget:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
+            return await recover(self.pipeline, letter.chunk, error, drop=partial(self._drop, letter))
+
+    async def _learning(self, letter: Letter, run: Callable[[], Awaitable[R]]) -> R | None:
+        """Run a letter; where it names a topic that is not known yet, ask the broker once, and run it again from its beginning.
+
+        None when nothing comes of it, for a topic that cannot be asked for: that is nobody's record, so it ends the task and not the
+        letter, and the task begins again by itself. Raises `CalledOff` where nobody waits for the letter any more.
+        """
         while True:
             try:
-                return await letter()
-            except Exception as error:
-                topic = unknown_target(error)
-                if topic is None or topic in self._learnt or self._dropped():
-                    raise
-                self._learnt.add(topic)
-                self.state.drop()
-                await self.host.learn(topic)
+                result = await run()
+                if self._called_off(letter):
+                    raise CalledOff(self.name)
+                return result
+            except UnknownTarget as unknown:
+                self._drop(letter)
+                why = await self._learn(unknown)
+                self._drop(letter)
+                if why is not None:
+                    self.log.error("a topic cannot be asked for", topic=unknown.topic, why=told(why), exc_info=why)
+                    what = f"the topic {unknown.topic}, which user code writes to, cannot be asked for: {told(why)}"
+                    self.feed(t.Broken(what, passing=True))
+                    return None
+
+    async def _learn(self, unknown: UnknownTarget) -> BaseException | None:
+        """Ask for a topic; why that has failed, if it has."""
+        if unknown.topic in self._learnt:
+            return unknown
+        try:
+            with answered("the question"):
+                await self.host.learn(unknown.topic)
+        except Exception as error:  # noqa: BLE001 - a broker that is away, a right that is missing, a library that is wrong
+            return error
+        self._learnt.add(unknown.topic)
+        return None
 
     def _completed(self, at: StreamPartition, upto: int, greatest: int | None) -> None:
         wants = self._complete()
@@ -340,25 +396,6 @@ class TaskActor:
         self.feed(fact)
         self.expiry.go_on()
 
-    def _dropped(self) -> bool:
-        """Whether the letter that runs was called off meanwhile."""
-        return self._letter_now is None or self.gone
-
-    async def _troubled(self, letter: ChunkLetter, error: Exception) -> None:
-        """A chunk failed: run it again without the records whose policies say so, or fail."""
-        assert self.pipeline is not None
-        chunk = letter.chunk
-        outcome = await recover(self.pipeline, chunk, error, drop=self.state.drop)
-        if self._dropped():
-            self.pipeline.drop()
-            self.state.drop()
-        elif isinstance(outcome, Failed):
-            self._fail_work(outcome.why, outcome.error, final=outcome.final)
-        else:
-            for index, cause in outcome.left_out.items():
-                self.log.warning("record is left out", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
-            self._completed(chunk.at, chunk.next_position, outcome.greatest)
-
     def _fail_work(self, why: str, error: BaseException, *, final: bool = False) -> None:
         """Say it, with the traceback from the user's first frame; the same failure, tried again, is said without."""
         if store_failed(error):
@@ -373,10 +410,9 @@ class TaskActor:
         self.feed(t.WorkFailed(why, final=final))
 
     def _run_again(self, order: t.RunAgain) -> None:
-        letter = self._letter_now
-        if letter is not None:
-            again = replace(letter, attempt=order.attempt)
-            self._beside_run(self.give(again), "run again")
+        assert self._letter_now is not None, "the letter that failed is kept for this"
+        self._next(again := replace(self._letter_now, attempt=order.attempt))
+        self._beside_run(self._put(again), "run again")
 
     def _drop_chunk(self, order: t.DropChunk) -> None:
         letter, self._letter_now = self._letter_now, None
@@ -389,30 +425,31 @@ class TaskActor:
             self.feed_later(t.ChunkDropped(at))
 
     def _run_step(self, order: t.RunStep) -> None:
-        self._beside_run(self.give(StepLetter(order)), "step")
+        self._next(letter := StepLetter(order))
+        self._beside_run(self._put(letter), "step")
 
     async def _step(self, letter: StepLetter) -> None:
+        self.due.begins(letter.step.key)
+        more = await self._learning(letter, partial(self._stepped, letter))
+        if isinstance(more, Failed):
+            self._fail_work(more.why, more.error, final=more.final)
+        elif more is not None and (wants := self._complete()) is not None:
+            commit, stop = wants
+            self._finish(t.StepDone(letter.step.letter, more, commit=commit, stop=stop))
+            self.due.watch()
+
+    async def _stepped(self, letter: StepLetter) -> bool | Failed:
+        """Run a step; whether there is more of it, or what it has failed at."""
         assert self.pipeline is not None
         step = letter.step
-        self.due.begins(step.key)
         try:
-            more = await self._learning(
-                partial(self.pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause, step.times)
-            )
-        except Exception as error:  # noqa: BLE001 - as in _chunk
-            self.state.drop()
-            if not self._dropped():
-                final = bool(getattr(error.__cause__, "final", False))
-                self._fail_work(f"{step.kind} {step.stream or step.key}: {error}", error, final=final)
-            return
-        if self._dropped():
-            self.pipeline.drop()
-            return
-        wants = self._complete()
-        if wants is not None:
-            commit, stop = wants
-            self._finish(t.StepDone(step.letter, more, commit=commit, stop=stop))
-            self.due.watch()
+            return await self.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause, step.times)
+        except UnknownTarget:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in _ran
+            self._drop(letter)
+            final = bool(getattr(error.__cause__, "final", False))
+            return Failed(f"{step.kind} {step.stream or step.key}: {error}", error, final)
 
     def _wanted(self) -> tuple[int, str] | None:
         return self.pipeline.due() if self.pipeline is not None and not self.gone else None
@@ -555,7 +592,6 @@ class TaskActor:
             if task is not asyncio.current_task():
                 task.cancel()
         try:
-            await self.ends.step("agent", self.mailbox.stop)
             await self._put_down()
         finally:
             self.host.gone(self.name)
@@ -570,8 +606,10 @@ class TaskActor:
         await self.ended.wait()
 
     def _agent_gone(self, why: BaseException | None) -> None:
-        if not self.gone:
-            self.feed(t.Broken(str(why) if why is not None else "its agent was stopped"))
+        if why is not None:
+            self.feed_failure(why)
+        else:
+            self.feed(t.Broken("its agent was stopped"))
 
     def _agent_again(self) -> None:
         """Somebody has started the agent again: the task begins anew under the same grant, where its log stands."""

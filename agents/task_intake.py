@@ -15,7 +15,6 @@ from ..core import task_events as t
 from ..core.names import StreamPartition
 from .chunks import Chunk
 from .intake import Head, Intake
-from .task_letters import ChunkLetter
 
 if TYPE_CHECKING:
     from .task_actor import TaskActor
@@ -161,8 +160,7 @@ class TaskIntake:
             self._pass(chunk)
             return True
         self._moved[chunk.at] = chunk.next_position
-        self.actor.feed(t.ChunkTaken(chunk.at, chunk.next_position))
-        await self.actor.give(ChunkLetter(chunk))
+        await self.actor.take(chunk)
         return True
 
     def _pass(self, chunk: Chunk) -> None:

@@ -22,6 +22,7 @@ from ..core.checkpoint import (
 )
 from ..core.control_rows import pack_rows, unpack_rows
 from ..core.names import StreamPartition
+from .awaiting import CalledOff
 from .clients import ClientSettings
 from .declared import Declared
 from .outbox import LogWrite
@@ -102,7 +103,7 @@ class TaskState:
         self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
         found = await asyncio.shield(self._opening)
         if self._closing is not None:
-            raise asyncio.CancelledError
+            raise CalledOff(f"opening the store of {self.task}")
         self._opening = None
         return found
 
@@ -117,7 +118,7 @@ class TaskState:
         await asyncio.shield(self._wiping)
         self._wiping = None
         if self._closing is not None:
-            raise asyncio.CancelledError
+            raise CalledOff(f"opening the store of {self.task}")
         opened = await self.open()
         if isinstance(opened, t.StoreBroken):
             raise StoreBroken(str(self.path), f"a fresh store cannot be opened either: {opened.why}")

@@ -19,6 +19,7 @@ from .chunks import Chunk
 from .declaring import POLICIES
 from .failing import dead_letter, find_bad, policy_of
 from .key_test import KeysApart
+from .outbox_errors import UnknownTarget
 from .pipeline import Pipeline
 from .record import Record
 from .source import BadRecord
@@ -46,7 +47,10 @@ class Failed:
 async def recover(
     pipeline: Pipeline, chunk: Chunk, error: BaseException, *, drop: Callable[[], None]
 ) -> Recovered | Failed:
-    """Deal with a chunk that has just raised `error`. `drop` forgets what it changed in tables."""
+    """Deal with a chunk that has just raised `error`. `drop` forgets what it changed in tables; what it raises ends the matter.
+
+    Raises `UnknownTarget` when a topic must be asked for first: then nothing has been decided of any record.
+    """
     drop()
     if isinstance(error, KeysApart):  # no record is to blame, and no policy may leave out all of them
         return Failed(str(error), error, final=True)
@@ -72,6 +76,9 @@ async def recover(
             # stamped with now, for the topic deletes by time; the record's own time is in a header
             now_ms = pipeline.now_ms()
             pipeline.buffer.emit(pipeline.declared.topics.dead_letters, 0, [key], [value], [now_ms], [headers])
+    except UnknownTarget:
+        pipeline.drop()
+        raise
     except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
         pipeline.drop()
         drop()
@@ -100,9 +107,13 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
 def may_pass(error: BaseException) -> bool:
     """Whether what surrounds the task has failed (a broker, a disk), which may be well again; else only somebody can help.
 
+    Of several that were raised together the first one says it: it was what ended the others.
+
     >>> may_pass(OSError(28, "No space left on device")), may_pass(ValueError())
     (True, False)
     """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     return any(isinstance(one, EnvironmentFault | OSError | KafkaError) for one in causes(error))
 
 
