@@ -58,6 +58,8 @@ class MapAsyncOp(Operator):
                     group.create_task(work())
         except BaseExceptionGroup as errors:
             found = [one for one in errors.exceptions if isinstance(one, UserCodeError)]
+            if not found:
+                raise
             first = min(found, key=lambda one: one.index or 0)
             raise first from cause_for(first, first.__cause__)
         for index, result in enumerate(results):
@@ -183,7 +185,7 @@ class _Running:
         except (
             BaseException
         ) as error:  # whatever user code raises is handed to the chunk that it failed, a cancellation, too
-            if self._closing or isinstance(error, GeneratorExit):
+            if self._closing or (isinstance(error, GeneratorExit) and passes(error)):
                 raise
             await self._outbox.put(("raised", error))
 

@@ -37,8 +37,12 @@ class CalledOff(HeadgateError):
 
 def asked_for() -> bool:
     """Whether somebody has called `cancel()` on the task that runs now."""
-    task = asyncio.current_task() if _in_loop() else None
+    task = _task_now()
     return task is not None and task.cancelling() > 0
+
+
+def _task_now() -> asyncio.Task[object] | None:
+    return asyncio.current_task() if _in_loop() else None
 
 
 def _in_loop() -> bool:
@@ -48,10 +52,14 @@ def _in_loop() -> bool:
 def passes(error: BaseException) -> bool:
     """Whether this must be raised on as it is: an ending that was asked for, of this task or of this coroutine.
 
+    A coroutine is closed where its task runs no more. A `GeneratorExit` out of a task that runs is a function's own, like any other error.
+
     >>> passes(asyncio.CancelledError()), passes(SystemExit(1)), passes(GeneratorExit())
     (False, False, True)
     """
-    return isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and asked_for())
+    if isinstance(error, GeneratorExit):
+        return _task_now() is None
+    return isinstance(error, asyncio.CancelledError) and asked_for()
 
 
 def said(error: BaseException) -> str:

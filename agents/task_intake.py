@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import task_events as t
 from ..core.names import StreamPartition
+from .awaiting import answered
 from .chunks import Chunk
 from .intake import Head, Intake
 
@@ -44,6 +45,7 @@ class TaskIntake:
         self._own_lag = 0
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._jobs: list[asyncio.Task[None]] = []
         if actor.bounds is not None:
             self.bound(actor.bounds)
 
@@ -98,21 +100,22 @@ class TaskIntake:
         try:
             await self.intake.start()
             async with asyncio.TaskGroup() as group:
-                jobs = [group.create_task(self._fill()), group.create_task(self._hand_out())]
-                await self._stopped.wait()
-                for job in jobs:
-                    job.cancel()
+                if not self._stopped.is_set():
+                    self._jobs = [group.create_task(self._fill()), group.create_task(self._hand_out())]
         finally:
             await self.intake.stop()  # who was stopped while it connected is connected now, and nobody else would know
 
     async def stop(self) -> None:
-        """End both coroutines and the consumer."""
+        """End both coroutines, and then the consumer: what they would make of one that is gone is no failure of the task."""
         self._stopped.set()
+        for job in self._jobs:
+            job.cancel()
         await self.intake.stop()
 
     async def _fill(self) -> None:
         while True:
-            await self.intake.fill(1.0)
+            with answered("reading"):
+                await self.intake.fill(1.0)
             self._wake.set()
 
     # -------------------------------------------------------------------------------------------------------------- hand out

@@ -14,7 +14,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from ..core.errors import EnvironmentFault, HeadgateError, causes
-from .awaiting import passes, said, within
+from .awaiting import Unasked, passes, said, within
 from .chunks import Chunk
 from .declaring import POLICIES
 from .failing import dead_letter, find_bad, policy_of
@@ -114,7 +114,7 @@ def may_pass(error: BaseException) -> bool:
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return any(isinstance(one, EnvironmentFault | OSError | KafkaError) for one in causes(error))
+    return any(isinstance(one, EnvironmentFault | OSError | KafkaError | Unasked) for one in causes(error))
 
 
 def told(error: BaseException) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import types
+from typing import Any
 
 import pytest
 
@@ -76,3 +78,29 @@ def test_a_deadline_is_a_timeout_and_not_an_error_of_the_library() -> None:
 def test_what_user_code_raises_is_its_failure(error: BaseException, goes_on: bool) -> None:
     """Outside of a task nothing has been cancelled; only a coroutine that is closed must end as it is told."""
     assert passes(error) is goes_on
+
+
+def test_a_coroutine_that_is_closed_is_told_from_a_function_that_raises_the_same() -> None:
+    """Of the one nothing may be caught; the other is a failure of its record, and else ended its task without a word."""
+    told: list[bool] = []
+
+    @types.coroutine
+    def paused() -> Any:
+        yield
+
+    async def body() -> None:
+        try:
+            await paused()
+        except GeneratorExit as error:
+            told.append(passes(error))
+            raise
+
+    closed = body()
+    closed.send(None)
+    closed.close()
+
+    async def raises() -> None:
+        told.append(passes(GeneratorExit()))
+
+    asyncio.run(raises())
+    assert told == [True, False]

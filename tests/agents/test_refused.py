@@ -86,6 +86,7 @@ async def ends_itself(v: Any) -> Any:
 
 
 ENDS = [KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError(), BaseExceptionGroup("two", [SystemExit(1)])]
+ENDS += [GeneratorExit()]
 STEPS: dict[str, Any] = {
     "a header of text": record(headers=[("trace", "abc")]),
     "a header without a name": record(headers=[(None, b"abc")]),
@@ -169,6 +170,15 @@ def test_what_a_step_gives_is_refused_with_its_record(way: str) -> None:
 
     STEPS[way](app.input("in")).map(count).to("out")
     _check(app)
+
+
+def test_what_closes_a_coroutine_is_named_when_user_code_raises_it() -> None:
+    """`min() iterable argument is empty` stood there instead, and nobody could know whose it was."""
+    app = hg.App("job", on_error="dead_letter")
+    app.input("in").map_async(later(GeneratorExit("its own"))).to("out")
+    with Driver(app) as d:
+        d.send_all("in", SENT)
+        assert [one.exception for one in d.dead_letters()] == ["GeneratorExit: its own"]
 
 
 @pytest.mark.parametrize("way", ENDINGS)
@@ -294,7 +304,12 @@ def test_what_a_hook_asks_for_is_refused_where_it_asks(way: str) -> None:
         assert letter.offset == 1
 
 
-def test_an_agent_that_awaits_what_was_cancelled_does_not_hang() -> None:
+async def closes_itself() -> None:
+    raise GeneratorExit
+
+
+@pytest.mark.parametrize("ends", [nobody_asked, closes_itself])
+def test_an_agent_that_awaits_what_was_cancelled_does_not_hang(ends: Any) -> None:
     """It stood in "running" for ever, without a word; now the record is a dead letter, and the rest goes on."""
     app = hg.App("job", on_error="dead_letter")
 
@@ -303,7 +318,7 @@ def test_an_agent_that_awaits_what_was_cancelled_does_not_hang() -> None:
         async for batch in batches:
             for one in batch:
                 if is_bad(one.value):
-                    await nobody_asked()
+                    await ends()
             yield batch.values
 
     with Driver(app) as d:
@@ -312,14 +327,15 @@ def test_an_agent_that_awaits_what_was_cancelled_does_not_hang() -> None:
         assert [one.offset for one in d.dead_letters()] == [1]
 
 
-def test_a_hook_that_awaits_what_was_cancelled_does_not_hang() -> None:
+@pytest.mark.parametrize("ends", [nobody_asked, closes_itself])
+def test_a_hook_that_awaits_what_was_cancelled_does_not_hang(ends: Any) -> None:
     """The same in an actor."""
 
     class Waits(hg.Actor):
         async def on_batch(self, ctx: Any, batch: Any) -> None:
             for one in batch:
                 if is_bad(one.value):
-                    await nobody_asked()
+                    await ends()
                 ctx.emit("out", one.value)
 
     app = hg.App("job", on_error="dead_letter")

@@ -19,7 +19,9 @@ from headgate.agents.declared import Declared
 from headgate.agents.faust_app import new_app
 from headgate.agents.outbox_buffer import Joining
 from headgate.agents.task_actor import TaskActor
+from headgate.agents.task_intake import TaskIntake
 from headgate.agents.task_state import TaskState
+from headgate.agents.trouble import may_pass
 from headgate.core import task_events as t
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
@@ -386,3 +388,62 @@ async def test_no_more_records_are_tried_when_the_task_is_released() -> None:
         await until(lambda: "released" in host.said())
         gate.set()
         assert tried == [8, 4]
+
+
+class Reads:
+    """A consumer's answers, as an intake waits for them; once it is stopped, filling is an error."""
+
+    def __init__(self) -> None:
+        self.answered, self.waits, self.stopped = asyncio.Event(), asyncio.Event(), False
+
+    async def start(self) -> None:
+        pass
+
+    async def fill(self, timeout_s: float) -> bool:
+        if self.stopped:
+            raise EnvironmentFault("it is not started")
+        self.waits.set()
+        await self.answered.wait()
+        self.answered.clear()
+        return True
+
+    async def stop(self) -> None:
+        self.stopped = True
+        await asyncio.sleep(0)
+
+    def heads(self) -> dict[StreamPartition, Any]:
+        return {}
+
+
+def reading(intake: Any) -> tuple[TaskIntake, asyncio.Task[None]]:
+    idle = asyncio.Event()
+    actor: Any = SimpleNamespace(bounds=None, plan=SimpleNamespace(inputs=()), idle=idle)
+    made = TaskIntake(actor, intake, {}, SimpleNamespace())
+    return made, asyncio.get_running_loop().create_task(made.run())
+
+
+async def test_an_answer_that_comes_while_the_intake_stops_is_no_failure() -> None:
+    """The consumer was gone for it; the task that had just failed at a record was told of a broker, and began again and again."""
+    reads = Reads()
+    intake, running_ = reading(reads)
+    await reads.waits.wait()
+    reads.answered.set()
+    await intake.stop()
+    await running_
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), KafkaConnectionError("away")])
+async def test_a_client_that_fails_while_it_reads_ends_the_intake_with_what_may_pass(error: BaseException) -> None:
+    """Cancelled by its own library it read no more, and said nothing; and what a broker did was taken for the task's own fault."""
+
+    class Fails(Reads):
+        async def fill(self, timeout_s: float) -> bool:
+            raise error
+
+    intake, running_ = reading(Fails())
+    done, _ = await asyncio.wait([running_], timeout=20)
+    await intake.stop()
+    assert done
+    failed = running_.exception()
+    assert failed is not None
+    assert may_pass(failed)
