@@ -22,31 +22,26 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, islice
-from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..core.checkpoint import expiry_bytes, log_value, parse_log_value, table_prefix
+from ..core.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..core.errors import DataError
 from .cache_memory import CacheMemory, Held
+from .expiry_index import ExpiryIndex, Rows
 from .schemas import Layout
 from .serde import Serde
 from .store import Store
 
 K = TypeVar("K")
 V = TypeVar("V")
-Rows = dict[bytes, bytes | None]
 
-TTL_TABLE = "__ttl."
-"""The local index of what expires when, by table; it is not logged, because a restore makes it anew."""
 KEY_ROOM = 256
 EXPIRED_AT_ONCE = 4_000
-"""Entries of the expiry index that are looked at between two letters: more than a chunk has records, or expiry falls behind."""
-EXPIRED_UNCOMMITTED = 100_000
-"""Entries that are spent and wait for a commit, at most: when no broker takes one, expiry waits, too."""
+"""Keys that are looked at between two letters: more than a chunk has records, or expiry falls behind."""
 
 
 class Expired(NamedTuple):
-    """What `expire` did: keys deleted, entries looked at (0: a commit must come first), and whether there is more to do."""
+    """What `expire` did: keys deleted, keys looked at (0: a commit must come first), and whether there is more to do."""
 
     gone: int
     seen: int
@@ -107,14 +102,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._ready: tuple[list[bytes | None], list[bytes | None]] | None = None
         self.dirty: Rows = {}
         self.sealed: deque[Rows] = deque()
-        self.spent: Rows = {}
-        """Entries of the expiry index that the next commit makes void; not logged."""
-        self.sealed_spent: deque[Rows] = deque()
-        self._first: int | None = None
-        """The first time at which something of `dirty` expires; the same of each seal."""
-        self._sealed_first: deque[int | None] = deque()
-        self._searched: bytes | None = None
-        """Up to here the expiry index has nothing that is not spent."""
+        self.expiry = ExpiryIndex(name, store)
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
@@ -207,7 +195,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def _decode_many(self, raw: list[bytes | None]) -> list[V | None]:
         head, size = self._head, len(self._head)
-        if self._ttl_ms is not None or any(data is not None and data[:size] != head for data in raw):
+        if any(data is not None and data[:size] != head for data in raw):
             return [None if data is None else self._decode(data) for data in raw]
         decoded = self._value.loads_many([None if data is None else data[size:] for data in raw])
         if decoded.bad:
@@ -310,15 +298,15 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             keys, values = self._ready
             self._ready = None
             dirty = self.dirty
-            if self._ttl_ms is None:
-                head = self._head
-                for key, value in zip(keys, values, strict=True):
-                    dirty[key or b""] = None if value is None else head + value
-            else:
+            head = self._head
+            if self._ttl_ms is not None:
                 expires = self._clock() + self._ttl_ms
-                self._expires_from(expires)
-                for key, value in zip(keys, values, strict=True):
-                    dirty[key or b""] = None if value is None else log_value(value, expires, self._schema)
+                head = log_head(expires, self._schema)
+                self.expiry.written(
+                    expires, [k for k, v in zip(keys, values, strict=True) if k is not None and v is not None]
+                )
+            for key, value in zip(keys, values, strict=True):
+                dirty[key or b""] = None if value is None else head + value
             changed, self._changed = self._changed, {}
             self._weigh(changed, values)
         self._read.clear()
@@ -358,12 +346,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             pop(key, None)
         self._held.forget(keys)
 
-    def _expires_from(self, expires: int) -> None:
-        """Something will expire then: the search must not be further, even if the clock has gone back."""
-        self._first = expires if self._first is None else min(self._first, expires)
-        if self._searched is not None and expires.to_bytes(8, "big") < self._searched:
-            self._searched = expires.to_bytes(8, "big")
-
     def drop(self) -> None:
         """The chunk failed: its changes never were, and neither was what it did to the values it had read."""
         self._forget([*self._changed, *chain.from_iterable(self._read)])
@@ -386,28 +368,25 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._read = [*aside.read, *self._read]
 
     def expire(self, now_ms: int, most: int = EXPIRED_AT_ONCE) -> Expired:
-        """Delete, logged, what has expired: at most so many entries of the index. Between two letters only.
-
-        The search goes on where it ended: what it has passed is deleted, and RocksDB would step over every deleted entry again. So
-        it never passes a time at which something may expire that is not in the store yet.
-        """
-        underway = [first for first in (self._first, *self._sealed_first) if first is not None]
-        end = min([now_ms + 1, *underway]).to_bytes(8, "big")
-        if self._searched is not None and self._searched >= end:
+        """Delete, logged, what has expired: about so many keys at most. Between two letters only."""
+        end = self.expiry.ends(now_ms)
+        if end is None:
             return NOTHING_EXPIRED
-        if len(self.spent) + sum(map(len, self.sealed_spent)) >= EXPIRED_UNCOMMITTED:
+        if self.expiry.full():
             return Expired(0, 0, True)
-        entries = [entry for entry, _ in islice(self._store.range(TTL_TABLE + self.name, self._searched, end), most)]
-        self._searched = entries[-1] + b"\x00" if len(entries) == most else end
-        keys = [entry[8:] for entry in entries]
-        # a value that was set again has another time, and an entry of its own
-        found = zip(entries, keys, self._newest_many(keys), strict=True)
-        gone = [key for entry, key, data in found if data is not None and expiry_bytes(data) == entry[:8]]
+        due = self.expiry.due(end, most)
+        keys = list(chain.from_iterable(block.keys for block in due.blocks))
+        rows = iter(self._newest_many(keys))
+        gone: list[bytes] = []
+        for block in due.blocks:
+            heads = expiring_heads(block.at)  # a value that was set again has another time, and an entry of its own
+            found = zip(block.keys, rows, strict=False)
+            gone += [key for key, data in found if data is not None and data.startswith(heads)]
         self.dirty.update(dict.fromkeys(gone))
-        self.spent.update(dict.fromkeys(entries))
+        self.expiry.spend(due)
         if self._live:
             self._forget([self._key.loads(key) for key in gone])
-        return Expired(len(gone), len(entries), len(entries) == most)
+        return Expired(len(gone), len(keys), due.more)
 
     def rewrite(self, most: int) -> int | None:
         """Look at `most` rows, and write those again that only a migration function can read; how many were there, None: no more.
@@ -434,16 +413,14 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def seal(self) -> Rows:
         """What this commit logs; it is read from here until it is applied."""
         self.sealed.append(self.dirty)
-        self.sealed_spent.append(self.spent)
-        self._sealed_first.append(self._first)
-        self.dirty, self.spent, self._first = {}, {}, None
+        self.expiry.seal()
+        self.dirty = {}
         return self.sealed[-1]
 
     def applied(self) -> None:
         """The oldest seal is in the store."""
         self.sealed.popleft()
-        self.sealed_spent.popleft()
-        self._sealed_first.popleft()
+        self.expiry.applied()
 
 
 def _overlay(
@@ -456,16 +433,3 @@ def _overlay(
             rows.pop(key, None)
         else:
             rows[key] = data
-
-
-def indexed(changes: Mapping[str, Rows], spent: Mapping[str, Rows] = MappingProxyType({})) -> dict[str, Rows]:
-    """The changes, and the entries of the expiry index that go with them in one write; `spent` ones are removed."""
-    out: dict[str, Rows] = {**spent, **changes}
-    for table, rows in changes.items():
-        entries: Rows = {
-            at + key: b"" for key, data in rows.items() if data is not None and (at := expiry_bytes(data)) is not None
-        }
-        if entries:
-            index = TTL_TABLE + table
-            out[index] = {**spent.get(index, {}), **entries}
-    return out

@@ -17,11 +17,11 @@ from ..core.errors import DeclarationError
 from ..core.schema import SCHEMA_TABLE, History, SchemaRefused, pack_history, unpack_history
 from .cache_memory import CacheMemory
 from .declared import Declared
+from .expiry_index import TTL_TABLE
 from .pipeline import CLOSED
 from .schemas import AGGREGATE, TableSpec, layout_of
 from .serde import msgpack
 from .store import Store
-from .table import TTL_TABLE
 from .tables import TaskTables
 
 

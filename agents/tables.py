@@ -18,10 +18,11 @@ from typing import Any, NamedTuple, TypeVar
 from ..core.errors import DeclarationError
 from ..core.schema import SCHEMA_TABLE, pack_history
 from .cache_memory import CacheMemory
+from .expiry_index import Rows
 from .schemas import Layout
 from .serde import Serde
 from .store import Store
-from .table import TTL_TABLE, Aside, Expired, Rows, Table, indexed
+from .table import Aside, Expired, Table
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -152,7 +153,7 @@ class TaskTables:
     @property
     def changed(self) -> bool:
         """Whether a commit would log anything."""
-        return bool(self._raw) or any(table.dirty or table.spent for table in self._tables.values())
+        return bool(self._raw) or any(table.dirty or table.expiry.changed for table in self._tables.values())
 
     def seal(self) -> dict[str, Rows]:
         """What goes into the task log with this commit, by table."""
@@ -171,10 +172,9 @@ class TaskTables:
             **(self._sealed_raw[0] if self._sealed_raw else {}),
             **{n: t.sealed[0] for n, t in tables.items() if t.sealed[0]},
         }
-        spent = {TTL_TABLE + n: t.sealed_spent[0] for n, t in tables.items() if t.sealed_spent[0]}
-        self.store.write(
-            indexed(changes, spent), position=position, checkpoint=checkpoint, followed_until_ms=followed_until_ms
-        )
+        for table in tables.values():
+            changes |= table.expiry.to_apply()
+        self.store.write(changes, position=position, checkpoint=checkpoint, followed_until_ms=followed_until_ms)
         if self._sealed_raw:
             self._sealed_raw.popleft()
         for table in tables.values():

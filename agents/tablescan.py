@@ -19,10 +19,10 @@ from ..core.errors import DataError, HeadgateError
 from ..core.schema import SCHEMA_TABLE, History, unpack_history
 from ..core.settings import offer
 from .declared import Declared
+from .expiry_index import TTL_TABLE
 from .pipeline import CLOSED
 from .schemas import STATES
 from .store import Store
-from .table import TTL_TABLE
 
 Row = tuple[Any, Any]
 CHECKPOINT = "__checkpoint"

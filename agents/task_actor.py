@@ -534,7 +534,7 @@ class TaskActor:
                 self.pipeline.durable()
                 self.due.watch()
         self.feed(t.CommitDone(txn, log_position))
-        self.expiry.go_on()
+        self.expiry.look()
 
     def upkeep(self, *, refresh: bool) -> None:
         """Delete what has expired; now and then have an idle store note that it stands at its log's end."""

@@ -20,10 +20,10 @@ from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
 from .chunks import Chunk
 from .clients import ClientSettings
+from .expiry_index import Rows, indexed
 from .intake import Intake, Source
 from .outbox import LogWrite
 from .store import Store, write_in_turn
-from .table import Rows, indexed
 
 RESTORE_RECORDS = 20_000
 """At most so many records in one write to the store."""

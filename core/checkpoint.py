@@ -293,6 +293,15 @@ def expiry_bytes(data: bytes) -> bytes | None:
     return data[1:9] if data and data[0] & _EXPIRES else None
 
 
+def expiring_heads(at: bytes) -> tuple[bytes, ...]:
+    """What a value begins with that expires at this time, given as its eight bytes; for many values at once.
+
+    >>> log_value(b"x", 5).startswith(expiring_heads((5).to_bytes(8, "big")))
+    True
+    """
+    return bytes((_EXPIRES,)) + at, bytes((_EXPIRES | _SCHEMA,)) + at
+
+
 def parse_log_value(data: bytes) -> LogValue:
     """The value, when it expires, and its schema."""
     flags = data[0] if data else 255

@@ -219,11 +219,12 @@ def test_expiry_passes_nothing_that_is_not_in_the_store_yet():
 
 def test_expiry_waits_for_a_commit_when_too_much_waits_for_one(monkeypatch):
     """No broker takes a commit: what has expired meanwhile must not fill the memory."""
-    monkeypatch.setattr("headgate.agents.table.EXPIRED_UNCOMMITTED", 3)
+    monkeypatch.setattr("headgate.agents.expiry_index.EXPIRED_UNCOMMITTED", 3)
     now = [0]
     tables, table = make(ttl_ms=10, now=now)
-    table.update({f"k{n}": n for n in range(5)})
-    tables.complete()
+    for now[0], keys in ((0, "abc"), (1, "de")):
+        table.update(dict.fromkeys(keys, 1))
+        tables.complete()
     tables.seal()
     tables.applied(1)
     assert table.expire(100, 3) == (3, 3, True)

@@ -23,6 +23,7 @@ from headgate.core.checkpoint import (
     LogKey,
     decode_checkpoint,
     encode_checkpoint,
+    expiring_heads,
     expiry_bytes,
     log_key,
     log_value,
@@ -199,11 +200,12 @@ def test_table_names():
 
 def test_values_carry_when_they_expire_and_their_schema():
     for value in (b"", b"x" * 30):
-        for expires in (None, 0, -1, 2**62):
+        for expires in (None, 0, -1, 5, 2**62):
             for schema in (0, 1, 65_535):
                 data = log_value(value, expires, schema)
                 assert parse_log_value(data) == (value, expires, schema)
                 assert expiry_bytes(data) == (None if expires is None else expires.to_bytes(8, "big", signed=True))
+                assert data.startswith(expiring_heads((5).to_bytes(8, "big"))) == (expires == 5)
     for data in (b"", b"\x02x", b"\x01\x00", b"\x04x", b"\xff"):
         with pytest.raises(CheckpointError, match="format version 1 does not know"):
             parse_log_value(data)
