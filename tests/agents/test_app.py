@@ -158,7 +158,7 @@ def test_a_table_outside_of_a_task_says_so() -> None:
 def test_the_front_door_brings_no_broker_client_no_spark_and_no_arrow() -> None:
     """Declaring a job must be cheap: command lines and tests do it all the time."""
     script = (
-        "import sys, time; began = time.perf_counter(); import headgate; took = time.perf_counter() - began\n"
+        "import sys, time; began = time.process_time(); import headgate; took = time.process_time() - began\n"
         "heavy = {'pyspark', 'pyarrow', 'faust', 'aiohttp', 'aiokafka', 'rocksdict'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "assert headgate.testing.Driver\n"
@@ -168,7 +168,7 @@ def test_the_front_door_brings_no_broker_client_no_spark_and_no_arrow() -> None:
         float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
         for _ in range(3)
     )
-    assert took < 0.5  # 0.06 on an idle machine
+    assert took < 0.5  # 0.06 s of a processor, however busy it is
 
 
 def test_everything_at_the_front_door_is_there() -> None:

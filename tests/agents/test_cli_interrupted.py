@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,10 +49,12 @@ def test_a_worker_without_a_broker_says_so_within_seconds_and_ends_at_ctrl_c(her
             assert line, said
             said += line
         assert "check the address given with -b" in said
-        assert '"for_s": 3' in said or '"for_s": 4' in said or '"for_s": 5' in said
+        found = re.search(r'"for_s": (\d+)', said)
+        assert found is not None
+        assert 3 <= int(found[1]) < 30
         worker.send_signal(signal.SIGINT)
         said += worker.stderr.read()
-        assert worker.wait(60) in (0, 130)
+        assert worker.wait(120) in (0, 130)
     finally:
         worker.kill()
         worker.communicate()
@@ -62,13 +65,13 @@ def test_a_worker_without_a_broker_says_so_within_seconds_and_ends_at_ctrl_c(her
 def test_ctrl_c_while_the_job_is_imported_ends_with_130_and_a_word(here: Path) -> None:
     """Somebody sees the mistake in his command while it begins."""
     (here / "slow.py").write_text(
-        "import sys, threading\nprint('importing', file=sys.stderr)\nthreading.Event().wait(60)\n"  # in no import of its own
+        "import sys, threading\nprint('importing', file=sys.stderr)\nthreading.Event().wait(120)\n"  # in no import of its own
     )
     worker = begun(here, "run", "slow:app", "-b", NOBODY)
     assert worker.stderr is not None
     assert worker.stderr.readline() == "importing\n"
     worker.send_signal(signal.SIGINT)
-    assert worker.communicate(timeout=60)[1] == "Interrupted.\n"
+    assert worker.communicate(timeout=120)[1] == "Interrupted.\n"
     assert worker.returncode == 130
 
 
@@ -95,7 +98,7 @@ def test_whoever_says_no_reads_that_nothing_was_done(capsys: pytest.CaptureFixtu
 def test_nothing_is_imported_before_somebody_knows_what_ctrl_c_means() -> None:
     """The front door brings each name when it is used: the first tenth of a second of a command has no traceback in it either."""
     code = "import sys, headgate.agents.cli as c\nprint([m for m in sys.modules if m in ('click', 'headgate.agents.app')], c.begin)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.startswith("[] ")
 
 

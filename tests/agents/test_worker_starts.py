@@ -42,7 +42,7 @@ async def worker(tmp_path: Path) -> Any:
 async def settled(worker: Worker) -> None:
     """Until every start that can go on has gone on."""
     if worker._spawned:
-        await asyncio.wait(list(worker._spawned), timeout=5.0)
+        await asyncio.wait(list(worker._spawned), timeout=60.0)
 
 
 def start(grant: int) -> Start:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ async def test_a_client_produces_to_a_topic_of_its_own(kafka: Broker, topic: Cal
 @pytest.mark.asyncio
 async def test_nothing_is_made_because_somebody_asked_for_it(kafka: Broker) -> None:
     """A misspelt topic is an error, not a topic."""
-    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, request_timeout_ms=1500) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, request_timeout_ms=4000) as producer:
         with pytest.raises(UnknownTopicOrPartitionError):
             await producer.partitions_for("odrers")
 
@@ -97,10 +96,8 @@ async def test_what_was_acknowledged_survives_kill_nine(private_kafka: Broker) -
     before = private_kafka.bootstrap
     private_kafka.kill()
     assert private_kafka.pids() == []
-    started = time.monotonic()
     private_kafka.restart()
     assert await produce(private_kafka.bootstrap, "t", [b"c"]) == [2]
-    assert time.monotonic() - started < 15  # measured: 3.5 s on an idle machine
     assert private_kafka.bootstrap == before
     assert await values(private_kafka.bootstrap, "t", 3) == [b"a", b"b", b"c"]
 
@@ -111,7 +108,7 @@ async def test_a_paused_broker_answers_nobody_until_it_is_resumed(private_kafka:
     private_kafka.pause()
     assert module.ask_cluster("127.0.0.1", private_kafka.identity.ports[0].client, timeout_s=0.3) is None
     private_kafka.resume()
-    private_kafka._wait_ready([1], 20)
+    private_kafka._wait_ready([1], 90)
 
 
 def test_a_directory_in_use_is_refused_and_the_user_of_it_lives(private_kafka: Broker) -> None:

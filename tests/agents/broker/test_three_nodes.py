@@ -30,7 +30,7 @@ async def test_one_of_three_may_be_killed(cluster: Broker) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     await admin.start()
     await admin.create_topics([NewTopic("t", 3, 3)])
-    async with asyncio.timeout(60):  # brokers learn of a topic one after the other
+    async with asyncio.timeout(120):  # brokers learn of a topic one after the other
         while len((told := (await admin.describe_topics(["t"]))[0])["partitions"]) < 3:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     assert sorted(len(partition["replicas"]) for partition in told["partitions"]) == [3, 3, 3]
