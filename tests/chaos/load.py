@@ -72,8 +72,8 @@ class Load(threading.Thread):
     def end(self) -> int:
         """Stop, wait until all is written, and say how many records that is."""
         self._ended.set()
-        self.join(30)
-        left = self.producer.flush(60)
+        self.join(120)
+        left = self.producer.flush(120)
         if left or self.lost:
             raise AssertionError(f"the load itself failed: {left} records not written, {self.lost[:3]}")
         return self.made

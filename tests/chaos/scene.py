@@ -6,27 +6,32 @@ whose pid is gone) and waits until new counts come; how long that took is kept.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 import psutil
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
+from headgate.agents.clients import ClientSettings
+from headgate.agents.topics import INTERMEDIATE, Topics, TopicSpec
 
 from .account import differences, positions
 from .load import PARTITIONS, Load
 from .reader import Watch
 
 HERE = Path(__file__).parent
-MOST_S = 30.0
+MOST_S = 60.0
 """Throughput must not stand still for longer."""
 
 
@@ -106,7 +111,7 @@ class Scene:
         names = (self.source, self.counts, self.groups)
         made = admin.create_topics([NewTopic(name, PARTITIONS, 1, config=stamped) for name in names])
         for future in made.values():
-            future.result(20)
+            future.result(60)
 
     # -------------------------------------------------------------------------------------------------------------- acting
 
@@ -115,6 +120,34 @@ class Scene:
         process = Process(self, len(self.processes), processor, more=more)
         self.processes.append(process)
         return process
+
+    @contextlib.contextmanager
+    def held(self, step: str) -> Iterator[None]:
+        """Somebody's open transaction stands in every partition of the stream to this step: nobody reads it, so no run can end."""
+        stream = f"{self.job}-1-{step}"
+        asyncio.run(self._made(stream))
+        blocker = Producer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "transactional.id": f"{self.job}-held",
+                "transaction.timeout.ms": 600_000,
+                "message.timeout.ms": 600_000,
+            }
+        )
+        blocker.init_transactions(60)
+        blocker.begin_transaction()
+        for partition in range(PARTITIONS):
+            blocker.produce(stream, b"never", partition=partition)
+        assert blocker.flush(60) == 0
+        yield
+        blocker.abort_transaction(60)
+
+    async def _made(self, stream: str) -> None:
+        """The stream as the job makes it; it may be there."""
+        topics = Topics(ClientSettings(self.broker.bootstrap))
+        await topics.start()
+        await topics.ensure([TopicSpec(stream, PARTITIONS, INTERMEDIATE)])
+        await topics.stop()
 
     def load(self, per_second: int, limit: int = 1 << 60) -> Load:
         """Start the load."""
@@ -146,7 +179,7 @@ class Scene:
     def killed(self, process: Process, **more: str) -> Process:
         """kill -9, and the same worker again, without waiting for counts: there may be none to come."""
         process.send(signal.SIGKILL)
-        assert process.wait(10) == -signal.SIGKILL, (
+        assert process.wait(60) == -signal.SIGKILL, (
             "the worker had ended by itself: no fault happened\n" + process.tail()
         )
         self.happened["kill -9"] += 1
@@ -155,7 +188,9 @@ class Scene:
     def zombie(self, process: Process, successor: str) -> Process:
         """SIGSTOP; a successor under `successor` (the same name, or another) takes over; then the stopped one goes on, a zombie."""
         process.send(signal.SIGSTOP)
-        self.until(lambda: psutil.Process(process.popen.pid).status() == psutil.STATUS_STOPPED, 5, "the worker to stop")
+        self.until(
+            lambda: psutil.Process(process.popen.pid).status() == psutil.STATUS_STOPPED, 60, "the worker to stop"
+        )
         after = self.worker(successor)
         kind = "zombie, same name" if successor == process.processor else "zombie"
         self._recovered(kind, after)
@@ -166,7 +201,7 @@ class Scene:
             self.until(lambda: not process.alive, 4 * MOST_S, "the superseded worker to stop by itself", process)
         elif process.alive:
             process.send(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         self.advanced("the zombie's end", after)
         return after
 
@@ -184,7 +219,7 @@ class Scene:
         """The broker keeps its connections and answers nobody for a while."""
         pid = self.broker.pids()[0]
         self.broker.pause()
-        self.until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, 5, "the broker to stop")
+        self.until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, 60, "the broker to stop")
         time.sleep(away_s)
         self.broker.resume()
         self._recovered("broker SIGSTOP", process)
@@ -220,7 +255,7 @@ class Scene:
         self.recoveries.append((kind, took))
         self.tell(f"{kind}: counts grow again after {took:.1f} s ({self.watching.counted} records counted)")
 
-    def settle(self, load: Load, seconds: float = 60.0) -> int:
+    def settle(self, load: Load, seconds: float = 180.0) -> int:
         """End the load and wait until everything is counted."""
         made = load.end()
         self.until(
@@ -238,10 +273,10 @@ class Scene:
                 process.send(signal.SIGTERM)
         for process in self.processes:
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.send(signal.SIGKILL)
-                process.wait(10)
+                process.wait(60)
         if hasattr(self, "watching"):
             self.watching.end()
 

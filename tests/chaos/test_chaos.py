@@ -13,7 +13,7 @@ from headgate.agents.broker.broker import Broker
 
 from .scene import MOST_S, Scene
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 QUICK = {"session.timeout": "3s", "heartbeat.interval": "500ms"}
 
 

@@ -43,6 +43,23 @@ def life(one):
 
 
 @contextlib.asynccontextmanager
+async def held_open(job, topic):
+    """Somebody's open transaction stands in every partition of this stream: until the block ends nobody reads what comes from here on."""
+    blocker = AIOKafkaProducer(
+        bootstrap_servers=job.bootstrap, transactional_id=f"{job.name}-held", transaction_timeout_ms=600_000
+    )
+    await blocker.start()
+    try:
+        await blocker.begin_transaction()
+        for partition in sorted(await blocker.partitions_for(topic)):
+            await blocker.send_and_wait(topic, b"never", partition=partition)
+        yield
+        await blocker.abort_transaction()
+    finally:
+        await blocker.stop()
+
+
+@contextlib.asynccontextmanager
 async def restore_held_up(job, topic):
     """A worker that starts after a kill -9 of its forerunner, while somebody's open transaction stands at the task log's end.
 

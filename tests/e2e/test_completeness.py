@@ -8,6 +8,8 @@ import pytest
 
 import headgate as hg
 
+from .scenes import held_open
+
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 
@@ -95,8 +97,9 @@ async def test_drain_after_a_kill_in_the_middle(job, topic):
     await job.write(inp, values)
     worker = await job.start(app)
     await worker.until_running(2)
-    await job.ask("drain", wait=False)
-    await worker.crash()
+    async with held_open(job, next(iter(worker.worker.declared.graph.intermediates))):  # so the drain cannot be through
+        await job.ask("drain", wait=False)
+        await worker.crash()
     late = rows(100, first=10_000)
     await job.write(inp, late)
     successor = await job.start(counted(job, inp, out))
@@ -113,11 +116,25 @@ async def test_an_end_after_a_kill_in_the_middle(job, topic):
     inp, out = topic("in", 2), topic("out", 2)
     values = rows(6000)
     await job.write(inp, values)
-    worker = await job.start(counted(job, inp, out, until="newest"))
+    go = asyncio.Event()
+
+    async def hold(value):
+        if value["v"] == 5999:
+            await go.wait()
+        return value
+
+    def ending():
+        app = hg.App(job.name, settings={"chunk.max-records": 500})
+        stream = app.input(inp, until="newest").map_async(hold)
+        stream.repartition("k").agg(n=hg.count(), total=hg.sum("v")).to(out)
+        return app
+
+    worker = await job.start(ending())
     await worker.until(lambda: worker.worker.committing and worker.worker.committing.commits > 1, "a commit")
     await worker.crash()
+    go.set()
     await job.write(inp, rows(100, first=10_000))
-    successor = await job.start(counted(job, inp, out, until="newest"))
+    successor = await job.start(ending())
     assert await successor.ended() == 0
     assert await last(job, out, 10) == expected(values)
 
@@ -172,9 +189,12 @@ async def test_a_real_kill_in_the_middle_of_a_drain(job, topic):
     source = SOURCE.replace("IN", inp).replace("OUT", out)
     one = await job.process(source)
     await job.records(out, 1)
-    await job.ask("drain", wait=False)
-    one.kill()
-    await one.process.wait()
+    async with held_open(
+        job, next(iter(_app_of(job, inp, out).graph().intermediates))
+    ):  # so the drain cannot be through
+        await job.ask("drain", wait=False)
+        one.kill()
+        await one.ended()
     await job.write(inp, rows(100, first=100_000))
     two = await job.process(source)
     assert await two.ended() == 0
