@@ -8,7 +8,8 @@ Promises of every store:
 - A store that has refused a write is never written again in this life: the next commit must not land on top of one that is missing.
   What it holds stays as it was at its position, so whoever opens it next replays what it lacks.
 - What is read is what was written last; keys of a range come in the order of their bytes.
-- After `close` nothing of it is held, and the directory can be opened again at once.
+- After `close` nothing of it is held, and the directory can be opened again at once. Nothing is read of it any more, also in the middle
+  of a range: whoever asks gets `StoreUnreadable`, and never that there is nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class StoreRefused(EnvironmentFault):
 class StoreUnreadable(EnvironmentFault):
     """A store could not be read. No record is to blame, whatever was read for: no policy may leave one out for it."""
 
-    def __init__(self, where: object, error: BaseException) -> None:
+    def __init__(self, where: object, error: BaseException | str) -> None:
         super().__init__(
             f"the store in {where} cannot be read: {error}",
             remedy="none needed: the task opens it anew, or restores it",
@@ -129,6 +130,7 @@ class GuardedStore:
     def __init__(self, meta: StoreMeta) -> None:
         self._meta = meta
         self._refusal = ""
+        self._closed = False
 
     @property
     def meta(self) -> StoreMeta:
@@ -157,8 +159,15 @@ class GuardedStore:
         with self._guarded():
             self._forget(table)
 
+    def _must_be_open(self) -> None:
+        """Raise what a reader gets who comes too late."""
+        if self._closed:
+            raise StoreUnreadable(self._where().removeprefix("in "), "it is closed")
+
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
+        if self._closed:
+            raise StoreRefused(f"the store {self._where()} is closed", remedy="none needed: the task is put down")
         if self._refusal:
             raise StoreRefused(
                 f"the store {self._where()} has refused a write before, and takes none until it is opened again: {self._refusal}",
@@ -216,10 +225,12 @@ class MemoryStore(GuardedStore):
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """One value."""
+        self._must_be_open()
         return self._tables.get(table, {}).get(key)
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Many values."""
+        self._must_be_open()
         get = self._tables.get(table, {}).get
         return [get(key) for key in keys]
 
@@ -227,6 +238,7 @@ class MemoryStore(GuardedStore):
         self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """A stable view: what is written meanwhile is not seen."""
+        self._must_be_open()
         rows, order = self._tables.get(table, {}), self._sorted(table)
         low = 0 if start is None else bisect_left(order, start)
         high = len(order) if end is None else bisect_left(order, end)
@@ -257,6 +269,7 @@ class MemoryStore(GuardedStore):
 
     def tables(self) -> list[str]:
         """The tables that have ever been written to."""
+        self._must_be_open()
         return sorted(self._tables)
 
     def _forget(self, table: str) -> None:
@@ -265,10 +278,13 @@ class MemoryStore(GuardedStore):
 
     def size(self) -> int:
         """Bytes of keys and values."""
+        self._must_be_open()
         return sum(len(k) + len(v) for rows in self._tables.values() for k, v in rows.items())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """What it held is forgotten."""
+        self._closed = True
+        self._tables, self._order = {}, {}
 
 
 def stamped(

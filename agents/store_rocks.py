@@ -21,10 +21,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import msgpack as _msgpack
 import structlog
@@ -115,6 +117,8 @@ class RocksStore(GuardedStore):
         self._at_once = WriteOptions()
         self._at_once.no_slowdown = True
         self._db: Any = None
+        self._scans: WeakSet[Generator[Any, None, None]] = WeakSet()
+        """Ranges that may not be at their end: RocksDB keeps its lock while one lives."""
         self._open()
 
     def _open(self) -> None:
@@ -145,6 +149,7 @@ class RocksStore(GuardedStore):
     def _view(self, table: str) -> Any:
         """A column family to read from. Never its handle: an error keeps the frames that it went through, and who keeps a handle keeps
         RocksDB's own lock."""
+        self._must_be_open()
         found = self._families.get(table)
         return None if found is None else found[0]
 
@@ -173,7 +178,14 @@ class RocksStore(GuardedStore):
         view = self._view(table)
         if view is None:
             return iter(())
-        return _rows(self._path, view, start, end, reverse=reverse)
+        rows = _rows(self._path, view, start, end, reverse=reverse)
+        self._scans.add(rows)
+        return self._while_open(rows)
+
+    def _while_open(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """Rows that end because the store was closed are not all that there are."""
+        yield from rows
+        self._must_be_open()
 
     def _where(self) -> str:
         return f"in {self._path}"
@@ -213,6 +225,7 @@ class RocksStore(GuardedStore):
 
     def tables(self) -> list[str]:
         """The tables that have ever been written to."""
+        self._must_be_open()
         return sorted(self._families)
 
     def _forget(self, table: str) -> None:
@@ -222,14 +235,18 @@ class RocksStore(GuardedStore):
 
     def size(self) -> int:
         """Bytes on the disk."""
+        self._must_be_open()
         return sum(int(file.get("size", 0)) for file in self._db.live_files())
 
     def close(self) -> None:
-        """Drop every handle, then the database, then the lock: RocksDB keeps its own lock while a handle lives.
+        """Drop every range and handle, then the database, then the lock: RocksDB keeps its own lock while one of them lives.
 
         A store that could not take its last write can often not flush either. It is closed all the same: the task log has what it lacks.
         """
+        self._closed = True
         try:
+            for rows in list(self._scans):
+                _ended(rows)
             if self._db is not None:
                 families, self._families = self._families, {}
                 database, self._db = self._db, None
@@ -247,7 +264,7 @@ class RocksStore(GuardedStore):
 
 def _rows(
     path: Path, view: Any, start: bytes | None, end: bytes | None, *, reverse: bool
-) -> Iterator[tuple[bytes, bytes]]:
+) -> Generator[tuple[bytes, bytes], None, None]:
     """Rows of a column family. RocksDB reads the upper bound from the bytes that it was given, as long as it iterates, and rocksdict
     copies neither them nor keeps them: this frame does."""
     options = ReadOptions()
@@ -261,6 +278,16 @@ def _rows(
     except Exception as error:  # rocksdict raises plain Exception
         raise StoreUnreadable(path, error) from error
     del options, end
+
+
+def _ended(rows: Generator[Any, None, None]) -> None:
+    """Let go of a range that somebody has not read to its end, and may still hold."""
+    while True:
+        try:
+            rows.close()
+            return
+        except ValueError:  # another thread is just taking a row of it
+            time.sleep(0)
 
 
 def _closed(handle: Any) -> None:

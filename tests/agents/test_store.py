@@ -17,7 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
-from headgate.agents.store import MemoryStore, StoreBroken, StoreBusy, StoreHeld, StoreRefused, write_in_turn
+from headgate.agents.store import (
+    MemoryStore,
+    StoreBroken,
+    StoreBusy,
+    StoreHeld,
+    StoreRefused,
+    StoreUnreadable,
+    write_in_turn,
+)
 from headgate.agents.store_rocks import StoreMemory, open_rocks, wipe
 
 
@@ -45,6 +53,41 @@ def test_reading_and_writing(store):
     store.clear("a")
     assert store.get("a", b"x") is None
     assert store.size() >= 0
+
+
+READS = {
+    "get": lambda store: store.get("t", b"k"),
+    "get_many": lambda store: store.get_many("t", [b"k"]),
+    "range": lambda store: list(store.range("t")),
+    "tables": lambda store: store.tables(),
+    "size": lambda store: store.size(),
+}
+
+
+@pytest.mark.parametrize("way", READS)
+def test_a_closed_store_does_not_say_that_there_is_nothing(store, way):
+    """User code that had not heard of its task's end found every key absent, and made each anew."""
+    store.write({"t": {b"k": b"v"}})
+    READS[way](store)
+    store.close()
+    with pytest.raises(StoreUnreadable, match="it is closed"):
+        READS[way](store)
+    with pytest.raises(StoreRefused, match="is closed"):
+        store.write({"t": {b"k": b"v"}})
+
+
+def test_a_range_that_nobody_has_read_to_its_end_holds_no_store(tmp_path):
+    """Its directory could not be opened again as long as somebody held the range: the next life of the task restored everything anew."""
+    memory = StoreMemory(8 << 20)
+    store = open_rocks(tmp_path / "t", memory, "u")
+    store.write({"t": {b"%d" % n: b"v" for n in range(5000)}})
+    rows, never_begun = store.range("t"), store.range("t")
+    next(rows)
+    store.close()
+    open_rocks(tmp_path / "t", memory, "u").close()
+    for one in (rows, never_begun):
+        with pytest.raises(StoreUnreadable):
+            next(one)
 
 
 def test_ranges_in_both_directions(store):
