@@ -112,6 +112,8 @@ class Outbox(Joining):
         self._requests: list[_Request] = []
         self._stopping = False
         self._in_transaction = False
+        self._dividing = self._open
+        """The transaction that is sent and confirmed now."""
         self._wrote: dict[StreamPartition, set[str]] = {}
         """Who has written where in transactions that are over."""
         self.failed: OutboxError | None = None
@@ -189,6 +191,8 @@ class Outbox(Joining):
             except (KafkaError, AssertionError, TimeoutError) as error:
                 self._fail(ProducerBroken(f"the last transaction was not aborted: {error!r}"))
         await discard(producer)
+        for sent in (*self._dividing.sent, *self._open.sent):
+            sent.future.add_done_callback(_read)
 
     # ----------------------------------------------------------------------------------------------------- joining
 
@@ -267,7 +271,7 @@ class Outbox(Joining):
         for request in requests:
             for write in request.seal():
                 self._join(write.task, write.at, write.keys, write.values, write.timestamps, None)
-        self._open = Transaction()
+        self._open, self._dividing = Transaction(), transaction
         await self._send(transaction, everything=True)
         positions = await self._confirm(transaction)
         for request in requests:
@@ -310,13 +314,11 @@ class Outbox(Joining):
             sizes = [builder.size for _, builder in wave]  # before they are compressed
             handing = [self._hand_over(producer, target, builder, transaction) for target, builder in wave]
             if len(handing) == 1:
-                taken: list[Any] = [await handing[0]]
+                await handing[0]
             else:  # one request takes a batch of each partition, so none may wait behind another's
-                taken = await asyncio.gather(*handing, return_exceptions=True)
-            for (target, builder), future in zip(wave, taken, strict=True):
-                if isinstance(future, BaseException):
-                    raise future
-                transaction.sent.append(Sent(target, builder.count, future, builder.parts))
+                for answer in await asyncio.gather(*handing, return_exceptions=True):
+                    if answer is not None:
+                        raise answer
             self.pending_bytes -= sum(sizes)
             if self.pending_bytes <= self._max_pending:
                 self._roomy.set()
@@ -325,14 +327,16 @@ class Outbox(Joining):
 
     async def _hand_over(
         self, producer: AIOKafkaProducer, target: StreamPartition, builder: Builder, transaction: Transaction
-    ) -> asyncio.Future[Any]:
+    ) -> None:
         """`send_batch`, which waits without a word for a topic that is gone, and for room behind a partition without a leader."""
         began = time.monotonic()
         builder.batch.close()
         while True:
             try:
                 async with asyncio.timeout(GONE_AFTER_S):
-                    return await producer.send_batch(builder.batch, target.stream, partition=target.partition)
+                    future = await producer.send_batch(builder.batch, target.stream, partition=target.partition)
+                    transaction.sent.append(Sent(target, builder.count, future, builder.parts))
+                    return
             except TimeoutError:
                 if not knows_topic(producer, target.stream):
                     everybody = self._all_writers({target.stream}, transaction)
@@ -458,3 +462,9 @@ class Outbox(Joining):
         if isinstance(death or error, ProducerFenced):
             return Fenced(str(death or error))
         return ProducerBroken(f"no transaction can be begun: {error!r}")
+
+
+def _read(future: asyncio.Future[Any]) -> None:
+    """A batch of a producer that is thrown away: why that was is said, and nobody asks what has become of each batch."""
+    if not future.cancelled():
+        future.exception()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -208,3 +209,33 @@ async def test_a_commit_does_not_wait_for_tasks_to_fall_silent(kafka, topic, exa
         await outbox.commit()
     records = await read(kafka, name, 2)
     assert sorted(int(record.value) for record in records) == list(range(made))
+
+
+async def test_whoever_throws_a_producer_away_leaves_no_unread_failure(kafka, topic):
+    """Every incarnation that ended left a traceback for each batch that was under way, minutes later and without a culprit; and one that
+    somebody did forget could not be told from them."""
+    out = topic("out", 8)
+    said = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+    outbox = Outbox(ClientSettings(kafka.bootstrap), f"thrown-{out}")
+    outbox.know(out, 8)
+    await outbox.start(deadline_s=60)
+    running = asyncio.get_running_loop().create_task(outbox.run())
+    buffer = outbox.buffer("t")
+    for partition in range(8):
+        buffer.emit(out, partition, None, [b"x" * 1000] * 500, 1)
+    buffer.complete()
+    committing = asyncio.get_running_loop().create_task(outbox.commit())
+    while not outbox._dividing.sent or all(one.future.done() for one in outbox._dividing.sent):
+        assert not committing.done()
+        await asyncio.sleep(0)
+    await outbox.stop()
+    found = await asyncio.gather(running, committing, return_exceptions=True)
+    assert any(isinstance(one, OutboxError) for one in found)
+    forgotten = asyncio.get_running_loop().create_future()
+    forgotten.set_exception(ValueError("forgotten"))
+    del found, running, committing, buffer, outbox, forgotten
+    for _ in range(3):
+        await asyncio.sleep(0)
+        gc.collect()
+    assert said == ["Future exception was never retrieved"]
