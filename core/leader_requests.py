@@ -198,8 +198,8 @@ def _start(draft: Draft, wish: SetRequest) -> Answer:
     if draft.impossible:
         return REFUSED, draft.impossible
     lives = draft.alive()
-    if lives and all(refusal(run, life) for life in lives):
-        return REFUSED, "; ".join(refusal(run, lives[-1]))
+    if lives and all(refusal(run, life.fingerprint) for life in lives):
+        return REFUSED, "; ".join(refusal(run, lives[-1].fingerprint))
     return None
 
 

@@ -8,7 +8,7 @@
 - A restart starts nothing. Only a deployment that never ran before starts a run by itself, and only when the last one is drained
   or ended; a new `--run-id` and `headgate start` do, too. A stopped run is resumed by `headgate start` or by its own run id.
 - A worker with `--bounded` begins another run when the last one has *ended*, from one session after its end on: whoever comes sooner
-  takes it for its own. A bounded run that has stopped by itself is resumed by whoever comes.
+  with the same code takes it for its own. A bounded run that has stopped by itself is resumed by whoever comes.
 - Whoever leads a run has its code. A leader with other code than the run that should begin resigns in favour of one that has it.
 - A run whose tasks cannot be made (inputs that meet in a join and are not partitioned alike) does not begin: the process is told why.
 - A run is closed last: after every task was released or its holder fenced, together with the answers to those who asked for it.
@@ -37,7 +37,7 @@ from .coordinator import (
 from .errors import DeclarationError
 from .jobstate import JobState
 from .leader_damage import unknown
-from .leader_draft import Draft, differences
+from .leader_draft import Draft, differences, fits
 from .leader_model import tasks_of
 from .leader_words import Resolve
 from .model import JobModel
@@ -64,16 +64,16 @@ class Starter:
     resume: bool
 
 
-def refusal(run: SetRun | None, life: SetProcessor) -> list[str]:
-    """What differs in this worker's code so that it may not follow, or resume, this closed run; empty if nothing does.
+def refusal(run: SetRun | None, fingerprint: Mapping[str, str]) -> list[str]:
+    """What differs in a worker's code so that it may not follow, or resume, this closed run; empty if nothing does.
 
     What is kept may differ: each task compares it with what its log holds.
     """
     if run is None:
         return []
     if run.state != STOPPED:
-        return differences(run.fingerprint, life.fingerprint, IMMUTABLE_PARTS)
-    before, after = _without_state(run.fingerprint), _without_state(life.fingerprint)
+        return differences(run.fingerprint, fingerprint, IMMUTABLE_PARTS)
+    before, after = _without_state(run.fingerprint), _without_state(fingerprint)
     if run.drain is not None:
         return differences(before, after)
     return differences(before, {part: value for part, value in after.items() if part in before})
@@ -97,7 +97,7 @@ def starter(
     if run is not None and run.state not in CLOSED:
         return None
     lives = [life for p in state.processors() if (life := state.newest(p)) is not None and life.state == JOINED]
-    lives = [life for life in lives if not silent(life) and not refusal(run, life)]
+    lives = [life for life in lives if not silent(life) and not refusal(run, life.fingerprint)]
     lives.sort(key=lambda life: state.at["set-processor", (life.processor, life.incarnation)][0])
     for wish in state.open_requests():
         if wish.verb == START and not problem(wish) and (wish.not_after is None or wall <= wish.not_after):
@@ -134,14 +134,25 @@ def _asked(run: SetRun | None, wish: SetRequest, lives: list[SetProcessor]) -> S
 def _by_itself(run: SetRun | None, life: SetProcessor, late: bool) -> Starter | None:
     if run is None:
         return Starter(life, life.run_id, False)
+    if not may_begin(run, life, late=late):
+        return None
+    return Starter(life, run.run_id, True) if run.state == STOPPED else Starter(life, life.run_id, False)
+
+
+def may_begin(run: SetRun, life: SetProcessor, *, late: bool) -> bool:
+    """Whether a closed run is resumed, or another one begun, for this worker without anybody's asking. `late`: see there."""
     if run.state == STOPPED:
-        meant = life.run_id == run.run_id or (run.failed and not life.run_id)
-        return Starter(life, run.run_id, True) if meant else None
+        return life.run_id == run.run_id or bool(run.failed and not life.run_id)
     if life.run_id:
-        return None if life.run_id in (run.run_id, *run.past_runs) else Starter(life, life.run_id, False)
-    if run.state == ENDED and life.bounded and late:
-        return Starter(life, "", False)
-    return None if life.deployment in run.past_deployments else Starter(life, "", False)
+        return life.run_id not in (run.run_id, *run.past_runs)
+    if run.state == ENDED and life.bounded and (late or not ran(run, life)):
+        return True
+    return life.deployment not in run.past_deployments
+
+
+def ran(run: SetRun, life: SetProcessor) -> bool:
+    """Whether this worker has the code that the run ran: with any other it cannot have been meant for it, however soon it came."""
+    return life.deployment == run.deployment and fits(run, life)
 
 
 def begin(draft: Draft) -> None:

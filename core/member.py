@@ -29,12 +29,12 @@ from .coordinator import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Re
 from .jobstate import JobState, order
 from .leader_draft import fits
 from .leader_liveness import Liveness
-from .leader_runs import late
+from .leader_runs import late, may_begin
 from .leader_words import Beat, Fence, FenceFailed, FenceReturned, Note
 from .machine import Level, Machine, Now, Rule, Tick, rules
 from .member_pauses import Pauses
 from .member_plan import MemberConfig
-from .member_run import may_begin, over, refusal
+from .member_run import over, refusal
 from .member_tasks import Tasks
 from .member_words import (
     CloseProducer,
@@ -408,15 +408,17 @@ class Member(Machine[MemberEvent, MemberInstruction]):
                 self._in_run = run.run_id
             elif why := refusal(run, self.config):
                 self._leave(why, 1)
+        elif run is not None and (why := refusal(run, self.config)):
+            self._leave(why, 1)
         elif run is not None and (why := self._over(run)):
             self._leave(why, 0)
-        elif run is not None and self.config.no_wait and not may_begin(run, self.config):
+        elif run is not None and self.config.no_wait and not may_begin(run, self._record_of(JOINED), late=True):
             self._leave(f"run {run.run_id} is {run.state}", 4)
 
     def _over(self, run: SetRun) -> str:
         """Why the run that stands closed leaves nothing to do for this process."""
         life = self.job.recorded(self.config.processor).get(self.incarnation)
-        return "" if life is None else over(run, self.config, late=late(self.job, life, self.config.session_s))
+        return "" if life is None else over(run, life, late=late(self.job, life, self.config.session_s))
 
     def _leave(self, why: str, code: int) -> None:
         self.state, self._going, self._code = "leaving", why, code

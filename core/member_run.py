@@ -1,14 +1,18 @@
 """Whether a worker may take part in the run that stands: what it refuses by itself, before it asks anybody.
 
 - In a live run nothing may differ that its fingerprint covers; the worker is told what does.
+- What is fixed for the life of a job may not differ behind a closed run either: no run would ever begin with it. A batch whose code cannot
+  go on with the run that stopped ends, too; any other worker waits for one that can.
 - A run id of its own is refused while another run is live or stopped. The id of a run that is closed is no error: it waits; and if that
   run has ended, there is nothing left to do for this process (`over`).
 """
 
 from __future__ import annotations
 
-from .coordinator import CLOSED, DRAINED, ENDED, STOPPED, SetRun
+from .coordinator import CLOSED, DRAINED, ENDED, STOPPED, SetProcessor, SetRun
 from .leader_draft import differences
+from .leader_runs import ran
+from .leader_runs import refusal as cannot_follow
 from .member_plan import MemberConfig
 
 
@@ -21,10 +25,13 @@ def refusal(run: SetRun | None, config: MemberConfig) -> str:
     if run is None:
         return ""
     other = config.run_id not in ("", run.run_id, *run.past_runs)
-    if run.state == STOPPED:
-        return f"run {run.run_id} is stopped; start or drain it before '{config.run_id}' begins" if other else ""
+    if run.state == STOPPED and other:
+        return f"run {run.run_id} is stopped; start or drain it before '{config.run_id}' begins"
     if run.state in CLOSED:
-        return ""
+        lines = cannot_follow(run, config.fingerprint)
+        if lines and run.state == STOPPED:
+            return f"this code cannot go on with run {run.run_id}: {'; '.join(lines)}" if config.bounded else ""
+        return f"what is fixed for the life of a job differs from run {run.run_id}: {'; '.join(lines)}" if lines else ""
     if other:
         return f"run {run.run_id} is live; '{config.run_id}' may begin when it is closed"
     if lines := differences(run.fingerprint, config.fingerprint):
@@ -32,28 +39,17 @@ def refusal(run: SetRun | None, config: MemberConfig) -> str:
     return ""
 
 
-def may_begin(run: SetRun, config: MemberConfig) -> bool:
-    """Whether the leader will begin, or resume, a closed run for this worker by itself."""
-    if run.state == STOPPED:
-        return config.run_id == run.run_id or bool(run.failed and not config.run_id)
-    if run.state == ENDED and config.bounded and not config.run_id:
-        return True
-    if config.run_id:
-        return config.run_id not in (run.run_id, *run.past_runs)
-    return config.deployment not in run.past_deployments
-
-
-def over(run: SetRun, config: MemberConfig, *, late: bool) -> str:
+def over(run: SetRun, life: SetProcessor, *, late: bool) -> str:
     """Why a process that finds this run closed has nothing to do, and is done; empty if it may begin another, or waits.
 
     `late`: it came so long after the end that it cannot have been meant for this run.
     """
-    if config.run_id:
-        past = config.bounded and config.run_id in run.past_runs
-        return f"run {config.run_id} has ended" if past or (run.state, run.run_id) == (ENDED, config.run_id) else ""
-    if run.state != ENDED or late or (not config.bounded and may_begin(run, config)):
+    if life.run_id:
+        past = life.bounded and life.run_id in run.past_runs
+        return f"run {life.run_id} has ended" if past or (run.state, run.run_id) == (ENDED, life.run_id) else ""
+    if run.state != ENDED or late or not ran(run, life):
         return ""
-    return f"run {run.run_id} had just ended when this worker came, and counts as its own"
+    return f"run {run.run_id} had just ended when this worker came with the same code, and counts as its own"
 
 
 def goes_on(state: str, job: str, failed: str = "") -> str:

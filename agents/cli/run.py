@@ -33,6 +33,8 @@ RESTORE_TOLD_S = 5.0
 ADVICE = {
     "are those of the job": "give one of the two another name or id: in topics and directories _ and - are the same",
     "another process": "end that one, or give this one a name of its own with --processor-id",
+    "is fixed for the life of a job": "put it back; or `headgate reset {job}` forgets all that the job has, and it begins anew",
+    "this code cannot go on": "run the code of that run, to its end or until `headgate drain {job}` has closed it",
     "this code differs": "run the code that the run began with, or close the run first: `headgate drain {job} --wait`",
     "stop.timeout": "what was committed is safe. Do the brokers run? Else give it more time: --set stop.timeout=1m",
     "is live": "leave --run-id out to join it, or close it: `headgate drain {job} --wait`",
@@ -42,6 +44,7 @@ ADVICE = {
     "can go no further": goes_on(STOPPED, "{job}", "failed"),
 }
 """What helps a worker that gives one of these reasons."""
+AGAIN = "to run it again at once, give it a --run-id of its own"
 log = structlog.get_logger("headgate.run")
 
 
@@ -205,7 +208,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         if code:
             click.echo(last_words(worker.exit_why, shown(app.job)), err=True)
         elif "ended" in worker.exit_why:
-            click.echo(f"Done: {worker.exit_why}", err=True)
+            click.echo(done(worker.exit_why), err=True)
         return RUN_FAILED if code and identity.process and "can go no further" in worker.exit_why else code
     except asyncio.CancelledError:
         if leaving.asked:
@@ -235,6 +238,17 @@ def last_words(why: str, job: str) -> str:
     """
     helps = next((text for sign, text in ADVICE.items() if sign in why), "see the log above")
     return f"Error: {why}\nTo do: {helps.format(job=job)}"
+
+
+def done(why: str) -> str:
+    """What a worker says that had nothing to do.
+
+    >>> done("run r1 has ended")
+    'Done: run r1 has ended'
+    >>> done("run r1 had just ended, and counts as its own")
+    'Done: run r1 had just ended, and counts as its own; to run it again at once, give it a --run-id of its own'
+    """
+    return f"Done: {why}{f'; {AGAIN}' if 'counts as its own' in why else ''}"
 
 
 def say_waiting(why: str, helps: str) -> None:

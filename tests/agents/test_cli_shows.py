@@ -32,12 +32,14 @@ def test_a_job_without_a_model_says_when_it_gets_one(capsys: pytest.CaptureFixtu
         ("running", "", {"stage:a": "2"}, "run the code that the run began with"),
         ("running", "r3", PARTS, "leave --run-id out"),
         ("stopped", "r3", PARTS, "headgate start sales"),
+        ("stopped", "", {}, "run the code of that run"),
+        ("ended", "", {"setting:g": "1"}, "headgate reset sales"),
     ],
 )
 def test_a_worker_that_must_not_run_says_what_helps(state: str, run_id: str, parts: dict[str, str], helps: str) -> None:
     """For each reason that a worker refuses itself with."""
     run = SetRun("r2", "d1", state, "u", fingerprint=PARTS)
-    why = refusal(run, MemberConfig("p1", "x", "x", run_id=run_id, fingerprint=parts))
+    why = refusal(run, MemberConfig("p1", "x", "x", run_id=run_id, fingerprint=parts, bounded=True))
     said = last_words(why, "sales")
     assert said.startswith(f"Error: {why}\nTo do: ")
     assert helps in said

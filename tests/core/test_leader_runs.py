@@ -10,7 +10,7 @@ from headgate.core import coordinator as c
 from headgate.core import orders as o
 from headgate.core.graph import Graph, Input, Stage
 from headgate.core.jobstate import JobState
-from headgate.core.leader_runs import Starter, refusal, starter
+from headgate.core.leader_runs import Starter, may_begin, refusal, starter
 from headgate.core.leader_words import Counts, Refuse, Resolve
 from headgate.core.names import StreamPartition
 
@@ -53,8 +53,35 @@ def test_which_code_may_follow_or_resume_a_closed_run(state: str, drain: str | N
     Of what is kept each task judges by itself: a field more is no reason to drain, and a wrong one can be corrected in a drain.
     """
     run = c.SetRun("r1", "d1", state, "u", drain=drain, fingerprint={**RUN.fingerprint, "state:s": "1"})
-    assert bool(refusal(run, life(**parts))) == refused
-    assert refusal(None, life(**parts)) == []
+    assert bool(refusal(run, life(**parts).fingerprint)) == refused
+    assert refusal(None, life(**parts).fingerprint) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "run_id", "deployment", "bounded", "late", "begins"),
+    [
+        ("drained", "", "d1", False, True, False), ("drained", "", "d2", False, True, True),
+        ("drained", "r3", "d1", False, True, True),
+        ("drained", "r1", "d2", False, True, False), ("drained", "r0", "d2", False, True, False),
+        ("stopped", "r1", "d1", False, True, True),
+        ("stopped", "", "d2", False, True, False), ("ended", "", "d1", True, True, True), ("ended", "", "d1", False, True, False),
+        ("ended", "r1", "d1", True, True, False), ("ended", "r9", "d1", True, True, True), ("ended", "", "d1", True, False, False),
+        ("ended", "", "d2", True, False, True), ("ended", "", "d0", True, False, True), ("ended", "", "d0", False, False, False),
+    ],
+)  # fmt: skip
+def test_for_whom_a_run_begins_unasked(
+    state: str, run_id: str, deployment: str, bounded: bool, late: bool, begins: bool
+):
+    """Restarts begin nothing; other code, another id, and a batch behind a batch do."""
+    run = replace(RUN, state=state, past_deployments=("d0", "d1"))
+    comes = replace(life(setting_g="a", stage_s="1"), deployment=deployment, run_id=run_id, bounded=bounded)
+    assert may_begin(run, comes, late=late) == begins
+
+
+@pytest.mark.parametrize(("run_id", "resumes"), [("", True), ("r1", True), ("r9", False)])
+def test_a_run_that_failed_is_resumed_by_whoever_comes(run_id: str, resumes: bool):
+    failed = replace(RUN, state="stopped", failed="Partition 1: no")
+    assert may_begin(failed, replace(life(), run_id=run_id), late=True) == resumes
 
 
 def drained(house: House) -> None:
@@ -446,6 +473,42 @@ def test_who_comes_just_behind_the_end_takes_it_for_his_own():
     assert house.state.run.state == "ended"
     assert one.exit.code == 0
     assert "just ended" in one.exit.why
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_changed_code_begins_another_run_however_soon_it_comes(bounded: bool):
+    """Corrected a second after the batch had ended, and run again: it was not meant for that run, and "done" would be a lie."""
+    house = ended()
+    before = house.state.run.run_id
+    one = house.worker("p1", plan("d2", resolve=True, ends=("orders",)), bounded=bounded)
+    house.run(3)
+    assert (house.state.run.state, house.state.run.run_id == before) == ("running", False)
+    assert (one.exit, len(one.tasks)) == (None, 4)
+
+
+@pytest.mark.parametrize(("bounded", "begins"), [(True, True), (False, False)])
+def test_code_of_before_is_changed_code_too(bounded: bool, begins: bool):
+    """Taken back to what ran the day before: a batch runs; a stream waits, for it may be a leftover."""
+    house = ended()
+    house.worker("p1", plan("d2", resolve=True, ends=("orders",)), bounded=True)
+    house.run(3)
+    for n in range(4):
+        house.workers[-1].report(f"Partition {n}", o.ENDED)
+    second = house.state.run.run_id
+    one = house.worker("p1", plan("d1", resolve=True, ends=("orders",)), bounded=bounded)
+    house.run(3)
+    assert (house.state.run.run_id != second, house.state.run.state) == (begins, "running" if begins else "ended")
+    assert one.exit is None
+
+
+def test_what_may_never_differ_ends_the_worker_and_says_so():
+    """No run would ever begin with it: cron would wait for ever."""
+    house = ended()
+    code = plan(resolve=True, ends=("orders",), fingerprint={"stage:all": "d1", "setting:grouper": "all"})
+    one = house.worker("p1", code, bounded=True)
+    house.run(3)
+    assert one.exit.code == 1
+    assert "setting:grouper: was 'partition', is 'all'" in one.exit.why
 
 
 def test_who_names_a_run_that_has_ended_is_done():

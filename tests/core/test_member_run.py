@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from headgate.core.coordinator import SetRun
+from headgate.core.coordinator import SetProcessor, SetRun
 from headgate.core.member_plan import MemberConfig
-from headgate.core.member_run import goes_on, may_begin, over, refusal
+from headgate.core.member_run import goes_on, over, refusal
 
 PARTS = {"stage:a": "1"}
 
@@ -22,7 +20,8 @@ def run(state: str) -> SetRun:
     [
         ("running", "", PARTS, ""), ("running", "r2", PARTS, ""), ("running", "r3", PARTS, "is live"),
         ("running", "r1", PARTS, ""), ("running", "", {"stage:a": "2"}, "differs"), ("draining", "r3", PARTS, "is live"),
-        ("drained", "r3", {"stage:a": "2"}, ""), ("ended", "", {}, ""), ("stopped", "r3", PARTS, "is stopped"),
+        ("drained", "r3", {"stage:a": "2"}, ""),
+        ("ended", "", {**PARTS, "setting:g": "1"}, "fixed for the life"), ("ended", "", {}, ""), ("stopped", "r3", PARTS, "is stopped"),
         ("stopped", "r2", {}, ""), ("stopped", "", {}, ""), ("stopped", "r1", PARTS, ""),
     ],
 )  # fmt: skip
@@ -36,29 +35,11 @@ def test_without_a_run_nothing_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("state", "run_id", "deployment", "begins"),
-    [
-        ("drained", "", "d1", False), ("drained", "", "d2", True), ("drained", "r3", "d1", True), ("drained", "r2", "d2", False),
-        ("drained", "r1", "d2", False), ("stopped", "r2", "d1", True), ("stopped", "", "d2", False),
-    ],
-)  # fmt: skip
-def test_who_begins_by_himself(state: str, run_id: str, deployment: str, begins: bool):
-    assert may_begin(run(state), MemberConfig("p1", "x", "x", run_id=run_id, deployment=deployment)) == begins
-
-
-@pytest.mark.parametrize(
-    ("run_id", "bounded", "begins"), [("", True, True), ("", False, False), ("r2", True, False), ("r9", True, True)]
+    ("parts", "bounded", "why"), [(PARTS, True, ""), ({}, False, ""), ({}, True, "stage:a: was '1'")]
 )
-def test_a_bounded_process_begins_behind_an_ended_run(run_id: str, bounded: bool, begins: bool):
-    assert (
-        may_begin(run("ended"), MemberConfig("p1", "x", "x", run_id=run_id, deployment="d1", bounded=bounded)) == begins
-    )
-
-
-@pytest.mark.parametrize(("run_id", "resumes"), [("", True), ("r2", True), ("r9", False)])
-def test_a_run_that_failed_is_resumed_by_whoever_comes(run_id: str, resumes: bool):
-    failed = replace(run("stopped"), failed="Partition 1: no")
-    assert may_begin(failed, MemberConfig("p1", "x", "x", run_id=run_id)) == resumes
+def test_a_batch_whose_code_cannot_go_on_does_not_wait_for_ever(parts: dict, bounded: bool, why: str):
+    found = refusal(run("stopped"), MemberConfig("p1", "x", "x", fingerprint=parts, bounded=bounded))
+    assert (why in found) if why else found == ""
 
 
 @pytest.mark.parametrize(
@@ -71,8 +52,15 @@ def test_a_run_that_failed_is_resumed_by_whoever_comes(run_id: str, resumes: boo
 )  # fmt: skip
 def test_who_has_nothing_left_to_do(state: str, run_id: str, bounded: bool, late: bool, done: bool):
     """Whoever asks for what has ended is done; whoever finds a run closed by an operator waits."""
-    config = MemberConfig("p1", "x", "x", run_id=run_id, deployment="d1", bounded=bounded)
-    assert bool(over(run(state), config, late=late)) == done
+    life = SetProcessor("p1", "000001-a", "x", "h", "joined", "d1", run_id, fingerprint=PARTS, bounded=bounded)
+    assert bool(over(run(state), life, late=late)) == done
+
+
+@pytest.mark.parametrize(("deployment", "parts"), [("d2", PARTS), ("d1", {"stage:a": "2"})])
+def test_a_run_of_other_code_is_nobodys_own(deployment: str, parts: dict):
+    """Whatever says that the code is another one: the name that was given, or what it declares."""
+    life = SetProcessor("p1", "000001-a", "x", "h", "joined", deployment, fingerprint=parts, bounded=True)
+    assert over(run("ended"), life, late=False) == ""
 
 
 def test_each_closed_run_has_a_way_on():
