@@ -138,6 +138,8 @@ class SetRun:
     """Who asked for the drain, for people."""
     failed: str = ""
     """Why a bounded run has stopped by itself: tasks have given up, and nothing else can move. Whoever comes next goes on with it."""
+    overrides: Mapping[str, Any] = field(default_factory=_empty)
+    """The overrides of settings that change between runs only, as they stood when this one began: its tasks have no others, ever."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,7 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
         "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
         "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
         "reads": _map(_list(_text)), "goes_on": _flag, "drain_by": _text, "failed": _text,
+        "overrides": _facts,
     },
     SetProcessor: {
         "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(JOINED, LEAVING, LEFT),
@@ -220,7 +221,7 @@ _CLASSES = {kind: cls for cls, (kind, _) in KEYS.items()}
 _DEFAULTS = {
     cls: {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING} for cls in FORMS
 }
-_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by"})
+_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by", "overrides"})
 """Fields that came later: not written while they are empty, so a message that does not need them has the bytes that it always had."""
 _VALUES = {cls: tuple(name for name in form if name not in KEYS[cls][1]) for cls, form in FORMS.items()}
 

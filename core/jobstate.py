@@ -25,7 +25,7 @@ from . import coordinator as c
 from .model import JobModel
 from .names import incarnation_order
 from .orders import FAILED, RELEASED, RunView
-from .settings import override_problem
+from .settings import DYNAMIC, find, override_problem
 
 PROBLEMS_KEPT = 1000
 FINAL = frozenset({"done", "refused", "failed"})
@@ -158,6 +158,14 @@ class JobState:
         """The overrides that count for nothing, and why."""
         said = cast("Iterable[c.SetConfig]", self.messages["set-config"].values())
         return {m.setting: why for m in said if (why := _wrong(m.setting, m.value))}
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """What workers go by. In a live run those of settings that change between runs only are the run's, whatever was asked since."""
+        said = {name: config.value for name, config in self.configs.items()}
+        if self.run is None or self.run.state not in c.LIVE:
+            return said
+        return {name: value for name, value in said.items() if find(name).kind == DYNAMIC} | dict(self.run.overrides)
 
     @property
     def config_offset(self) -> int:

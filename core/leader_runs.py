@@ -10,6 +10,8 @@
 - A worker with `--bounded` begins another run when the last one has *ended*, from one session after its end on: whoever comes sooner
   with the same code takes it for its own. A bounded run that has stopped by itself is resumed by whoever comes.
 - Whoever leads a run has its code. A leader with other code than the run that should begin resigns in favour of one that has it.
+- A run has one set of the settings that change between runs only, decided as it begins or goes on, and written into it: whoever leads
+  later, and wherever a task begins later, finds the same.
 - A run whose tasks cannot be made (inputs that meet in a join and are not partitioned alike) does not begin: the process is told why.
 - A run is closed last: after every task was released or its holder fenced, together with the answers to those who asked for it.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .coordinator import (
     CLOSED,
@@ -43,6 +46,7 @@ from .leader_words import Resolve
 from .model import JobModel
 from .requests import DRAIN, START, drain_ends, problem
 from .schema import STATE_PARTS
+from .settings import DYNAMIC, find
 
 STILL_S = 2.0
 """How long nothing must have moved in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
@@ -178,12 +182,19 @@ def begin(draft: Draft) -> None:
                 deployment=plan.deployment,
                 fingerprint=dict(plan.fingerprint),
                 settings=dict(plan.settings),
+                overrides=_pinned(draft),
                 reads=dict(plan.reads),
                 past_deployments=_with(run.past_deployments, plan.deployment),
             )
         )
         return
     _new(draft, run, found.run_id)
+
+
+def _pinned(draft: Draft) -> dict[str, Any]:
+    """The overrides that this run has for as long as it lives: what changes while it runs is not among them."""
+    said = draft.state.configs
+    return {name: one.value for name, one in sorted(said.items()) if find(name).kind != DYNAMIC}
 
 
 def _can_run(draft: Draft) -> bool:
@@ -224,6 +235,7 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             starts={} if resolved is None or not plan.resolve else resolved.starts,
             untils={} if resolved is None or not plan.resolve else resolved.untils,
             settings=dict(plan.settings),
+            overrides=_pinned(draft),
             fingerprint=dict(plan.fingerprint),
             past_runs=() if run is None else _with(run.past_runs, run.run_id),
             past_deployments=_with(() if run is None else run.past_deployments, plan.deployment),

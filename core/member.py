@@ -54,6 +54,7 @@ from .member_words import (
 )  # fmt: skip
 from .names import incarnation_id
 from .orders import SeekApplied, TaskReported
+from .settings import PRODUCERS_OWN
 
 STATES = ("new", "reading", "waiting", "fencing", "resting", "initialising", "joined", "leaving", "exited")
 _EVENTS = (
@@ -143,7 +144,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._in_run = ""
         self._going = ""
         self._code = 0
-        self._overrides: dict[str, Any] = {}
+        self._overrides: tuple[dict[str, Any], int] = {}, -1
+        self._made_with: dict[str, Any] = {}
+        """What its producers go by, of the overrides."""
         self._standing: Standing | None = None
 
     # ------------------------------------------------------------------------------------------------------------ events
@@ -303,23 +306,29 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._counter = max(self._counter + 1, self.job.next_counter(self.config.processor))
         self.incarnation = incarnation_id(self._counter, self.config.token)
         self.state, self._there = "initialising", False
-        return [InitProducer(self.incarnation)]
+        self._made_with = self._for_producers()
+        return [*self._config(), InitProducer(self.incarnation)]
+
+    def _for_producers(self) -> dict[str, Any]:
+        return {name: value for name, value in self.job.overrides.items() if name in PRODUCERS_OWN}
 
     def _rest(self, until: float, why: str) -> list[MemberInstruction]:
         self.state, self._wake = "resting", until
         return self._stand(False, why)
 
-    def _life_over(self, now: Now, why: str, loss: ProducerLost | None = None) -> list[MemberInstruction]:
-        """The incarnation can write nothing any more: abandon what it runs, and begin another, or go if it was going."""
+    def _life_over(
+        self, now: Now, why: str, loss: ProducerLost | None = None, *, due: bool = False
+    ) -> list[MemberInstruction]:
+        """The incarnation can write nothing any more: abandon what it runs, and begin another, or go if it was going. `due`: no fault."""
         failed = loss or ProducerLost(self.incarnation, why)
         abandoned = self.tasks.lost(failed.failed, now.mono, failed.target, refused=failed.refused)
         self._lost = why
-        if failed.failed:
+        if failed.failed or due:
             self.pauses.blamed()
         else:
             self.pauses.lost(now.mono)
         said: list[MemberInstruction] = [*abandoned, CloseProducer(self.incarnation)]
-        level: Level = "info" if self.state == "leaving" else "error"
+        level: Level = "info" if self.state == "leaving" or due else "error"
         said.append(Note("the incarnation is over", {"incarnation": self.incarnation, "why": why}, level))
         if self.state == "leaving":
             return said + self._act(now)
@@ -337,7 +346,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if over is not None:
             return over
         self._follow_run()
-        said: list[MemberInstruction] = [*self.tasks.orders(self.job, self._going, now.mono, sure=self._sure(now))]
+        if self.state == "joined" and self.job.live and self._for_producers() != self._made_with:
+            return self._life_over(now, "the run that began has other settings for producers", due=True)
+        said: list[MemberInstruction] = [*self._config()]  # before any task begins with them
+        said += self.tasks.orders(self.job, self._going, now.mono, sure=self._sure(now))
         said += self.tasks.probes(now.mono)
         if self.tasks.eager and self._sure_s is None:
             self._sure_s = now.mono
@@ -345,7 +357,6 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         said += self._record()
         if self.state == "leaving" and self._gone():
             return [*said, CloseProducer(self.incarnation), *self._exit(self._code, self._going)]
-        said += self._config()
         ready, why = self._how()
         return said + self._stand(ready, why)
 
@@ -453,10 +464,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return [Record(tuple(missing))]
 
     def _config(self) -> list[MemberInstruction]:
-        overrides = {name: config.value for name, config in self.job.configs.items()}
-        if overrides == self._overrides:
+        overrides, offset = self.job.overrides, self.job.config_offset
+        if (overrides, offset) == self._overrides:
             return []
-        self._overrides = overrides
+        self._overrides = overrides, offset
         return [ConfigChanged(dict(overrides), self.job.position - 1)]
 
     def _how(self) -> tuple[bool, str]:

@@ -120,6 +120,12 @@ SETTINGS: Mapping[str, Setting] = _rows(
 """All settings by name. `<name>` stands for a stream."""
 
 
+PRODUCERS_OWN = frozenset({"guarantee", "transaction.timeout", "compression"})
+"""What the producers of a worker are made with: a worker that was there before its run began makes others when the run has other ones."""
+
+BEFORE_THE_STREAM = frozenset({"heartbeat.interval", "session.timeout", "placement", "spark.master", "spark.remote"})
+"""What a process needs before it can read an override. All the rest of a run's settings stands in the run itself, for all of its tasks."""
+
 TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "stall.timeout": ("leader",),
     "release.timeout": ("leader",),
@@ -380,4 +386,6 @@ def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -
         return (
             f"'{name}' is immutable: it decides where state lies, and the job has run; start it under a new name or id"
         )
+    if row.kind == IMMUTABLE or name in BEFORE_THE_STREAM:
+        return f"'{name}' is read when a process starts, before any override; set it by flag, environment or file"
     return ""

@@ -1,7 +1,7 @@
 """`headgate config get|set|unset|diff|history JOB`: the settings of a job, and an operator's overrides.
 
-An override stands in the coordinator stream, for all workers; dynamic settings apply at once, others when the next run begins. Flags and
-environment of one worker are stronger, and are shown as what they mask.
+An override stands in the coordinator stream, for all workers; dynamic settings apply at once, others when the next run begins, and for
+all of it. Flags and environment of one worker are stronger, and are shown as what they mask.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ async def _diff(to: Target) -> dict[str, Any]:
     async with following(to.client, to.topics) as stream:
         beats = await heard(to.client, to.topics.heartbeat)
         state = stream.job
-        started = dict(state.run.settings) if state.run is not None else {}
+        started = {**state.run.settings, **state.run.overrides} if state.run is not None else {}
         rows: list[dict[str, Any]] = []
         for name, one in sorted(state.configs.items()):
             before = started.get(name, find(name).default)

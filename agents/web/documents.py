@@ -280,7 +280,7 @@ def model_document(found: Any) -> dict[str, Any]:
 def config(worker: Worker, configuration: Configuration) -> dict[str, Any]:
     """Every setting, with where it comes from; and the client settings, masked."""
     member = getattr(worker.coordination, "member", None)
-    overrides = {} if member is None else {name: one.value for name, one in member.job.configs.items()}
+    overrides: dict[str, Any] = {} if member is None else member.job.overrides
     return config_document(configuration, overrides)
 
 

@@ -251,7 +251,15 @@ def test_any_plain_values_are_an_entry(kind: tuple[str, tuple[str, ...]], a: Any
 def test_a_run_behind_other_jobs_comes_back_as_it_was():
     """Fields that came later are written only where they say something, so older messages keep their bytes."""
     run = c.SetRun(
-        "r2", "d1", "draining", "u", "q1", drain_upto={"clean": (7, 9)}, reads={"clean": ("up/1",)}, goes_on=True
+        "r2",
+        "d1",
+        "draining",
+        "u",
+        "q1",
+        drain_upto={"clean": (7, 9)},
+        reads={"clean": ("up/1",)},
+        goes_on=True,
+        overrides={"buffer.bytes": "1MiB"},
     )
     assert read(0, *encode(run, STAMP)).message == run
     assert b"goes_on" not in encode(c.SetRun("r2", "d1", "running", "u"), STAMP)[1]

@@ -202,10 +202,10 @@ def test_start_of_a_closed_run_needs_a_new_id():
 
 def test_start_with_code_that_may_not_follow_is_refused_with_the_difference():
     house = a_house()
-    house.wish("u1", "drain")
-    house.worker("p1", plan("d2", fingerprint={"setting:grouper": "all"}))
+    house.wish("u1", "stop")
+    house.worker("p1", plan("d2", fingerprint={"stage:all": "d2", "setting:grouper": "partition"}))
     house.wish("u2", "start")
-    assert house.answer("u2") == ("refused", "setting:grouper: was 'partition', is 'all'")
+    assert house.answer("u2") == ("refused", "stage:all: was 'd1', is 'd2'")
 
 
 def test_pause_and_resume_of_the_job_and_of_a_stream():
@@ -298,11 +298,11 @@ def test_configuration_is_checked_written_and_reaches_the_workers():
     assert house.answer("b") == ("done", "applies at once")
     assert [change.value for change in house.state.configs["commit.interval"].changes] == ["1s", "2s"]
     assert house.workers[0].config.overrides == {"commit.interval": "2s"}
-    house.wish("c", "set-config", setting="session.timeout", value="9s")
+    house.wish("c", "set-config", setting="buffer.bytes", value="1MiB")
     assert house.answer("c") == ("done", "applies at next run")
     house.wish("d", "unset-config", setting="commit.interval")
     assert house.answer("d")[0] == "done"
-    assert house.workers[0].config.overrides == {"session.timeout": "9s"}
+    assert house.workers[0].config.overrides == {}  # the run keeps what it began with
     house.wish("e", "unset-config", setting="commit.interval")
     assert house.answer("e") == ("done", "it was not set")
     for uuid, setting, why in [

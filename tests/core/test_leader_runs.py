@@ -532,3 +532,52 @@ def test_what_an_operator_has_closed_is_begun_by_no_restart(verb: str, state: st
     house.run(10)
     assert house.state.run.state == state
     assert (one.exit, one.ready.why) == (None, f"run {house.state.run.run_id} is {state}")
+
+
+# ------------------------------------------------------------------------------------------ what changes between runs only
+
+
+def test_a_run_keeps_the_settings_that_it_began_with():
+    """Of two tasks of one run the one that moved had another buffer and another chooser than its sibling, and nobody knew which."""
+    house = House()
+    one = house.worker("p1")
+    house.run(3)
+    house.wish("a", "set-config", setting="buffer.bytes", value="1MiB")
+    house.wish("b", "set-config", setting="commit.interval", value="2s")
+    two = house.worker("p2")
+    house.run(3)
+    assert two.tasks
+    assert one.config.overrides == two.config.overrides == {"commit.interval": "2s"}
+    house.kill(one)
+    house.run(60)
+    three = house.worker("p3")
+    house.run(3)
+    assert house.leads() == ["p2"]
+    assert (three.config.overrides, house.state.run.overrides) == ({"commit.interval": "2s"}, {})
+    house.wish("c", "stop")
+    four = house.worker("p1")
+    house.wish("d", "start")
+    house.run(3)
+    assert four.tasks
+    assert four.config.overrides == {"buffer.bytes": "1MiB", "commit.interval": "2s"}
+    house.wish("e", "unset-config", setting="buffer.bytes")
+    assert four.config.overrides == house.state.run.overrides | {"commit.interval": "2s"}
+
+
+def test_who_waited_for_a_run_writes_as_that_run_says():
+    """After a drain the supervisor's worker waits, with its producer; then the codec is changed, and the next run begins with it."""
+    house = House()
+    house.worker("p1")
+    house.run(3)
+    house.wish("a", "drain")
+    one = house.worker("p1")
+    house.run(3)
+    assert len(one.init) == 1
+    house.wish("b", "set-config", setting="compression", value="zstd")
+    assert len(one.init) == 1
+    house.wish("c", "start")
+    house.run(3)
+    assert (len(one.init), len(one.tasks), one.config.overrides) == (2, 4, {"compression": "zstd"})
+    house.wish("d", "set-config", setting="compression", value="none")
+    house.run(3)
+    assert (len(one.init), one.config.overrides) == (2, {"compression": "zstd"})

@@ -157,7 +157,8 @@ def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch):
     ("name", "value", "ran", "why"),
     [
         ("commit.interval", "1s", True, ""), ("commit.interval", "soon", True, "not a duration"), ("grouper", "all", True, "immutable"),
-        ("grouper", "all", False, ""), ("state.dir", "/x", True, "each worker"), ("comit.interval", "1s", True, "did you mean"),
+        ("grouper", "all", False, "when a process starts"), ("session.timeout", "9s", True, "when a process starts"),
+        ("buffer.bytes", "1MiB", True, ""), ("state.dir", "/x", True, "each worker"), ("comit.interval", "1s", True, "did you mean"),
         ("sasl.password", "x", True, "secret"),
     ],
 )  # fmt: skip
