@@ -4,8 +4,8 @@
 - Growth in a live run only adds tasks. One that is there keeps its partitions (it may have said its end already), and an input whose
   bounds were resolved for the run keeps its count (its readers may have heard the end of all its producers): that waits for the next run.
 - They are placed when somebody came or went and nobody else has for `debounce`; the first model does not wait.
-- The tasks with state of a processor that went, but was not found dead by silence, wait for it for `rejoin-grace`; a drain does
-  not wait.
+- The tasks with state of a processor that went, but was not found dead by silence, wait for it for `rejoin-grace`, however many leaders
+  there are meanwhile; a drain does not wait.
 - While a run drains only the tasks of those who are gone get a new owner: moves that are not needed are frozen.
 """
 
@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .coordinator import DRAINING, RUNNING, SetJobModel, SetRun
+from .coordinator import DRAINING, JOINED, RUNNING, SetJobModel, SetRun
 from .errors import DeclarationError
 from .graph_resolve import resolve
 from .grouping import Grouping, counts
+from .jobstate import JobState, order
 from .leader_damage import unknown
 from .leader_draft import Draft
 from .leader_plan import Plan
@@ -140,7 +141,18 @@ def _awaited(draft: Draft, processor: str) -> bool:
         return False
     if processor in draft.memory.condemned:
         return False
-    return not draft.waits.over(("rejoin", processor), draft.timing.grace_s)
+    return not draft.waits.over(("rejoin", processor), draft.timing.grace_s - _gone_before_s(draft.state, processor))
+
+
+def _gone_before_s(state: JobState, processor: str) -> float:
+    """How long this processor had been gone when this leader's term began, by the broker's clock: leaders may come and go, and its tasks
+    are placed all the same."""
+    marks = [state.at.get(("set-fence", (processor,)))]
+    life = max(state.recorded(processor).values(), key=lambda one: order(one.incarnation), default=None)
+    if life is not None and life.state != JOINED:
+        marks.append(state.at["set-processor", (processor, life.incarnation)])
+    went, began = max((mark[1] for mark in marks if mark is not None), default=None), state.at.get(("set-leader", ()))
+    return 0.0 if went is None or began is None else max(0.0, (began[1] - went) / 1000)
 
 
 def _least_loaded(tasks: list[str], known: Mapping[str, str], workers: list[str]) -> dict[str, str]:

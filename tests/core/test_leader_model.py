@@ -8,7 +8,7 @@ from headgate.core.coordinator import SetRun
 from headgate.core.grouping import by_partition, counts
 from headgate.core.leader_model import tasks_of
 from headgate.core.leader_plan import Plan
-from headgate.core.leader_words import Counts
+from headgate.core.leader_words import Counts, LeaderIdLost
 from headgate.core.model import JobModel
 from headgate.core.names import StreamPartition
 from headgate.core.placement import place
@@ -265,3 +265,37 @@ def test_an_input_whose_ends_were_resolved_for_the_run_does_not_grow_in_it():
     one.feed(one.leader, Counts({"orders": 4}))
     house.settle()
     assert len(house.state.model.tasks) == 2
+
+
+def test_leaders_that_come_and_go_do_not_make_the_grace_begin_anew():
+    """A leader whose broker hiccups every few seconds: the tasks of a host that was taken away were placed never."""
+    house = House(grace_s=10.0)
+    workers = [house.worker(f"p{n}") for n in range(3)]
+    house.run(3)
+    gone = workers[2]
+    held = set(gone.tasks)
+    assert held
+    house.leave(gone)
+    for _ in range(4):
+        house.run(3)
+        leads = next(one for one in workers[:2] if one.processor in house.leads())
+        leads.feed(leads.leader, LeaderIdLost(fenced=False, why="the broker hiccups"))
+        house.settle()
+    assert held <= set(house.owners())
+
+
+def test_who_went_a_moment_ago_is_waited_for_by_the_next_leader_too():
+    """A restart of a worker takes seconds, and the leader changes meanwhile: its tasks stay where their state lies."""
+    house = House(grace_s=10.0)
+    workers = [house.worker(f"p{n}") for n in range(3)]
+    house.run(3)
+    held = set(workers[2].tasks)
+    house.leave(workers[2])
+    house.run(2)
+    leads = next(one for one in workers[:2] if one.processor in house.leads())
+    leads.feed(leads.leader, LeaderIdLost(fenced=False, why="the broker hiccups"))
+    house.run(6)
+    assert not held & set(house.owners())
+    back = house.worker("p2")
+    house.run(2)
+    assert set(back.tasks) == held
