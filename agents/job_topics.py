@@ -156,9 +156,17 @@ class JobTopics:
         """Its max.message.bytes, as far as it is known."""
         return self._known[topic].limit if topic in self._known else None
 
-    def width(self, topic: str) -> int:
-        """How many partitions a topic has."""
-        return self._known[topic].partitions
+    async def check_widths(self, widths: Mapping[str, int]) -> None:
+        """The job's own streams have as many partitions as its model says. One that was widened, or made again by hand, is an error: those
+        who write to it and those who read it would each mean another partition by one key."""
+        found = await self.topics.find(widths)
+        for name, width in sorted(widths.items()):
+            if name in found and found[name].partitions != width:
+                raise EnvironmentFault(
+                    f"the topic '{name}' has {found[name].partitions} partitions, and the job's model says {width}",
+                    remedy="where nothing unread stands in it (the job was drained), delete it, and have it made again; else "
+                    f"`headgate reset` the job: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
+                )
 
 
 def _tell(outbox: Outbox, found: Found) -> None:

@@ -67,7 +67,7 @@ class Pipeline:
         buffer: Buffer,
         seal_buffer: Buffer,
         table: Callable[[str], Any],
-        widths: Callable[[str], int],
+        widths: Mapping[str, int],
         now_ms: Callable[[], int],
         count: Callable[[str, int], None],
         streams: Iterable[str],
@@ -240,7 +240,7 @@ class Pipeline:
     def shuffle(self, name: str, everyone: bool, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
         """Rows into an intermediate stream, in batch frames, each to the partition of its key."""
         topic = self.declared.topics.intermediate(name)
-        width = self.widths(topic)
+        width = self.widths[topic]
         if everyone or width == 1:
             self._frames(topic, 0, keys, timestamps, values)
             return

@@ -183,6 +183,7 @@ class TaskActor:
 
     def _restore(self, order: t.Restore) -> None:
         async def work() -> None:
+            await self.host.check_streams(self.plan)
             restored = await self.state.restore(order, self.feed)
             before = restored.checkpoint
             if before is not None and before.run != self.machine.run.run_id:

@@ -10,6 +10,7 @@ from ..core import task_events as t
 from ..core.machine import Now
 from ..core.names import StreamPartition
 from ..core.orders import Order, Start
+from ..core.task_plan import TaskPlan
 from .absence import Unread
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ class Host(Protocol):
     def now(self) -> Now: ...
     def buffer(self, task: str) -> TaskBuffer | SplitBuffer: ...
     async def room(self) -> None: ...
-    def width(self, topic: str) -> int: ...
+    async def check_streams(self, plan: TaskPlan) -> None:
+        """The streams between stages are as wide as the leader wrote; raises where one is not."""
+        ...
+
     def report(self, report: Report) -> None: ...
     async def learn(self, topic: str) -> None:
         """A target that user code has named, and that no step has declared."""

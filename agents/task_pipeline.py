@@ -22,7 +22,7 @@ def assembled(host: Host, plan: TaskPlan, state: TaskState, buffer: Any, poke: C
         buffer=buffer,
         seal_buffer=host.buffer(name),
         table=state.table,
-        widths=host.width,
+        widths={one.stream: one.width for one in plan.outputs},
         now_ms=lambda: host.now().wall,
         count=lambda what, amount: host.count(name, what, amount),
         streams=[one.stream for one in plan.inputs],

@@ -119,7 +119,7 @@ class DriverTask:
             buffer=self.buffer,
             seal_buffer=MemoryBuffer(self.world.topics, self.name),
             table=tables.table,
-            widths=self.world.topics.width,
+            widths={one.stream: one.width for one in self.plan.outputs},
             now_ms=clock,
             count=lambda what, amount: self.world.count(self.name, what, amount),
             streams=[one.stream for one in self.plan.inputs],

@@ -470,9 +470,14 @@ class Worker(Producing):
         """A running task."""
         return self.actors.get(task)
 
-    def width(self, topic: str) -> int:
-        """How many partitions a topic has."""
-        return self.job_topics.width(topic)
+    async def check_streams(self, plan: TaskPlan) -> None:
+        """The streams between stages are as wide as the leader wrote: asked before the task writes to them, or reads them."""
+        widths = {
+            one.stream: one.width
+            for one in (*plan.outputs, *plan.inputs)
+            if one.stream in self.declared.graph.intermediates
+        }
+        await outlasted(partial(self.job_topics.check_widths, widths))
 
     def report(self, report: Report) -> None:
         """A task's report, for the member; fed when the present event is through."""

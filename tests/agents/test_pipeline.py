@@ -41,7 +41,7 @@ class Rig:
             buffer=MemoryBuffer(self.topics, "t"),
             seal_buffer=MemoryBuffer(self.topics, "t"),
             table=self.tables.table,
-            widths=self.topics.width,
+            widths=self.topics.widths,
             now_ms=lambda: 0,
             count=lambda name, amount: self.counted.update({name: amount}),
             streams=streams or ("in",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from aiokafka.admin import NewPartitions
 
 import headgate as hg
 
@@ -36,4 +37,24 @@ async def test_a_deleted_topic_of_the_jobs_own_is_said(job, topic, monkeypatch, 
     told = ("create the topic", gone)
     await one.until(
         lambda: all(word in trouble(one) for word in told), f"the task says that {gone} is gone", within_s=60
+    )
+
+
+async def test_a_stream_between_stages_that_somebody_widened_is_said(job, topic):
+    """A worker that came later spread its keys over four partitions, the others over two: half of what it counted was read by nobody."""
+    inp, out = topic("in", 1), topic("out", 1)
+    app = hg.App(job.name)
+    app.input(inp).repartition("k", partitions=2).agg(n=hg.count()).to(out)
+    one = await job.start(app)
+    await one.until_running(2)
+    await job.write(inp, [{"k": "a"}])
+    await job.records(out, 1)
+    await one.stop()
+    between = next(iter(one.worker.declared.graph.intermediates))
+    async with job.admin() as admin:
+        await admin.create_partitions({between: NewPartitions(4)})
+    two = await job.start(app)
+    told = (between, "has 4 partitions", "the job's model says 2", "headgate reset")
+    await two.until(
+        lambda: two.worker.actors and all(word in trouble(two) for word in told), "the task says so", within_s=60
     )
