@@ -2,9 +2,9 @@
 
     rows → blocks → closed, committed → Spark → (stored, committed, if it is large) → sent, committed → forgotten
 
-Beside each block stands where its rows came from, as runs (`core.origins`): a row behind `map`, `filter`, `flat_map`, `rekey`, `join`
-and `map_async` knows its record; one that a step made of several (an aggregate, an actor's `forward`) knows the records of its chunk,
-first and last; one that was made at a watermark or by a timer knows only the streams that lead here.
+Beside each block stand the timestamps of its rows, and where these came from, as runs (`core.origins`): a row behind `map`, `filter`,
+`flat_map`, `rekey`, `join` and `map_async` knows its record; one that a step made of several (an aggregate, an actor's `forward`) knows the
+records of its chunk, first and last; one that was made at a watermark or by a timer knows only the streams that lead here.
 
 What it promises:
 
@@ -18,6 +18,7 @@ What it promises:
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -107,12 +108,12 @@ class BatchOp(Operator):
     def _name(self, one: Closed) -> BatchInfo:
         return BatchInfo(self.env.task, self.step.name, one.number, one.rows, one.why)
 
-    def _stored_rows(self, one: Closed) -> Sequence[tuple[bytes, list[Any]]]:
-        """Blocks, and where the rows of each came from."""
+    def _stored_rows(self, one: Closed) -> Sequence[tuple[bytes, list[Any], bytes]]:
+        """Blocks, where the rows of each came from, and their timestamps."""
         return self.table.get_many([_row_key(one.number, block) for block in range(one.blocks)])
 
     def _blocks(self, one: Closed) -> Sequence[bytes]:
-        return [block for block, _ in self._stored_rows(one)]
+        return [block for block, *_ in self._stored_rows(one)]
 
     def _write(self, book: Book, rows: dict[str, Any] | None = None) -> None:
         self._book = book
@@ -125,9 +126,9 @@ class BatchOp(Operator):
         latest = max(rows.timestamps, default=0)
         before = self._book.number
         try:
-            left, runs = self._bridge.pack(rows.values), self._came_from(rows)
+            left, runs, times = self._bridge.pack(rows.values), self._came_from(rows), rows.timestamps
             while left is not None:
-                left, runs = self._add(left, runs, latest)
+                left, runs, times = self._add(left, runs, times, latest)
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
         if self._book.number != before:
@@ -139,7 +140,9 @@ class BatchOp(Operator):
             return origins.among(at.stream, at.partition, at.offsets, len(rows))
         return origins.runs_of(at.stream, at.partition, rows.offsets)
 
-    def _add(self, table: Any, runs: list[origins.Run], latest: int) -> tuple[Any, list[origins.Run]]:
+    def _add(
+        self, table: Any, runs: list[origins.Run], times: Sequence[int], latest: int
+    ) -> tuple[Any, list[origins.Run], Sequence[int]]:
         """As much as has room, in one block; what is left."""
         book = self._book
         if self._kind is None and book.blocks:
@@ -149,27 +152,28 @@ class BatchOp(Operator):
         room, size = book.room(self.limits)
         if room is not None and room <= 0:  # the limit was lowered since
             self._close("rows")
-            return table, runs
+            return table, runs, times
         within = BLOCK_BYTES if size is None else min(size, BLOCK_BYTES)
         head, count, nbytes, rest = self._bridge.split(table, min(room or BLOCK_ROWS, BLOCK_ROWS), within)
         if size is not None and nbytes > size and book.rows:
             self._close("bytes")
-            return table, runs
+            return table, runs, times
         into_tail = 0 < book.tail < TAIL_ROWS
         tail = self.table.get_many([_row_key(book.number, book.blocks - 1)]) if into_tail else []
         into_tail = into_tail and len(tail[0][0]) + nbytes <= BLOCK_BYTES
         before = tail if into_tail else []
         key = _row_key(book.number, book.blocks - 1 if into_tail else book.blocks)
-        block = self._bridge.encode(head, *(one for one, _ in before))
+        block = self._bridge.encode(head, *(one for one, *_ in before))
         came, later = origins.cut(runs, count)
-        came_from = origins.pack(origins.joined([*(origins.unpack(one) for _, one in before), came]))
-        self._must_fit(len(block) + len(msgpack.packb(came_from) or b""), "a row")
+        came_from = origins.pack(origins.joined([*(origins.unpack(one) for _, one, _ in before), came]))
+        stamps = b"".join([*(one for *_, one in before), struct.pack(f"<{count}q", *times[:count])])
+        self._must_fit(len(block) + len(msgpack.packb(came_from) or b"") + len(stamps), "a row")
         grown = book.with_block(
             count, nbytes, into_tail=into_tail, now_ms=self.env.now_ms(), latest_ms=latest, limits=self.limits
         )
         self._kind = kind if grown.number == book.number else None
-        self._write(grown, {key: [block, came_from]})
-        return rest, later
+        self._write(grown, {key: [block, came_from, stamps]})
+        return rest, later, times[count:]
 
     def _must_fit(self, size: int, what: str) -> None:
         """A block that is larger than the log takes is a single row: all others are cut well below that."""
@@ -365,8 +369,10 @@ class BatchOp(Operator):
     def _bury(self, first: Closed, outcomes: Sequence[Outcome]) -> None:
         """Rows that were left out are skipped, or become dead letters."""
         runs: list[origins.Run] = []
-        if any(outcome.bad for outcome in outcomes):
-            runs = [run for _, came_from in self._stored_rows(first) for run in origins.unpack(came_from)]
+        times: list[int] = []
+        for _, came_from, stamps in self._stored_rows(first) if any(outcome.bad for outcome in outcomes) else ():
+            runs += origins.unpack(came_from)
+            times += struct.unpack(f"<{len(stamps) // 8}q", stamps)
         for child, outcome in zip(self._sparks, outcomes, strict=True):
             for place, row, error in outcome.bad:
                 self.env.count("records_failed")
@@ -376,7 +382,7 @@ class BatchOp(Operator):
                 self.env.count("dead_letters")
                 headers = [
                     *self._origin_headers(origins.origin_of(runs, place)),
-                    ("hg-timestamp", str(first.latest_ms).encode()),
+                    ("hg-timestamp", str(times[place]).encode()),
                     ("hg-task", self.env.task.encode()),
                     ("hg-step", child.step.name.encode()),
                     ("hg-batch", self._name(first).id.encode()),

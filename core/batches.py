@@ -18,7 +18,7 @@ from typing import Any, Protocol
 ROWS = "rows"
 BYTES = "bytes"
 AGE = "age"
-FORMAT = "book 1, Arrow blocks with origins"
+FORMAT = "book 2, Arrow blocks with times and origins"
 """What a batch step keeps: this bookkeeping, and its rows. Another text where the one or the other is stored otherwise."""
 
 

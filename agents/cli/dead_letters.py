@@ -1,7 +1,9 @@
 """`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, each with its origin and what went wrong.
 
-`replay` writes them again to the input that they came from, as they were (headgate's own headers taken off); the letters stay, `purge`
-deletes them. A letter from between two stages of the job can be replayed only to a topic that is named: between stages only the job writes.
+`replay` writes them again to the input that they came from, as they were (headgate's own headers taken off, and with their own time); the
+letters stay, `purge` deletes them. A letter of Spark holds a row that was made of a record: what is written again is that record, read from
+where it came; where it is gone, or the row was made of several, the letter is refused. A letter from between two stages of the job can be
+replayed only to a topic that is named: between stages only the job writes. To a topic that is named goes what the letter holds.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from .output import output_option, show_fields, show_json, show_table
 
 OWN = "hg-"
 NUMBERS = ("hg-timestamp", "hg-partition", "hg-offset")
+ROW_ITSELF = "--to TOPIC writes the row itself, as JSON"
 
 
 @click.group(name="dead-letters", cls=Group)
@@ -146,10 +149,12 @@ def replay(
     config: Path | None,
     output: str,
 ) -> None:
-    """Write letters again to the input that they came from. They stay; `purge` deletes them."""
+    """Write letters again to the input that they came from. They stay; `purge` deletes them.
+
+    Of a row that failed at Spark the record that it was made of is written again, if it is still there."""
     to = target(job, bootstrap, pairs, config)
     letters = chosen(run_async(_letters(to)), offsets, everything)
-    records = [again(to, record, topic) for record in letters]
+    records = run_async(_again(to, letters, topic))
     places = sorted({record.topic for record in records})
     for place in places:
         run_async(width_of(to.client, place))
@@ -162,8 +167,14 @@ def replay(
         click.echo(f"{len(records)} replayed")
 
 
-def again(to: Target, letter: Any, topic: str) -> Plain:
-    """The record as it was."""
+async def _again(to: Target, letters: Iterable[Any], topic: str) -> list[Plain]:
+    """What is written: nothing, if one of them cannot be replayed."""
+    found = [again(to, letter, topic) for letter in letters]
+    return [one if isinstance(one, Plain) else await _original(to, *one) for one in found]
+
+
+def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, int]:
+    """The record as it was; or, of a row of Spark, the letter's offset and where its record stands."""
     said = letter_document(letter)
     if not topic and not said["topic"]:
         raise HeadgateError(
@@ -175,13 +186,41 @@ def again(to: Target, letter: Any, topic: str) -> Plain:
             f"the letter at {letter.offset} came from '{said['topic']}', between two stages of the job",
             remedy="only the job writes there; replay it to an input with --to TOPIC",
         )
+    headers = {name: value for name, value in letter.headers if name.startswith(OWN)}
+    if not topic and "hg-batch" in headers:
+        if said["partition"] < 0 or said["origin_offset"] < 0 or "hg-offset-last" in headers:
+            last = headers.get("hg-offset-last", b"").decode(errors="replace")
+            where = (
+                f"the records {said['origin_offset']} to {last} of {said['topic']}[{said['partition']}]"
+                if last
+                else "no one record"
+            )
+            raise HeadgateError(
+                f"the letter at {letter.offset} holds a row for Spark that was made of {where}, which cannot be made again",
+                remedy=f"look at it with `headgate dead-letters show`; {ROW_ITSELF}",
+            )
+        return letter.offset, said["topic"], said["partition"], said["origin_offset"]
+    at = headers.get("hg-timestamp", b"").decode(errors="replace")
     return Plain(
         topic or said["topic"],
         letter.key,
         letter.value,
         None if topic or said["partition"] < 0 else said["partition"],
-        letter.timestamp,
+        max(0, int(at)) if _is_number(at) else letter.timestamp,
         [(name, value) for name, value in letter.headers if not name.startswith(OWN)],
+    )
+
+
+async def _original(to: Target, letter: int, topic: str, partition: int, offset: int) -> Plain:
+    """The record that a row of Spark was made of, as it stands in its topic."""
+    await width_of(to.client, topic)
+    async for record in scan_topic(to.client, topic, partition=partition, first=offset):
+        if record.offset == offset:
+            return Plain(topic, record.key, record.value, partition, record.timestamp, list(record.headers))
+        break
+    raise HeadgateError(
+        f"the letter at {letter} holds a row for Spark, and its record, {topic}[{partition}] offset {offset}, is there no more",
+        remedy=f"write that record again from its source; {ROW_ITSELF}",
     )
 
 

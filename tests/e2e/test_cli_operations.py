@@ -25,6 +25,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from headgate.agents.clients import ClientSettings
+from headgate.agents.plainwrite import Plain, put
+from headgate.agents.topicscan import scan_topic
+from headgate.core.names import JobName, Topics
+
 from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -384,6 +389,43 @@ def test_dead_letters_are_listed_shown_and_replayed(hg: Headgate) -> None:
     assert gone["purged"] == 1
     left = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]
     assert first["offset"] not in [one["offset"] for one in left]
+
+
+def test_what_is_replayed_is_the_record_and_not_what_was_made_of_it(hg: Headgate) -> None:
+    """A row of Spark was written as JSON beside the records that such rows are made of, and every letter with the time of its failure."""
+    client, topic = ClientSettings(hg.bootstrap), f"{hg.job}-other"
+    letters = Topics(JobName(hg.job)).dead_letters
+
+    async def prepared() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=hg.bootstrap)
+        await admin.start()
+        await admin.create_topics([NewTopic(topic, 2, 1)])
+        await admin.close()
+        await put(client, [Plain(topic, b"k", b'{"user": "zoe"}', 1, 1_700_000_000_000, [("trace", b"t9")])])
+        row = [("hg-batch", b"b1"), ("hg-exception", b"ValueError: no"), ("hg-timestamp", b"7")]
+        at = [("hg-topic", topic.encode()), ("hg-partition", b"1"), ("hg-offset", b"0")]
+        gone = [*at[:2], ("hg-offset", b"99999")]
+        plain = [("hg-exception", b"no"), ("hg-timestamp", b"1600000000000"), *at]
+        written = [[*row, *at], [*row, *gone], [*row, *at, ("hg-offset-last", b"9")], [*row, at[0]], plain]
+        await put(client, [Plain(letters, b"k", b'{"n":1}', 0, None, one) for one in written])
+
+    async def found() -> list[Any]:
+        return [record async for record in scan_topic(client, topic, partition=1)]
+
+    asyncio.run(prepared())
+    there = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"][-5:]
+    whole, gone, several, nowhere, plain = (str(one["offset"]) for one in there)
+    hg.run("dead-letters", "replay", hg.job, whole, gone, "--yes", code=1)
+    assert "is there no more" in hg.said
+    hg.run("dead-letters", "replay", hg.job, several, "--yes", code=1)
+    assert f"the records 0 to 9 of {topic}[1]" in hg.said
+    hg.run("dead-letters", "replay", hg.job, nowhere, "--yes", code=1)
+    assert "--to TOPIC writes the row itself" in hg.said
+    hg.run("dead-letters", "replay", hg.job, whole, plain, "--yes")
+    _, first, second = asyncio.run(found())
+    assert (first.key, first.value, first.timestamp) == (b"k", b'{"user": "zoe"}', 1_700_000_000_000)
+    assert first.headers == (("trace", b"t9"),)
+    assert (second.value, second.timestamp, second.headers) == (b'{"n":1}', 1_600_000_000_000, ())
 
 
 def test_verbs_speak_to_people_too(hg: Headgate) -> None:

@@ -82,9 +82,12 @@ def test_a_row_that_makes_spark_fail_becomes_a_dead_letter(session: Any) -> None
     app = hg.App("sales", on_error="dead_letter")
     app.input("orders").batch(max_rows=4).spark(fussy, schema="n long").to("out")
     with Driver(app, spark=session) as d:
-        d.send_all("orders", orders(0, 4))
+        for n, order in enumerate(orders(0, 4)):
+            d.send("orders", order, at=1000 * (n + 1))
         assert sorted(record.value["n"] for record in d.read("out")) == [0, 1, 3]
         (letter,) = d.dead_letters()
+        (raw,) = d.topics.records(StreamPartition("sales-1-dead-letters", 0))
+        assert dict(raw.headers)["hg-timestamp"] == b"3000"  # its own, and not the last one of its batch
         assert "two" in letter.exception
         assert (letter.step, letter.value) == ("spark-fussy", b'{"country":"DE","n":2}')
 
