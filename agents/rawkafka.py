@@ -112,18 +112,6 @@ def correct_producer(producer: AIOKafkaProducer) -> AIOKafkaProducer:
     return producer
 
 
-def set_sequence(producer: AIOKafkaProducer, tp: TopicPartition, sequence: int) -> None:
-    """For tests of the wrap: go on from this sequence number."""
-    any_producer: Any = producer
-    any_producer._txn_manager._sequence_numbers[tp] = sequence
-
-
-def sequence_of(producer: AIOKafkaProducer, tp: TopicPartition) -> int:
-    """The next sequence number in this partition."""
-    any_producer: Any = producer
-    return any_producer._txn_manager.sequence_number(tp)
-
-
 def is_dead(producer: AIOKafkaProducer) -> bool:
     """The producer's sender has ended, or its transactions are in a fatal state: nothing will ever be written by it."""
     any_producer: Any = producer

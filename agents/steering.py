@@ -31,17 +31,24 @@ POLL_MS = 500
 
 
 class CoordinatorReader:
-    """Follows the coordinator stream from its first record, read committed."""
+    """Follows the coordinator stream from its first record, read committed.
+
+    Two connections: a broker answers one after the other, so a question behind a long poll would wait for the poll.
+    """
 
     def __init__(self, client: ClientSettings, topic: str) -> None:
         self.client = client
         self.at = TopicPartition(topic, 0)
         self.position = 0
         self._consumer: AIOKafkaConsumer | None = None
+        self._asker: AIOKafkaConsumer | None = None
+        """Never fetches."""
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect, and stand at the beginning."""
-        self._consumer = await self._made(deadline_s)
+        self._consumer = await self._connected(deadline_s)
+        self._asker = await self._connected(deadline_s)
+        self._consumer.assign([self.at])
         first = await retried(
             lambda: self._reader.beginning_offsets([self.at]), "coordinator stream", deadline_s=deadline_s
         )
@@ -50,21 +57,20 @@ class CoordinatorReader:
 
     async def again(self) -> None:
         """Go on where reading stood, with another client."""
-        before, self._consumer = self._consumer, await self._made(60.0)
+        before, self._consumer = self._consumer, await self._connected(60.0)
+        self._consumer.assign([self.at])
         self._consumer.seek(self.at, self.position)
         if before is not None:
             await closed(before.stop)
 
-    async def _made(self, deadline_s: float) -> AIOKafkaConsumer:
+    async def _connected(self, deadline_s: float) -> AIOKafkaConsumer:
         options = self.client.consumer(
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="none",
             fetch_max_wait_ms=POLL_MS,
         )
-        consumer = await started(lambda: AIOKafkaConsumer(**options), "coordinator stream", deadline_s=deadline_s)
-        consumer.assign([self.at])
-        return consumer
+        return await started(lambda: AIOKafkaConsumer(**options), "coordinator stream", deadline_s=deadline_s)
 
     @property
     def _reader(self) -> AIOKafkaConsumer:
@@ -87,13 +93,16 @@ class CoordinatorReader:
 
     async def end(self) -> int:
         """The read-committed end, asked of the broker now."""
-        ends = await retried(lambda: self._reader.end_offsets([self.at]), "end of the coordinator stream")
+        asker = self._asker
+        assert asker is not None, "start() comes first"
+        ends = await retried(lambda: asker.end_offsets([self.at]), "end of the coordinator stream")
         return ends[self.at]
 
     async def stop(self) -> None:
         """Close the connection."""
-        if self._consumer is not None:
-            await closed(self._consumer.stop)
+        for consumer in (self._consumer, self._asker):
+            if consumer is not None:
+                await closed(consumer.stop)
 
 
 class LeaderLost(Exception):

@@ -123,7 +123,7 @@ def diff(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, 
 async def _diff(to: Target) -> dict[str, Any]:
     async with following(to.client, to.topics) as stream:
         beats = await heard(to.client, to.topics.heartbeat)
-        state = stream.job
+        state = await stream.to_end()
         started = {**state.run.settings, **state.run.overrides} if state.run is not None else {}
         rows: list[dict[str, Any]] = []
         for name, one in sorted(state.configs.items()):
@@ -133,9 +133,8 @@ async def _diff(to: Target) -> dict[str, Any]:
                     {"name": name, "run": shown(name, before), "now": shown(name, one.value), "kind": find(name).kind}
                 )
         workers = [
-            {"worker": one.beat.processor, "applied": int(one.beat.load.get("config", -1))}
-            for one in sorted(beats.beats.values(), key=lambda one: one.beat.processor)
-            if not one.beat.gone
+            {"worker": beat.processor, "applied": int(beat.load.get("config", -1))}
+            for beat in sorted(beats.present(state), key=lambda beat: beat.processor)
         ]
         return {"settings": rows, "offset": state.config_offset, "workers": workers}
 

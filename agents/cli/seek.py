@@ -114,11 +114,9 @@ def show_plan(ask: Asker, steps: list[Step], alive: bool) -> None:
 async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> tuple[list[Step], bool]:
     """What a seek would do to each partition, and whether a worker lives. Raises for what is not there."""
     async with following(to.client, to.topics) as following_:
-        state = following_.job
-        beats = (await heard(to.client, to.topics.heartbeat)).beats
+        beats = await heard(to.client, to.topics.heartbeat)
+        state = await following_.to_end()
     owners = owners_of(state, stream, partition, to)
-    alive = {one.beat.process for one in beats.values() if one.lives}
-    lives = [life for name in state.processors() if (life := state.newest(name)) is not None]
     offsets = Offsets(to.client)
     await offsets.start()
     try:
@@ -135,7 +133,7 @@ async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> 
             steps.append(Step(at, task, start, end, before, after))
     finally:
         await offsets.stop()
-    return steps, any(life.process in alive and life.state == "joined" for life in lives)
+    return steps, bool(beats.present(state))
 
 
 def owners_of(state: JobState, stream: str, partition: int | None, to: Target) -> list[tuple[StreamPartition, str]]:

@@ -18,6 +18,7 @@ from headgate.agents.offsets import Offsets
 from headgate.agents.outbox import LogWrite, Outbox
 from headgate.agents.outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, TooLarge
 from headgate.agents.positions import PositionPublisher
+from headgate.agents.steering import CoordinatorReader
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
@@ -180,7 +181,7 @@ async def test_sequence_numbers_wrap_as_the_broker_expects(kafka, topic, correct
     if not corrected:
         producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=name, request_timeout_ms=4000)
         await producer.start()
-        rawkafka.set_sequence(producer, at, 2**31 - 150)
+        producer._txn_manager._sequence_numbers[at] = 2**31 - 150
 
         async def cross():
             for _ in range(5):
@@ -193,11 +194,11 @@ async def test_sequence_numbers_wrap_as_the_broker_expects(kafka, topic, correct
         await rawkafka.discard(producer)
         return
     async with outbox_on(kafka, name, name) as outbox:
-        rawkafka.set_sequence(outbox._producer, at, 2**31 - 150)
+        outbox._producer._txn_manager._sequence_numbers[at] = 2**31 - 150
         for n in range(10):
             emit(outbox, name, [b"%d" % (40 * n + i) for i in range(40)])
             await outbox.commit()
-        assert rawkafka.sequence_of(outbox._producer, at) == 400 - 150
+        assert outbox._producer._txn_manager.sequence_number(at) == 400 - 150
     values, _ = await read_all(kafka, name)
     assert values == [b"%d" % i for i in range(400)]
 
@@ -498,3 +499,23 @@ async def test_positions_are_published_to_the_group(kafka, topic):
     consumer.assign([TopicPartition(name, 0), TopicPartition(name, 1)])
     assert [await consumer.committed(TopicPartition(name, n)) for n in (0, 1)] == [7, 3]
     await consumer.stop()
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_the_coordinator_stream_is_not_asked_behind_a_long_poll(job, topic, monkeypatch):
+    """Half a second of each start of a worker, and of each command, was spent behind one's own question for more records."""
+    monkeypatch.setattr("headgate.agents.steering.POLL_MS", 30_000)
+    stream = topic("steering", 1)
+    await job.write(stream, [1])
+    reader = CoordinatorReader(ClientSettings(job.bootstrap), stream)
+    await reader.start()
+    try:
+        assert await reader.read() is not None
+        polls = asyncio.get_running_loop().create_task(reader.read())
+        await asyncio.wait([polls], timeout=1.0)  # the broker has the question, and nothing to say
+        assert await asyncio.wait_for(reader.end(), 15.0) == 1
+        assert not polls.done()
+        polls.cancel()
+        await asyncio.wait([polls])
+    finally:
+        await reader.stop()
