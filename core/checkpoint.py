@@ -229,17 +229,12 @@ def table_prefix(table: str) -> bytes:
     return bytes((_TABLE, len(text))) + text
 
 
-def log_key(table: str, key: bytes) -> bytes:
-    """The key of a table's entry in the task log.
+def parse_log_key(key: bytes) -> LogKey:
+    """Whose entry it is.
 
-    >>> parse_log_key(log_key("counts", b"DE"))
+    >>> parse_log_key(table_prefix("counts") + b"DE")
     LogKey(table='counts', key=b'DE')
     """
-    return table_prefix(table) + key
-
-
-def parse_log_key(key: bytes) -> LogKey:
-    """Whose entry it is."""
     if key == CHECKPOINT_KEY:
         return LogKey(None, b"")
     if len(key) >= 3 and key[0] == _TABLE and 0 < key[1] <= len(key) - 2:

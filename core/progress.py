@@ -234,20 +234,6 @@ class Progress:
                     names.add(f"{job} ({unnamed} not heard of)")
         return sorted(names)
 
-    def holding(self, stream: str) -> list[str]:
-        """Who holds the watermark where it is: those that have not spoken, else those with the least time."""
-        silent = self.silent(stream)
-        if silent:
-            return silent
-        least = [
-            (said.ts, f"{job} {name}")
-            for part in self._streams.get(stream, {}).values()
-            for job, circle in part.circles.items()
-            for name, said in circle.said.items()
-            if said.status == OPEN and not said.idle
-        ]
-        return sorted({name for ts, name in least if ts == min(least)[0]})
-
     # ------------------------------------------------------------------------------------------------------------- state
 
     def take_changes(self) -> dict[RowKey, Row | None]:

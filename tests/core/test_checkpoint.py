@@ -25,7 +25,6 @@ from headgate.core.checkpoint import (
     encode_checkpoint,
     expiring_heads,
     expiry_bytes,
-    log_key,
     log_value,
     parse_log_key,
     parse_log_value,
@@ -60,8 +59,8 @@ def test_golden_bytes():
     assert encode_checkpoint(FULL).hex() == GOLDEN
     assert decode_checkpoint(bytes.fromhex(GOLDEN)) == FULL
     assert CHECKPOINT_KEY == b"\x01checkpoint"
-    assert log_key("counts", b"DE") == b"\x02\x06countsDE"
-    assert log_key(CONTROL_TABLE, b"k") == b"\x02\x09__controlk"
+    assert (table_prefix("counts") + b"DE") == b"\x02\x06countsDE"
+    assert (table_prefix(CONTROL_TABLE) + b"k") == b"\x02\x09__controlk"
     assert log_value(b"v") == b"\x00v"
     assert log_value(b"v", 258) == b"\x01\x00\x00\x00\x00\x00\x00\x01\x02v"
     assert log_value(b"v", schema=258) == b"\x02\x01\x02v"
@@ -178,10 +177,12 @@ def test_another_run_goes_on_at_the_same_positions():
     st.text(min_size=1, max_size=20), st.binary(max_size=20), st.text(min_size=1, max_size=20), st.binary(max_size=20)
 )
 def test_keys_of_tables_never_mix_and_keep_their_order(table, key, other_table, other_key):
-    assert parse_log_key(log_key(table, key)) == LogKey(table, key)
-    assert (log_key(table, key) == log_key(other_table, other_key)) == ((table, key) == (other_table, other_key))
-    assert log_key(table, key).startswith(table_prefix(other_table)) == (table == other_table)
-    assert (log_key(table, key) < log_key(table, other_key)) == (key < other_key)
+    assert parse_log_key(table_prefix(table) + key) == LogKey(table, key)
+    assert ((table_prefix(table) + key) == (table_prefix(other_table) + other_key)) == (
+        (table, key) == (other_table, other_key)
+    )
+    assert (table_prefix(table) + key).startswith(table_prefix(other_table)) == (table == other_table)
+    assert ((table_prefix(table) + key) < (table_prefix(table) + other_key)) == (key < other_key)
 
 
 def test_keys_that_are_not_ours():
@@ -192,7 +193,7 @@ def test_keys_that_are_not_ours():
 
 
 def test_table_names():
-    assert log_key("counts", b"DE").startswith(table_prefix("counts"))
+    assert (table_prefix("counts") + b"DE").startswith(table_prefix("counts"))
     for name in ("", "t" * 250):
         with pytest.raises(DeclarationError, match="bytes"):
             table_prefix(name)

@@ -62,9 +62,8 @@ class TestWatermark:
         p = progress("a", "b")
         assert feed(p, wm("a", 9)) == []
         assert p.silent(S) == ["sales/1 b"]
-        assert p.holding(S) == ["sales/1 b"]
         assert feed(p, wm("b", 5)) == [StreamWatermark(S, 5)]
-        assert (p.silent(S), p.holding(S)) == ([], ["sales/1 b"])
+        assert p.silent(S) == []
         assert feed(p, wm("b", 20)) == [StreamWatermark(S, 9)]
 
     def test_it_never_goes_back(self):
@@ -83,7 +82,6 @@ class TestWatermark:
         p = progress("a", "b")
         feed(p, wm("a", 5), wm("b", 5))
         assert feed(p, wm("a", 5, idle=True), wm("b", 50)) == [StreamWatermark(S, 50)]
-        assert p.holding(S) == ["sales/1 b"]
 
     def test_below_the_quorum_the_idle_hold(self):
         p = progress("a", "b", "c")
@@ -103,7 +101,6 @@ class TestWatermark:
     def test_who_is_merely_silent_holds(self):
         p = progress("a", "b", "c")
         assert feed(p, wm("a", 5), wm("b", 50), wm("c", 70), wm("b", 60), wm("c", 90)) == [StreamWatermark(S, 5)]
-        assert p.holding(S) == ["sales/1 a"]
 
     def test_all_idle_is_told_once_and_taken_back_once(self):
         p = progress("a", "b")
@@ -612,7 +609,6 @@ def test_one_that_lives_and_one_that_is_restored_after_every_step_say_the_same(s
         )
         assert again.to_value() == live.to_value()
         assert again.silent(S) == live.silent(S)
-        assert again.holding(S) == live.holding(S)
 
 
 @settings(deadline=None, max_examples=100)
