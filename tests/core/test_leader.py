@@ -266,6 +266,15 @@ def test_who_does_not_stand(messages: tuple):
     assert leader.state == "following"
 
 
+def test_nobody_leads_on_the_stream_of_another_job():
+    """`my-sales` would have written its name over that of `my_sales`, whose workers would all have left."""
+    for whose, done in (("my_sales/1", []), ("my-sales/1", [InitLeaderId(4)])):
+        leader = Leader(LeaderConfig("p1", "me", "uuid", plan("", fingerprint={}), job="my-sales/1"))
+        for event in (Tick(), Counts({"orders": 1}), End(2)):
+            leader.handle(event, NOW)
+        assert leader.handle(said(life(), c.SetLeader(3, "", "", whose)), NOW) == done
+
+
 def test_a_silent_or_stalled_leader_is_replaced():
     leader, _ = candidate(life(), c.SetLeader(3, "p2", "other"), life("p2", "other"))
     for n in range(7):
