@@ -83,6 +83,9 @@ async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(
     while "expected ISO text" not in (iso := await document("Partition 1"))["why"]:
         assert time.monotonic() < give_up, (iso, worker.text()[-3000:])
     assert f"{inp}[1] offset 0" in iso["why"]
+    told_of = [line for line in worker.text().splitlines() if "Partition 1" in line and "expected ISO text" in line]
+    assert any('"data cannot be read"' in line for line in told_of)
+    assert not any("user code failed" in line for line in told_of)  # nobody looks for a fault of his function
     missing = await told("Partition 7")
     assert (missing.returncode, "has no task 'Partition 7'" in missing.stderr) == (4, True)
     worker.kill()
