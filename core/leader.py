@@ -73,7 +73,6 @@ def _table() -> tuple[Rule, ...]:
         ("catching_up", Read, ("catching_up", "following", "standing"), "the end is reached"),
         ("following", Read, ("following", "standing"), "the leader left, resigned, or was fenced"),
         ("following", Beat, ("following", "standing"), "the leader is silent"),
-        ("following", Tick, ("following", "standing"), "the rival that fenced us never claimed"),
         ("standing", LeaderIdReady, "measuring", "the id is ours"),
         ("measuring", End, ("reading_up", "claiming"), "all that former leaders wrote is before this"),
         ("reading_up", Read, ("reading_up", "claiming"), "the end is reached"),
@@ -85,6 +84,9 @@ def _table() -> tuple[Rule, ...]:
         ("resigning", Resign, "", "said twice"),
         ("resigning", LeaderIdLost, "resigned", "somebody has it already, or will find that we left"),
     ]
+    for event in (Counts, FenceReturned, FenceFailed, Resolved, Tick, End, Committed):
+        # whichever event comes first when the time is up: a clock is seen with any of them
+        specific.append(("following", event, ("following", "standing"), "the rival that fenced us never claimed"))
     for event in _ANYWHERE:
         specific.append(("leading", event, ("leading", "writing", "following"), "a round of decisions"))
     specific += [(rung, LeaderIdLost, "following", "another candidate, or a dead producer") for rung in _RUNGS]

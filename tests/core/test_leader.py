@@ -382,6 +382,20 @@ def test_every_state_takes_what_its_table_says_and_nothing_else(state: str, even
         assert leader.state in rule.to
 
 
+@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
+def test_a_candidate_whose_pause_is_over_takes_any_event(event: object):
+    """A rival that fenced it never claims. Whatever is heard first when the pause is over, it stands again: an answer of the broker that
+    came before the clock's own tick ended the worker."""
+    leader, _ = candidate(life())
+    leader.handle(LeaderIdLost(fenced=True), NOW)
+    assert leader.state == "following"
+    bar = leader.deadline()
+    assert bar is not None
+    leader.handle(event, Now(bar, 1000))
+    leader.handle(Tick(), Now(bar, 1000))
+    assert leader.state == ("resigned" if isinstance(event, Resign) else "standing")
+
+
 def test_its_diagram_and_its_story():
     """A worker dies, another takes over its tasks, the job drains: every leader's story is read, and plays again to the same end."""
     house = House()
