@@ -15,7 +15,8 @@ What this machine decides and promises:
 - A task's store is written, and the task is told, only after the broker has committed. So a store is never ahead of its log.
 - Any failure, or silence for longer than `timeout_s`, ends the incarnation: nothing is retried on a producer of doubtful state.
   Only tasks that wrote to the target that failed are blamed.
-- A store that refuses its changes fails its own task only: the transaction is durable, the log has it.
+- A store that refuses its changes fails its own task only: the transaction is durable, the log has it. What that task has asked for
+  meanwhile still counts: it leaves with a last commit.
 """
 
 from __future__ import annotations
@@ -223,7 +224,6 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         if not self._current(event, event.txn) or event.task not in self.tasks:
             return []
         self.tasks -= {event.task}
-        self._wanted.pop(event.task, None)
         return [TellApplyFailed(event.task, event.why), *self._when_applied(now)]
 
     def _when_applied(self, now: Now) -> list[CommitInstruction]:

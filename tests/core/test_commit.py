@@ -200,6 +200,17 @@ def test_a_full_disk_fails_one_task_and_not_the_producer():
     assert committer.state == "idle"
 
 
+def test_a_task_whose_disk_was_full_gets_the_commit_that_it_had_asked_for():
+    """It leaves with a last commit, and asks once: it would have waited for ever, holding its grant, and no run could stop."""
+    committer = reach("applying")
+    committer.handle(Wanted(A, urgent=True), T)
+    said = committer.handle(StoreRefused(1, A, "disk full"), T)
+    for task in sorted(committer.tasks):
+        said += committer.handle(Applied(1, task), T)
+    assert said[0] == TellApplyFailed(A, "disk full")
+    assert Begin(2) in said
+
+
 def test_answers_about_a_store_that_nobody_waits_for_are_ignored():
     committer = reach("applying")
     committer.handle(TaskGone(A), T)
