@@ -1,6 +1,7 @@
 """Which incarnation of each processor counts, who is dead, and what must be fenced.
 
 - The newest incarnation that has joined, and that fits the run, is named in `set-member`; only a named one is granted anything.
+- Who is named and was never recorded is nobody, whoever named him: the leader names the newest again.
 - Every older one is fenced, as is whoever is silent too long, whose supervisor says that it is dead, or that has left without
   releasing what it held. Only recorded incarnations are ever fenced: one records itself after it has initialised its id, so our
   fence can never come before its initialisation and be undone by it.
@@ -79,9 +80,10 @@ def _newest(draft: Draft, life: SetProcessor) -> None:
     if draft.run is None or not draft.state.live or not fits(draft.run, life) or life.state == LEAVING:
         return
     member = draft.state.member(life.processor)
-    if member is None or order(member.incarnation) < order(life.incarnation):
+    recorded = draft.state.recorded(life.processor)
+    if member is None or member.incarnation not in recorded or order(member.incarnation) < order(life.incarnation):
         named = SetMember(life.processor, life.incarnation, life.location)
-        before = None if member is None else draft.state.recorded(life.processor).get(member.incarnation)
+        before = None if member is None else recorded.get(member.incarnation)
         if member is not None and member.dismissed and before is not None and before.process == life.process:
             named = replace(named, dismissed=member.dismissed)
         draft.put(named)

@@ -182,3 +182,15 @@ def test_a_worker_that_left_with_empty_hands_need_not_be_fenced():
     house.run(12)
     assert ("p2", other.init[0]) not in house.fenced
     assert len(one.tasks) == 4
+
+
+def test_a_member_that_nobody_recorded_is_nobody():
+    """Somebody wrote `set-member` by hand, past the leader: its worker waited for ever to be named, and its tasks with it."""
+    house = House()
+    one = house.worker("p1")
+    house.run(3)
+    house.append(c.SetMember("p1", "000099-zz", "elsewhere"))
+    house.run(3)
+    member = house.state.member("p1")
+    assert (member.incarnation, member.location) == (one.member.incarnation, "at-p1")
+    assert (one.ready.ready, len(one.tasks)) == (True, 4)
