@@ -20,11 +20,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CorruptRecordException
 
 from ..core import coordinator as c
-from ..core.errors import DataError
+from ..core.errors import DataError, DeclarationError
 from ..core.jobstate import JobState
 from ..core.leader_liveness import decode_beat
 from ..core.leader_words import Heartbeat
-from ..core.names import JobName, Topics, parse_internal
+from ..core.names import JobName, Topics, incarnation_order, parse_internal
 from ..core.settings import offer
 from .cli.group import NotFound
 from .clients import ClientSettings
@@ -145,7 +145,8 @@ class Hearing:
     why: str = ""
 
     def present(self, state: JobState) -> list[Heartbeat]:
-        """The beats of those that live, and have not said in the stream that they left: a beat outlives its process for a moment."""
+        """The beats of those that live, and have neither said in the stream that they left nor a successor there: a beat outlives its
+        process for a moment."""
         return [one.beat for one in self.beats.values() if one.lives and not _left(state, one.beat)]
 
     def passed(self, error: Exception) -> None:
@@ -155,8 +156,16 @@ class Hearing:
 
 
 def _left(state: JobState, beat: Heartbeat) -> bool:
-    life = state.recorded(beat.processor).get(beat.incarnation)
-    return life is not None and life.state == c.LEFT
+    """Whether it has left, or another process has taken its name since: what is known of its life may be deleted by then."""
+    lives = state.recorded(beat.processor)
+    life = lives.get(beat.incarnation)
+    if life is not None and life.state == c.LEFT:
+        return True
+    try:
+        mine = incarnation_order(beat.incarnation)
+    except DeclarationError:  # it has none yet
+        return False
+    return any(other.process != beat.process and incarnation_order(name) > mine for name, other in lives.items())
 
 
 async def heard(client: ClientSettings, topic: str, *, seconds: float = HEARD_S) -> Hearing:

@@ -108,5 +108,8 @@ def told_unowned(unowned: Mapping[str, str]) -> str:
     names = ", ".join(f"'{name}'" for name in unowned)
     hints = "; ".join(filter(None, unowned.values()))
     one = len(unowned) == 1
-    said = f"nobody owns the table{'' if one else 's'} {names} any more, and the rows stay: `headgate tables JOB TABLE` shows them"
+    said = (
+        f"nobody owns the table{'' if one else 's'} {names} any more, and the rows stay: `headgate tables JOB TABLE` shows them, "
+        "`headgate tables clear JOB TABLE` deletes them"
+    )
     return f"{said}; {hints}" if hints else said

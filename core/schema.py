@@ -272,6 +272,7 @@ def _ways_out(table: str, *, migrate: bool = False) -> str:
     ways = [f"run the former code, or give '{table}' another name, and it begins anew"]
     if migrate:
         ways.append("give migrate=, a function that makes new values of the old ones")
+    ways.append(f"`headgate tables clear JOB {table}` empties it, and it begins anew")
     return "; ".join([*ways, "`headgate reset JOB` forgets all that the job has kept"])
 
 

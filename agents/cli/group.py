@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import click
@@ -29,7 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "requests": ("requests:requests", "What was asked of a job and waits; take it back."),
     "config": ("config:config", "Settings of a job, and overrides while it runs."),
     "model": ("model:model", "Tasks, what each owns, who should run it."),
-    "tables": ("tables:tables", "What is in the tables of a job, also while it runs."),
+    "tables": ("tables:tables", "What is in the tables of a job, also while it runs; empty them."),
     "coordinator": ("coordinator:coordinator", "The coordinator stream, message by message."),
     "frames": ("frames:frames", "What travels between the stages of a job."),
     "dead-letters": ("dead_letters:dead_letters", "Records that could not be processed."),
@@ -83,6 +85,43 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class WithVerbs(click.Command):
+    """A command that has verbs beside its own arguments: `headgate tables JOB`, and `headgate tables clear JOB`.
+
+    A first word that is a verb is that verb. Whose job is called like one says its id, too: `clear/1`.
+    """
+
+    verbs: Mapping[str, str] = MappingProxyType({})
+    """Verb → module:command; it is imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs."""
+        return list(self.verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One of them."""
+        return _imported(self.verbs[cmd_name]) if cmd_name in self.verbs else None
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The verb's, if the first word is one."""
+        if args and args[0] in self.verbs:
+            verb = _imported(self.verbs[args[0]])
+            return verb.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs, behind the options."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, _imported(at).get_short_help_str(80)) for name, at in self.verbs.items()])
+
+
+def _imported(at: str) -> click.Command:
+    module, _, name = at.partition(":")
+    return getattr(importlib.import_module(f".{module}", __package__), name)
+
+
 class LazyGroup(Group):
     """The group that knows its verbs by name and imports one when it is used."""
 
@@ -94,8 +133,7 @@ class LazyGroup(Group):
         """The verb, imported now."""
         if cmd_name not in VERBS:
             return super().get_command(ctx, cmd_name)
-        module, _, name = VERBS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(f".{module}", __package__), name)
+        return _imported(VERBS[cmd_name][0])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, without importing them."""

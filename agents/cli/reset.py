@@ -19,11 +19,12 @@ from ...core import coordinator as c
 from ...core.errors import HeadgateError
 from ..connect import closed, started
 from ..launch import state_root
-from ..reading import CONNECT_S, following, heard, shown
-from ..steering import LeaderWriter, fence
+from ..reading import CONNECT_S
+from ..steering import LeaderWriter
 from ..topics import Topics as TopicsAdmin
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
+from .unattended import fence_all, lives_of, refuse_living, state_and_living
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def reset(
     to = target(job, bootstrap, pairs, config)
     found = run_async(_look(to, dead_letters))
     if not only_plan:
-        refuse_living(to, found)
+        refuse_living(to, found.alive)
         confirmed(text(to, found), yes)
         found = run_async(_reset(to, found, dead_letters))
     elif output != "json":
@@ -75,15 +76,6 @@ def reset(
         )
     elif not only_plan:
         click.echo(f"{to.job} is forgotten.")
-
-
-def refuse_living(to: Target, found: Plan) -> None:
-    """Raise if somebody works on what would be deleted."""
-    if found.alive:
-        raise HeadgateError(
-            f"workers of {to.job} live: {', '.join(found.alive)}",
-            remedy=f"stop them first: headgate stop {shown(to.job)} --wait",
-        )
 
 
 def text(to: Target, found: Plan) -> str:
@@ -103,15 +95,9 @@ def text(to: Target, found: Plan) -> str:
 
 async def _look(to: Target, dead_letters: bool) -> Plan:
     names = to.topics
-    async with following(to.client, names) as stream:
-        beats = await heard(to.client, names.heartbeat)
-        state: Any = await stream.to_end()
-    alive = sorted({beat.processor for beat in beats.present(state)})
-    if beats.unreadable:
-        alive.append(f"whoever wrote {beats.unreadable} heartbeats that cannot be read ({beats.why})")
+    state, alive = await state_and_living(to)
     between = [s for s in (state.model.streams if state.model is not None else {}) if names.step(s) is not None]
     wanted = [*between, names.log, names.heartbeat, names.coordinator, *([names.dead_letters] if dead_letters else [])]
-    lives = [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
     root = state_root(to.configuration, to.job)
     topics = TopicsAdmin(to.client)
     await topics.start()
@@ -120,7 +106,7 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
     finally:
         await topics.stop()
     run = f"run {state.run.run_id} is {state.run.state}" if state.run is not None else ""
-    return Plan([t for t in wanted if t in there], lives, root if root.exists() else None, alive, run)
+    return Plan([t for t in wanted if t in there], lives_of(state), root if root.exists() else None, alive, run)
 
 
 async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:
@@ -129,11 +115,10 @@ async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:
     await leader.start()
     try:
         found = await _look(to, dead_letters)
-        refuse_living(to, found)
+        refuse_living(to, found.alive)
         if (found.topics, found.directory, found.run) != (agreed.topics, agreed.directory, agreed.run):
             raise HeadgateError(f"{to.job} has changed since it was looked at", remedy="look again: the same command")
-        for processor, incarnation in found.incarnations:
-            await fence(to.client, to.job, processor, incarnation)
+        await fence_all(to, found.incarnations)
     finally:
         await leader.stop()
     admin = await started(

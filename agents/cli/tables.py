@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -22,13 +23,19 @@ from ..store import MemoryStore
 from ..tablescan import CHECKPOINT, TableReader, kind_of, scan
 from ..tasklog import restore
 from ..web.documents import job as job_document
-from .group import NotFound
+from .group import NotFound, WithVerbs
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
 from .pages import page
 
 
-@click.command()
+class Tables(WithVerbs):
+    """Reads tables; `clear` empties them."""
+
+    verbs = MappingProxyType({"clear": "tables_clear:clear"})
+
+
+@click.command(cls=Tables)
 @click.argument("job")
 @click.argument("table", required=False, default="")
 @click.argument("key", required=False, default="")

@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_refused_with_the_difference_and_the_ways_out(befor
     error = refused(history(before), now)
     assert "the table 't' does not fit" in error.what
     assert says in error.differences[0]
-    for way in ("the former code", "another name", "migrate=", "headgate reset"):
+    for way in ("the former code", "another name", "migrate=", "headgate tables clear JOB", "headgate reset"):
         assert way in error.remedy
     made = adopt("t", history(before), now, migrates=True).history
     assert (made.number, made.needs_function(0), made.migrating) == (1, True, True)

@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from headgate.agents.cli.group import WithVerbs
 from headgate.core.machine import Machine
 
 VARIABLE = re.compile(r"HEADGATE_[A-Z0-9_]+")
@@ -59,7 +60,7 @@ def verbs() -> list[Verb]:
     def walk(command: click.Command, path: tuple[str, ...], parent: click.Context | None) -> Iterator[Verb]:
         context = click.Context(command, info_name=path[-1] if path else "headgate", parent=parent)
         yield Verb(path, command, context)
-        if isinstance(command, click.Group):
+        if isinstance(command, click.Group | WithVerbs):
             for name in sorted(command.list_commands(context)):
                 child = command.get_command(context, name)
                 if child is not None and not child.hidden:

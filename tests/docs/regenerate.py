@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from headgate.agents.cli.group import WithVerbs
 from headgate.core.machine import Machine, diagram
 
 from . import house
@@ -91,7 +92,7 @@ def cli() -> str:
     for verb in all_verbs:
         out.append(f"## `{verb.words}`\n")
         out.append(paragraphs(verb.command.help or verb.command.short_help or "") + "\n")
-        if isinstance(verb.command, click.Group):
+        if isinstance(verb.command, click.Group | WithVerbs):
             rows: list[tuple[object, ...]] = [
                 (f"[`{other.words}`](#{anchor(other.words)})", other.command.get_short_help_str(120))
                 for other in all_verbs

@@ -11,12 +11,15 @@ import re
 import pytest
 
 import headgate
+from headgate.agents.cli.group import WithVerbs
 
 from . import house
 from .pages import PLANNED, ROOT, Page, pages, read
 
 FILES = re.compile(r"\.(md|py|toml|cfg|json|yaml|yml|jar|log|pid|sh|typed|txt|svg|whl)$")
 VERB = re.compile(r"(?<![\w/.-])headgate((?: +[\w<][\w:./<>|-]*)*)((?: +[^;&|#]+)?)")
+MIXED = {verb.path for verb in house.verbs() if isinstance(verb.command, WithVerbs)}
+"""What takes verbs, and arguments of its own."""
 
 
 def verb_names() -> dict[tuple[str, ...], set[str]]:
@@ -39,7 +42,7 @@ def unknown_verbs(page: Page, verbs: dict[tuple[str, ...], set[str]]) -> list[st
             if words and not path:
                 found.append(f"{page.name}:{line}: headgate has no verb '{words[0]}'")
                 continue
-            is_group = any(other[:-1] == path for other in verbs if len(other) == len(path) + 1)
+            is_group = path not in MIXED and any(other[:-1] == path for other in verbs if len(other) == len(path) + 1)
             if words and is_group and not all(set(word) & set("|<") for word in words[:1]):
                 found.append(f"{page.name}:{line}: 'headgate {' '.join(path)}' has no verb '{words[0]}'")
             for option in re.findall(r"(?<!\S)\[?(--[a-z][a-z-]*)", match[2]):

@@ -1,0 +1,239 @@
+"""`headgate tables clear JOB [TABLE ...]`: tables begin empty with the next start, whatever code declares them then.
+
+Only while no worker lives, and fenced as `reset` does it. Positions, other tables, timers and batches stay as they are, and that is said:
+what was read before is not counted again by itself. Without a name it means all tables and aggregates; timers, and rows that wait for a
+batch, were promised to somebody, so they are cleared only by name. The job's code is not needed, nor is it asked for: a table that no
+code declares any more is cleared like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.errors import HeadgateError
+from ...core.jobstate import JobState
+from ...core.names import StreamPartition, Topics
+from ...core.settings import offer
+from ..clearing import Census, Found, Kept, leading, put_together, read_logs
+from ..reading import shown
+from ..schemas import AGGREGATE, BATCHES, TABLE, TIMERS
+from ..table_opening import OWN
+from ..tablescan import CHECKPOINT
+from .group import NotFound
+from .options import Target, broker_options, confirmed, run_async, target
+from .output import output_option, show_json
+from .unattended import fence_all, lives_of, refuse_living, state_and_living
+
+NAMED = 8
+"""So many partitions of a stream are named one by one."""
+LOST = {
+    TIMERS: "timers that wait there never fire",
+    BATCHES: "rows that wait there were read, and go into no batch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be emptied, and what stays."""
+
+    cleared: tuple[Kept, ...]
+    others: tuple[str, ...]
+    positions: tuple[tuple[StreamPartition, int], ...]
+    run: str
+    waiting: bool
+    """Records may wait between the stages of the job."""
+    alive: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def keys(self) -> int:
+        """That would be deleted."""
+        return sum(one.keys for one in self.cleared)
+
+    @property
+    def empty(self) -> bool:
+        """There is nothing to do."""
+        return not any(one.parts for one in self.cleared)
+
+
+@click.command("clear")
+@click.argument("job")
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be cleared and what stays; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+@output_option
+def clear(
+    job: str,
+    names: tuple[str, ...],
+    only_plan: bool,
+    yes: bool,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Empty tables of a job, all of them or those that are named, and forget their schemas. Only while no worker lives.
+
+    The job goes on reading where it stood: to fill a table again from its input, seek back. Tables that no code declares any
+    more can be cleared, too; timers and rows that wait for a batch only by name.
+    """
+    to = target(job, bootstrap, pairs, config)
+    agreed = run_async(_planned(to, names, even_if_living=only_plan))
+    if output != "json" and only_plan:
+        click.echo(text(to, agreed))
+    elif not only_plan and not agreed.empty:
+        confirmed(text(to, agreed), yes)
+        agreed = run_async(_clear(to, names, agreed))
+    if output == "json":
+        show_json(document(to, agreed, done=not only_plan))
+    elif not only_plan:
+        click.echo(outcome(to, agreed))
+
+
+def outcome(to: Target, done: Plan) -> str:
+    """What was done, for people."""
+    names = ", ".join(f"'{one.name}'" for one in done.cleared)
+    if not names:
+        return f"Nothing to do: {shown(to.job)} has no tables."
+    if done.empty:
+        return f"Nothing to do: {names} of {shown(to.job)} {'is' if len(done.cleared) == 1 else 'are'} empty already."
+    return f"{names} of {shown(to.job)}: {_many(done.keys, 'key')} deleted."
+
+
+# ---------------------------------------------------------------------------------------------------------- what is planned
+
+
+def plan_of(names: Sequence[str], found: Found, state: JobState, to: Target, alive: Sequence[str] = ()) -> Plan:
+    """Which tables are meant, and what stays. Raises for a name that is none."""
+    for name in names:
+        if name in OWN or name == CHECKPOINT:
+            raise HeadgateError(
+                f"'{name}' is headgate's own, and cannot be cleared",
+                remedy=f"`headgate reset {shown(to.job)}` forgets all that the job has kept",
+            )
+        if name not in found.tables:
+            raise NotFound(f"no task log of {shown(to.job)} holds a table '{name}'", remedy=there_are(name, found))
+    chosen = set(names) or {name for name, one in found.tables.items() if one.kind in (TABLE, AGGREGATE)}
+    run = state.run
+    between = any(to.topics.step(stream) is not None for stream in (state.model.streams if state.model else ()))
+    return Plan(
+        cleared=tuple(one for name, one in found.tables.items() if name in chosen),
+        others=tuple(name for name, one in found.tables.items() if name not in chosen and one.parts),
+        positions=tuple(found.positions.items()),
+        run=f"run {run.run_id} is {run.state}" if run is not None else "it never ran",
+        waiting=between and state.live,
+        alive=tuple(alive),
+    )
+
+
+def there_are(name: str, found: Found) -> str:
+    """The nearest name, and those that there are."""
+    near = offer(name, found.tables)
+    every = ", ".join(f"'{one}'" for one in found.tables)
+    return f"{near} There are {every}" if near.endswith("?") and len(found.tables) > 1 else near or "it holds none"
+
+
+async def _planned(to: Target, names: Sequence[str], *, even_if_living: bool) -> Plan:
+    state, alive = await state_and_living(to)
+    if not even_if_living:
+        refuse_living(to, alive)
+    return plan_of(names, put_together(await _logs(to, state, names)), state, to, alive)
+
+
+async def _logs(to: Target, state: JobState, names: Sequence[str]) -> dict[str, Census]:
+    if not state.changelogs:
+        raise NotFound(f"'{shown(to.job)}' has no tasks yet", remedy="its first run makes them")
+    return await read_logs(to.client, to.topics.log, state.changelogs, names)
+
+
+async def _clear(to: Target, names: Sequence[str], agreed: Plan) -> Plan:
+    """Empty what was agreed to. Somebody may have come while one thought about it: so it is looked at again, once nobody can lead."""
+    timeout_ms = int(to.configuration.value("transaction.timeout"))
+    async with leading(to.client, to.job, to.topics.log, timeout_ms=timeout_ms) as log:
+        state, alive = await state_and_living(to)
+        refuse_living(to, alive)
+        await fence_all(to, lives_of(state))
+        logs = await _logs(to, state, names)
+        if plan_of(names, put_together(logs), state, to) != agreed:
+            raise HeadgateError(f"{to.job} has changed since it was looked at", remedy="look again: the same command")
+        await log.clear(logs, state.changelogs, [one.name for one in agreed.cleared])
+    return agreed
+
+
+# ------------------------------------------------------------------------------------------------------------ what is shown
+
+
+def text(to: Target, plan: Plan) -> str:
+    """What would happen, for people."""
+    job = shown(to.job)
+    lines = [f"This empties tables of {to.job} ({plan.run}), and forgets their schemas:"]
+    lines += [f"  {_line(one)}" for one in plan.cleared] or ["  none: there are no tables"]
+    if plan.alive:
+        lines.append(f"Not while workers live: {', '.join(plan.alive)}.")
+    if plan.others:
+        lines.append(f"What stays: {', '.join(plan.others)}.")
+    inputs = [stream for stream in _streams(plan) if _is_input(to.topics, stream)]
+    if inputs:
+        standing = "; ".join(_stands(plan, stream) for stream in inputs)
+        lines.append(
+            f"The positions stay ({standing}), so what was read before is not counted again by itself.\n"
+            f"To fill a table again: `headgate seek {job} {inputs[0]} --to oldest`; what is read again counts again in all that stays."
+        )
+    if plan.waiting:
+        lines.append(
+            "The run is not closed: what waits between its stages will count in the empty tables. Drain first if it must not."
+        )
+    return "\n".join(lines)
+
+
+def _line(one: Kept) -> str:
+    where = (
+        f" in {_many(len(one.parts), 'task')}" if len(one.parts) > 1 else "".join(f" in {p.task}" for p in one.parts)
+    )
+    what = f"{_many(one.keys, 'key')}, {one.size} bytes{where}" if one.parts else "empty already"
+    lost = f"; {LOST[one.kind]}" if one.keys and one.kind in LOST else ""
+    return f"{one.name} ({one.kind}): {what}{lost}"
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _streams(plan: Plan) -> list[str]:
+    return list(dict.fromkeys(at.stream for at, _ in plan.positions))
+
+
+def _is_input(topics: Topics, stream: str) -> bool:
+    return topics.step(stream) is None
+
+
+def _stands(plan: Plan, stream: str) -> str:
+    found = [(at.partition, offset) for at, offset in plan.positions if at.stream == stream]
+    if len(found) > NAMED:
+        return f"{len(found)} partitions of {stream}"
+    return ", ".join(f"{stream}:{partition} at {offset}" for partition, offset in found)
+
+
+def document(to: Target, plan: Plan, *, done: bool) -> dict[str, Any]:
+    """For programs; its schema is `schemas/tables-clear.json`."""
+    return {
+        "job": str(to.job),
+        "run": plan.run,
+        "alive": list(plan.alive),
+        "tables": [
+            {
+                "table": one.name,
+                "kind": one.kind,
+                "tasks": [{"task": p.task, "keys": p.keys, "bytes": p.size, "schema": p.schema} for p in one.parts],
+            }
+            for one in plan.cleared
+        ],
+        "stay": list(plan.others),
+        "positions": [{"stream": at.stream, "partition": at.partition, "offset": o} for at, o in plan.positions],
+        "done": done,
+    }

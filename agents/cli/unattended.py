@@ -1,0 +1,46 @@
+"""What may be done to a job only while none of its workers lives: how that is known, and how whoever comes back is kept out.
+
+`reset` and `tables clear` both: look; take the leader's id, so that nobody can lead and nobody be granted a task; look again, for
+workers may have come while somebody thought about it; fence every recorded incarnation; then do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...core.errors import HeadgateError
+from ...core.jobstate import JobState
+from ..reading import following, heard, shown
+from ..steering import fence
+from .options import Target
+
+
+async def state_and_living(to: Target) -> tuple[JobState, list[str]]:
+    """The job's state, and the workers that live, by name. Whoever cannot be understood lives, too."""
+    async with following(to.client, to.topics) as stream:
+        beats = await heard(to.client, to.topics.heartbeat)
+        state = await stream.to_end()  # who has left by now has said so here
+    alive = sorted({beat.processor for beat in beats.present(state)})
+    if beats.unreadable:
+        alive.append(f"whoever wrote {beats.unreadable} heartbeats that cannot be read ({beats.why})")
+    return state, alive
+
+
+def refuse_living(to: Target, alive: Iterable[str]) -> None:
+    """Raise if somebody works on what would be deleted."""
+    if names := ", ".join(alive):
+        raise HeadgateError(
+            f"workers of {to.job} live: {names}",
+            remedy=f"stop them first: headgate stop {shown(to.job)} --wait",
+        )
+
+
+def lives_of(state: JobState) -> list[tuple[str, str]]:
+    """Every incarnation that is recorded and not fenced, with its processor."""
+    return [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
+
+
+async def fence_all(to: Target, lives: Iterable[tuple[str, str]]) -> None:
+    """None of them can write any more, whatever it believes."""
+    for processor, incarnation in lives:
+        await fence(to.client, to.job, processor, incarnation)

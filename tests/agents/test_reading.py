@@ -1,0 +1,40 @@
+"""Who is there, as it is seen from outside: by heartbeats, and by what stands in the stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.agents.reading import SILENT_S, Heard, Hearing
+from headgate.core.coordinator import JOINED, LEFT, Entry, SetProcessor, key_of
+from headgate.core.jobstate import JobState
+from headgate.core.leader_words import Heartbeat
+
+FIRST, SECOND = "000001-aa", "000002-bb"
+
+
+def life(incarnation: str, process: str, state: str = JOINED) -> SetProcessor:
+    return SetProcessor("w1", incarnation, location="here", process=process, state=state)
+
+
+@pytest.mark.parametrize(
+    ("lives", "age_s", "present"),
+    [
+        ([], 1.0, ["w1"]),  # so new that the stream does not know it
+        ([life(FIRST, "a")], 1.0, ["w1"]),
+        ([life(FIRST, "a")], SILENT_S + 1, []),
+        ([life(FIRST, "a", LEFT)], 1.0, []),
+        ([life(SECOND, "b")], 1.0, []),  # what was known of the first is deleted
+        ([life(SECOND, "a")], 1.0, ["w1"]),  # the same process, after it has lost its producer
+    ],
+)
+def test_a_beat_outlives_its_process(lives: list[SetProcessor], age_s: float, present: list[str]) -> None:
+    """A job that was stopped, started and stopped again could not be reset for six seconds: its first worker was said to live."""
+    state = JobState().fold(Entry(n, key_of(one), one) for n, one in enumerate(lives))
+    beat = Heartbeat("w1", "a", FIRST, 0.0)
+    assert [one.processor for one in Hearing({"a": Heard(beat, age_s)}).present(state)] == present
+
+
+def test_who_has_no_incarnation_yet_lives() -> None:
+    """Its first beat may come before it has begun a life."""
+    state = JobState().fold([Entry(0, key_of(life(SECOND, "b")), life(SECOND, "b"))])
+    assert Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(state) != []
