@@ -37,6 +37,8 @@ T = TypeVar("T")
 ROOT = "HEADGATE_TEST_ROOT"
 PATIENCE = "HEADGATE_TEST_PATIENCE"
 """For how many seconds the run waits for its children to end."""
+READY_S = 240.0
+"""A broker begins in seconds on an idle machine, and was seen to take more than a minute on a busy one."""
 _lease: list[Lease] = []
 
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None, print_blob=True)
@@ -90,7 +92,7 @@ def kafka() -> Broker:
         running = Broker.at(root / "kafka")
         if running is not None and running.is_running():
             return running
-        return Broker.start(root / "kafka")
+        return Broker.start(root / "kafka", timeout_s=READY_S)
 
 
 @pytest.fixture(scope="session")
@@ -105,14 +107,14 @@ def guarded() -> Path:
 @pytest.fixture(scope="module")
 def private_kafka(guarded: Path) -> Iterator[Broker]:
     """A broker that one module may kill."""
-    with Broker.start(guarded / f"private-{uuid.uuid4().hex[:8]}") as broker:
+    with Broker.start(guarded / f"private-{uuid.uuid4().hex[:8]}", timeout_s=READY_S) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def secure_kafka(guarded: Path) -> Iterator[Broker]:
     """A broker with TLS, SCRAM users and ACLs: `client_settings(user)`, `allow(...)`, `disallow(...)`."""
-    with Broker.start(guarded / f"secure-{uuid.uuid4().hex[:8]}", secure=True) as broker:
+    with Broker.start(guarded / f"secure-{uuid.uuid4().hex[:8]}", secure=True, timeout_s=READY_S) as broker:
         yield broker
 
 

@@ -28,6 +28,8 @@ from headgate.agents.store import (
 )
 from headgate.agents.store_rocks import StoreMemory, open_rocks, wipe
 
+from ..pauses import Beside
+
 
 @pytest.fixture(params=["memory", "rocks"])
 def store(request, tmp_path):
@@ -230,24 +232,26 @@ class SlowDisk(StoreMemory):
 
 @contextlib.contextmanager
 def silences():
-    """Every pause of a second or more of a thread that wants to speak all the time, as heartbeats do."""
-    found, through = [], threading.Event()
+    """Every pause of a second or more of a thread that wants to speak all the time, as heartbeats do; known when the block is over."""
+    pauses, found, through = [], [], threading.Event()
 
     def speak():
         last = time.monotonic()
         while not through.wait(0.01):
             now = time.monotonic()
             if now - last > 1.0:
-                found.append(now - last)
+                pauses.append((last, now))
             last = now
 
     speaker = threading.Thread(target=speak)
     speaker.start()
-    try:
-        yield found
-    finally:
-        through.set()
-        speaker.join()
+    with Beside() as beside:
+        try:
+            yield found
+        finally:
+            through.set()
+            speaker.join()
+    found += [own for begun, ended in pauses if (own := beside.own(begun, ended)) > 1.0]
 
 
 def test_a_disk_that_does_not_follow_keeps_nobody_from_speaking(tmp_path):

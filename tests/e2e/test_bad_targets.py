@@ -212,7 +212,7 @@ async def test_a_job_stops_and_starts_while_a_target_is_broken(job, topic, monke
 @pytest.fixture
 def cluster(guarded):
     """Three nodes for one test."""
-    with Broker.start(guarded / f"three-{uuid.uuid4().hex[:8]}", nodes=3) as broker:
+    with Broker.start(guarded / f"three-{uuid.uuid4().hex[:8]}", nodes=3, timeout_s=240) as broker:
         yield broker
 
 

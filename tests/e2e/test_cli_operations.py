@@ -105,7 +105,8 @@ class Headgate:
         try:
             return self.worker.wait(WAIT_S)
         except subprocess.TimeoutExpired:
-            raise AssertionError(self.log.read_text()[-4000:]) from None
+            stream = self.run("coordinator", "cat", self.job)
+            raise AssertionError(f"{self.log.read_text()[-4000:]}\n{stream[-6000:]}") from None
 
     def end(self) -> None:
         """As kill -9 does, if it still runs."""

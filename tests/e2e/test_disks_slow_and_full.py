@@ -14,6 +14,7 @@ import pytest
 import headgate as hg
 from headgate.agents.store_rocks import StoreMemory
 
+from ..pauses import Beside
 from .scenes import why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -44,20 +45,23 @@ def keeping(job, inp):
 
 @contextlib.asynccontextmanager
 async def turning():
-    """The longest time for which the loop of the worker did not turn."""
-    longest = [0.0]
+    """The longest time for which the loop of the worker did not turn, by its own fault; known when the block is over."""
+    longest, pauses = [0.0], []
 
     async def turn():
         while True:
             before = time.monotonic()
             await asyncio.sleep(0.01)
-            longest[0] = max(longest[0], time.monotonic() - before)
+            if time.monotonic() - before > 0.5:
+                pauses.append((before, time.monotonic()))
 
-    task = asyncio.get_running_loop().create_task(turn())
-    try:
-        yield longest
-    finally:
-        task.cancel()
+    with Beside() as beside:
+        task = asyncio.get_running_loop().create_task(turn())
+        try:
+            yield longest
+        finally:
+            task.cancel()
+    longest[0] = max([beside.own(*pause) for pause in pauses], default=0.0)
 
 
 def rows_of(one, task="Partition 0"):

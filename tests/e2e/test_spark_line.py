@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +369,14 @@ async def while_it_lives(worker: Any, work: Coroutine[Any, Any, Any]) -> Any:
     return await task
 
 
+def living(pid: int, name: str) -> Iterator[psutil.Process]:
+    """Processes below this one that carry the name. One that was killed before, and is not collected yet, is none."""
+    for one in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if name in one.name() and one.status() != psutil.STATUS_ZOMBIE:
+                yield one
+
+
 async def leads(worker: Any) -> None:
     """It has fenced whoever led before."""
     while '"event": "leads"' not in worker.text():  # noqa: ASYNC110 - it is another process that leads
@@ -389,7 +398,7 @@ async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topi
     before = len(await job.records(target, 3))  # what comes from here on is of the second
     await job.write(source, orders(6000, 6000))
     at_kill = len(await while_it_lives(second, job.records(target, before + 1, within_s=PATIENCE_S)))
-    jvm = [one for one in psutil.Process(second.process.pid).children(recursive=True) if "java" in one.name()]
+    jvm = list(living(second.process.pid, "java"))
     assert jvm, "the worker has no JVM"
     os.kill(jvm[0].pid, signal.SIGKILL)
     await job.write(source, orders(3100, 12_000))

@@ -64,7 +64,7 @@ async def test_whatever_stands_in_an_own_topic_is_passed_counted_and_shown(job, 
     await first.until(all_passed, "all are passed")
     so_far = len(beats)
     await first.until(lambda: len(beats) > so_far + 3, "the next heartbeats are heard")
-    hearing = await heard(job.client, job.topics.heartbeat)
+    hearing = await heard(job.client, job.topics.heartbeat, seconds=600.0)  # however long ago they were scattered
     assert hearing.unreadable == 3
     assert first.worker.options.process in hearing.beats
     async with following(job.client, job.topics) as follower:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.agents.broker.broker import Broker
+from headgate.agents.broker.ports import is_free
 from headgate.agents.broker.process import command_of
 from headgate.agents.broker.registry import running_broker, running_brokers
 from headgate.agents.broker.wire import ask_cluster
@@ -139,9 +139,8 @@ def test_up_status_down_reset(home: Path) -> None:
 @pytest.mark.kafka
 def test_foreground_ends_with_its_signal_and_takes_the_told_port_and_directory(home: Path) -> None:
     """For supervisors and for the impatient. Without `--data` nobody else's broker is meant: it is named, and left alone."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    # below what the kernel hands out by itself: nobody's connection takes it before the broker does
+    port = next(port for port in range(20_000 + os.getpid() % 10_000, 32_000) if is_free(port))
     command = [sys.executable, "-m", "headgate.agents.cli", "kafka", "up", "--foreground", "--port", str(port)]
     command += ["--data", str(home / "elsewhere"), "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(scope="module")
 def cluster(guarded: Path) -> Iterator[Broker]:
     """Three nodes for this module."""
-    with Broker.start(guarded / "three", nodes=3) as broker:
+    with Broker.start(guarded / "three", nodes=3, timeout_s=240) as broker:
         yield broker
 
 
