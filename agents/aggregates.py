@@ -204,6 +204,20 @@ class Plan:
             for part, state in zip(self.parts, states, strict=True)
         )
 
+    def all_plain(self, states: Iterable[Sequence[Any]]) -> bool:
+        """Whether all of these are plain, and that by a look at each column; False says that one or the other may not be."""
+        rows = list(states)
+        try:
+            columns = list(zip(*rows, strict=True))
+        except ValueError:
+            return False
+        if len(columns) != len(self.parts):
+            return not rows
+        return all(
+            all(map(_is_mean, column)) if part.name == "mean" else NUMBERS.issuperset(map(type, column))
+            for part, column in zip(self.parts, columns, strict=True)
+        )
+
     def add_columns(
         self, keys: Iterable[Any], columns: Columns, states: dict[Any, list[Any]], *, partial: bool
     ) -> None:

@@ -259,7 +259,7 @@ class AggregateOp(Operator):
     def complete(self) -> None:
         states = self.states
         states.update(self.fresh)
-        if self.plan.numeric:
+        if self.plan.numeric and not self.plan.all_plain(self.fresh.values()):
             plain = self.plan.plain
             self.odd.update(key for key, state in self.fresh.items() if not plain(state))
         for keys, columns in self.numbers:

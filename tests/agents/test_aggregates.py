@@ -214,3 +214,15 @@ def test_states_merge_as_rows_add(numbers: list[int], data: Any) -> None:
         one.add(["k"] * len(part), [{"x": x} for x in part], states)
     one.merge(["k"], [right["k"]], left)
     assert one.results([left["k"]]) == one.results([whole["k"]])
+
+
+def test_states_are_plain_together_as_they_are_each():
+    """A chunk's states are judged by column: what is judged plain together and is not would be added to as a number, and fail."""
+    made = plan({"n": hg.count(), "least": hg.min("v"), "mean": hg.mean("v")})
+    good = [[1, 2.5, (3, 1)], [2, 1, [4.0, 2]]]
+    assert made.all_plain(good)
+    assert made.all_plain([])
+    for odd in (["1", 1, (1, 1)], [1, "x", (1, 1)], [1, 1, "ab"], [1, 1, None], [1, 1], [1, 1, (1, 1), 1], []):
+        assert not made.plain(odd)
+        assert not made.all_plain([*good, odd])
+        assert not made.all_plain([odd])
