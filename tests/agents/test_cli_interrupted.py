@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -25,8 +26,24 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begun(here: Path, *words: str) -> subprocess.Popen[str]:
-    """A command, with Ctrl-C as a terminal gives it."""
+def terminal() -> None:
+    """Ctrl-C as a terminal gives it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def background() -> None:
+    """A background job of a shell, `nohup`: it is started with its signals ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def blocking() -> None:
+    """Whoever started it had blocked its own signals, and forgot them at the fork."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+
+
+def begun(here: Path, *words: str, started: Callable[[], None] = terminal) -> subprocess.Popen[str]:
+    """A command, and how it is started."""
     return subprocess.Popen(
         [sys.executable, "-m", "headgate.agents.cli", *words],
         cwd=here,
@@ -34,7 +51,7 @@ def begun(here: Path, *words: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=started,
     )
 
 
@@ -62,17 +79,56 @@ def test_a_worker_without_a_broker_says_so_within_seconds_and_ends_at_ctrl_c(her
     assert "Aborted!" not in said
 
 
-def test_ctrl_c_while_the_job_is_imported_ends_with_130_and_a_word(here: Path) -> None:
+SLOW = """\
+import sys, threading
+print("importing", file=sys.stderr)
+for _ in range(2400):
+    threading.Event().wait(0.05)  # no import of its own; short, for Python sees a signal that comes just before a wait behind it
+"""
+
+
+@pytest.mark.parametrize("started", [terminal, background])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_while_the_job_is_imported_ends_with_130_and_a_word(
+    here: Path, workers: str, started: Callable[[], None]
+) -> None:
     """Somebody sees the mistake in his command while it begins."""
-    (here / "slow.py").write_text(
-        "import sys, threading\nprint('importing', file=sys.stderr)\nthreading.Event().wait(120)\n"  # in no import of its own
-    )
-    worker = begun(here, "run", "slow:app", "-b", NOBODY)
-    assert worker.stderr is not None
-    assert worker.stderr.readline() == "importing\n"
-    worker.send_signal(signal.SIGINT)
-    assert worker.communicate(timeout=120)[1] == "Interrupted.\n"
-    assert worker.returncode == 130
+    (here / "slow.py").write_text(SLOW)
+    ends(begun(here, "run", "slow:app", "-b", NOBODY, "--workers", workers, started=started), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "started"),
+    [
+        ("run job:app", signal.SIGINT, terminal),
+        ("run job:app", signal.SIGINT, background),
+        ("run job:app", signal.SIGINT, blocking),
+        ("run job:app", signal.SIGTERM, background),
+        ("run job:app", signal.SIGTERM, blocking),
+        ("run job:app --processor-id p --supervised x", signal.SIGINT, background),
+        ("status nobody", signal.SIGINT, background),
+    ],
+)
+def test_a_signal_while_the_command_itself_is_imported_ends_it_however_it_was_started(
+    here: Path, words: str, number: signal.Signals, started: Callable[[], None]
+) -> None:
+    """The first second of a command is all imports. Behind `nohup`, or in the background, a Ctrl-C in it was lost, and the job ran on."""
+    (here / "click.py").write_text(SLOW)  # the first that the front door imports beside the standard library
+    ends(begun(here, *words.split(), "-b", NOBODY, started=started), number)
+
+
+def ends(command: subprocess.Popen[str], number: signal.Signals) -> None:
+    """It is importing; now it is told to go: with a word and 130 at Ctrl-C; SIGTERM ends what has begun nothing at once."""
+    assert command.stderr is not None
+    try:
+        assert command.stderr.readline() == "importing\n"
+        command.send_signal(number)
+        said = command.communicate(timeout=60)[1]
+    finally:
+        command.kill()
+        command.communicate()
+    expected = (130, "Interrupted.\n") if number == signal.SIGINT else (-signal.SIGTERM, "")
+    assert (command.returncode, said) == expected
 
 
 class Asking(LazyGroup):
