@@ -99,7 +99,7 @@ class SeekWish:
     partition: int
     to: str | int | tuple[str, int]
     expected: int | None = None
-    """The position that its plan showed, where it waits for workers to come; from elsewhere it is refused."""
+    """The position that its plan showed, or `orders.NO_POSITION`, where it waits for workers to come; from elsewhere it is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ from .errors import DataError, DeclarationError
 from .model import from_value, to_value
 from .names import incarnation_order
 from .orders import DRAINED as TASK_DRAINED
-from .orders import ENDED, FAILED, RELEASED, RUNNING
+from .orders import ENDED, FAILED, NO_POSITION, RELEASED, RUNNING
 
 _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
 _unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportUnknownMemberType]
@@ -88,6 +88,10 @@ def _count(value: Any) -> int:
     if not 0 <= _number(value) < MAX_COUNT:
         raise ValueError(f"{value} is negative, or no number that anybody has counted to")
     return value
+
+
+def _seen(value: Any) -> int:
+    return value if value == NO_POSITION else _count(value)
 
 
 def _flag(value: Any) -> bool:
@@ -172,7 +176,7 @@ def _seek(value: Any) -> SeekWish:
     elif not isinstance(to, str):
         _count(to)
     return SeekWish(
-        _text(id_), _text(request), _text(stream), _count(partition), cast("Any", to), _maybe(_count)(expected)
+        _text(id_), _text(request), _text(stream), _count(partition), cast("Any", to), _maybe(_seen)(expected)
     )
 
 

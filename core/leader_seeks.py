@@ -16,6 +16,7 @@ from .coordinator import DRAINING, ENDING, STOPPING, SeekWish, SetRequest, SetRu
 from .leader_draft import Draft
 from .model import JobModel
 from .names import StreamPartition
+from .orders import NO_POSITION
 from .requests import ACCEPTED, DONE, EXPIRED, FAILED, NO_LIVE_RUN, OTHER_RUN, REFUSED, seek_target
 
 Answer = tuple[str, str] | tuple[str, str, dict[str, Any]] | None
@@ -49,7 +50,8 @@ def seek(draft: Draft, wish: SetRequest) -> Answer:
             "name the partition, or seek when the run is closed"
         )
     shown = wish.arguments.get("positions", {})
-    wishes = tuple(SeekWish(f"{wish.uuid}:{n}", wish.uuid, stream, n, to, shown.get(str(n))) for n in chosen)
+    seen = {n: NO_POSITION if shown[str(n)] is None else shown[str(n)] for n in chosen if str(n) in shown}
+    wishes = tuple(SeekWish(f"{wish.uuid}:{n}", wish.uuid, stream, n, to, seen.get(n)) for n in chosen)
     replaced = tuple(s for s in run.seeks if s.stream != stream or s.partition not in chosen)
     draft.put(replace(run, seeks=replaced + wishes))
     return ACCEPTED, "", {"partitions": len(wishes), "stream": stream}

@@ -83,6 +83,10 @@ class Abandon:
     why: str
 
 
+NO_POSITION = -1
+"""A position that was seen before there was one: no checkpoint of the task knew the partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seek:
     """Go on from another position. `to` is `oldest`, `newest`, an offset, or a time as `("time", ms)`. Applied once per `request`."""
@@ -92,7 +96,7 @@ class Seek:
     partition: int
     to: str | int | tuple[str, int]
     expected: int | None = None
-    """The position that whoever asked saw; elsewhere it is refused. None: wherever the task stands."""
+    """The position that whoever asked saw, or `NO_POSITION`; elsewhere it is refused. None: wherever the task stands."""
 
 
 Order = Start | RunChanged | Release | Abandon | Seek

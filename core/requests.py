@@ -151,8 +151,9 @@ def problem(request: SetRequest) -> str:
         if seek_target(request.arguments["to"]) is None:
             return "'to' of seek must be oldest, newest, an offset or a time"
         shown = request.arguments.get("positions", {})
-        if not isinstance(shown, Mapping) or not all(map(_is_count, cast("Mapping[Any, Any]", shown).values())):
-            return "'positions' of seek must hold the offset of each partition"
+        seen = cast("Mapping[Any, Any]", shown).values() if isinstance(shown, Mapping) else (shown,)
+        if not isinstance(shown, Mapping) or not all(one is None or _is_count(one) for one in seen):
+            return "'positions' of seek must hold the offset of each partition, or null where there is none yet"
     if request.verb == SET_CONFIG:
         value = request.arguments["value"]
         if not isinstance(value, str | int | float) or (isinstance(value, str) and len(value) > MAX_SETTING):

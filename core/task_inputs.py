@@ -53,6 +53,8 @@ class Inputs:
         self.partitions: tuple[StreamPartition, ...] = tuple(at for one in owned for at in one.owned)
         self.external: tuple[StreamPartition, ...] = tuple(at for one in owned if one.external for at in one.owned)
         self.positions: dict[StreamPartition, int] = {}
+        self.first: dict[StreamPartition, int] = {}
+        """Where a partition begins that no checkpoint had known when this life began: there it has not been anywhere yet."""
         self.until: dict[StreamPartition, int] = {}
         self.bootstrap: dict[StreamPartition, int] = {}
         """Up to where a bootstrap partition must be read before anything else flows; emptied as they get there."""

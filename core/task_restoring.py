@@ -150,6 +150,9 @@ class Restoring:
 
     def _settle(self) -> list[TaskInstruction]:
         assert self._begin is not None
+        assert self.checkpoint is not None
+        inputs, known = self.task.inputs, self.checkpoint.positions
+        inputs.first = {at: offset for at, offset in inputs.positions.items() if at not in known}
         if not self._begin.news:
             self.open_at = self.task.ledger.made
             return []

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from .checkpoint import MAX_APPLIED
 from .names import StreamPartition
-from .orders import Seek, SeekApplied
+from .orders import NO_POSITION, Seek, SeekApplied
 from .task_events import Lost
 from .task_instructions import Note, Resolve, SeekConsumer, TaskInstruction, Tell
 from .task_plan import INTERMEDIATE
@@ -97,12 +97,22 @@ class Seeks:
         why = self._refusal(at)
         if why:
             return [self.refused(order, why)]
-        here = self.task.inputs.positions[at]
-        if order.expected is not None and order.expected != here:
-            return [self.refused(order, f"{at} has moved: it was to go on from {order.expected}, and stands at {here}")]
+        if why := self._moved(at, order.expected):
+            return [self.refused(order, why)]
         replaced = self._replaced(at, order.request)
         self.task.inputs.held[at] = "seek"
         return [*replaced, *self._ask(order, at, order.to)]
+
+    def _moved(self, at: StreamPartition, expected: int | None) -> str:
+        """Why the task does not stand where whoever asked saw it; "" if it does."""
+        inputs = self.task.inputs
+        here = inputs.positions[at]
+        if expected == NO_POSITION:
+            nowhere = inputs.first.get(at) == here
+            return "" if nowhere else f"{at} has moved: it had no position yet, and stands at {here}"
+        if expected in (None, here):
+            return ""
+        return f"{at} has moved: it was to go on from {expected}, and stands at {here}"
 
     def _if_applied(self, order: Seek) -> list[TaskInstruction]:
         """The answer to a seek that is in the checkpoint; nothing while that is not durable, for then it is answered."""

@@ -2,7 +2,7 @@
 
 It cannot be undone, so it shows its plan: for each partition where its task stands by its last checkpoint, where it will go on, and how
 many records are skipped or read again; and what is not there is refused. Where no worker lives the wish waits for one, without limit,
-bound to the positions that the plan showed: whoever comes first and reads on makes it void.
+bound to the positions that the plan showed (also to there being none yet): whoever comes first and reads on makes it void.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def seek(ask: Asker, place: str, goal: str, only_plan: bool, yes: bool) -> None:
     if partition is not None:
         arguments["partition"] = partition
     if not alive:
-        arguments["positions"] = {str(one.at.partition): one.before for one in steps if one.before is not None}
+        arguments["positions"] = {str(one.at.partition): one.before for one in steps}
     lines = [f"{shown(ask.to.job)} goes on with {place} at {goal}:", *(f"  {step}" for step in steps)]
     if not alive:
         lines.append("No worker lives: it waits for one, and is refused if a task does not stand where it does now.")

@@ -14,7 +14,7 @@ from headgate.core.coordinator_bytes import encode, encode_key, read
 from headgate.core.errors import DataError
 from headgate.core.model import JobModel
 from headgate.core.names import StreamPartition
-from headgate.core.orders import ProducerSet
+from headgate.core.orders import NO_POSITION, ProducerSet
 
 MODEL = JobModel(
     2, 1, "r1", "d1", {"Partition 0": (StreamPartition("orders", 0),)}, {"Partition 0": "p1"}, ("p1",),
@@ -213,6 +213,12 @@ def test_seeks_go_to_names_offsets_and_times():
     for to in ("oldest", 5, ("time", 9)):
         run = c.SetRun("r", "d", "running", "u", seeks=(c.SeekWish("q:0", "q", "s", 0, to),))
         assert read(0, *encode(run)).message == run
+
+
+@pytest.mark.parametrize("expected", [None, 0, NO_POSITION, -2])
+def test_a_seek_expects_an_offset_or_that_there_is_none_yet(expected):
+    run = c.SetRun("r", "d", "running", "u", seeks=(c.SeekWish("q:0", "q", "s", 0, 5, expected),))
+    assert read(0, *encode(run)).message == (None if expected == -2 else run)
 
 
 def test_what_is_too_large_or_unsayable_is_refused_when_written():

@@ -143,14 +143,14 @@ def test_a_draining_run_takes_a_seek_of_what_has_failed_and_of_nothing_else():
 
 
 def test_it_is_bound_to_the_positions_that_its_plan_showed():
-    """It waited until a worker came; the tasks compare where they stand."""
+    """It waited until a worker came; the tasks compare where they stand, also with nowhere yet. What is not named is not bound."""
     house = House()
-    house.wish("u1", "seek", stream="orders", to=5, positions={"0": 7, "2": 9})
+    house.wish("u1", "seek", stream="orders", to=5, positions={"0": 7, "1": None, "2": 9})
     house.append(SetRun("r0", "d0", "drained", "u", "q", fingerprint={"setting:grouper": "partition"}))
     house.append(SetJobModel(JobModel(1, 1, "r0", "d0", *owned())))
     house.worker("p1")
     assert house.answer("u1")[0] == "done"
-    assert [seek.expected for _, seek in sorted(seeks_told(house))] == [7, None, 9, None]
+    assert [seek.expected for _, seek in sorted(seeks_told(house))] == [7, o.NO_POSITION, 9, None]
 
 
 def owned() -> tuple[dict[str, tuple[StreamPartition, ...]], dict[str, str], tuple[str, ...]]:

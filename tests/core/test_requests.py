@@ -95,8 +95,8 @@ def test_what_a_request_brings_about_fits_into_the_messages_that_say_so() -> Non
 def test_the_positions_of_a_seek_are_offsets() -> None:
     """They are compared with where tasks stand."""
     arguments = {"stream": "s", "to": 5}
-    assert problem(SetRequest("u", "seek", arguments=arguments | {"positions": {"0": 7}})) == ""
-    for wrong in (5, {"0": "7"}, {"0": -1}):
+    assert problem(SetRequest("u", "seek", arguments=arguments | {"positions": {"0": 7, "1": None}})) == ""
+    for wrong in (5, [None], {"0": "7"}, {"0": -1}):
         assert "'positions' of seek" in problem(SetRequest("u", "seek", arguments=arguments | {"positions": wrong}))
     assert "'upto' of drain" in problem(SetRequest("u", "drain", arguments={"upto": {"s": [2**53]}}))
     assert problem(SetRequest("u", "set-config", arguments={"setting": "chooser", "value": "x"})) == ""

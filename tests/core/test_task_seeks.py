@@ -188,6 +188,24 @@ def test_a_seek_that_was_planned_from_elsewhere_is_refused():
     assert rig.task.position(ORDERS0) == 1
 
 
+def test_a_seek_that_was_planned_before_there_was_a_position_is_refused_where_there_is_one():
+    """Its plan said `nowhere yet`. Meanwhile somebody has read a million records, and it would have thrown that away."""
+    rig = Rig(source_plan(), offset=7).start()
+    rig.feed(o.Seek("s1", ORDERS, 0, 1, o.NO_POSITION))
+    assert rig.seeks() == [o.SeekApplied(ME, "s1")]
+    rig.feed(o.Seek("s2", ORDERS, 0, 3, o.NO_POSITION))
+    assert rig.seeks()[1].refused == "orders:0 has moved: it had no position yet, and stands at 1"
+    again = Rig(source_plan(), log=rig.log).start()
+    again.feed(o.Seek("s3", ORDERS, 0, 3, o.NO_POSITION))
+    assert again.seeks()[0].refused == "orders:0 has moved: it had no position yet, and stands at 1"
+    early = Rig(source_plan(), offset=7, auto_commit=False)
+    for event in (o.Start(ME, 1, run_view(), 0), o.Seek("s4", ORDERS, 0, 3, o.NO_POSITION)):
+        early.feed(event)
+    while early.wants_commit:
+        early.commit()
+    assert early.seeks() == [o.SeekApplied(ME, "s4")]
+
+
 @pytest.mark.parametrize(("to", "position", "refused"), [(3, 3, ""), ("oldest", 10, ""), (10**6, None, "no offset")])
 def test_a_failed_task_that_begins_again_in_a_drain_drains_from_where_a_seek_puts_it(to, position, refused):
     """Otherwise a drain that has failed at a bad record would be a dead end: nothing could go on behind it."""
