@@ -51,6 +51,22 @@ def test_a_misspelt_field_of_agg_is_the_aggregates_and_not_the_shuffles(aggregat
     assert "the value has no field 'totla': did you mean 'total'?" in said
 
 
+def no_merge(one: Any, other: Any) -> Any:
+    raise ValueError("it does not merge")
+
+
+def test_a_merge_that_raises_is_the_aggregates_and_not_the_shuffles() -> None:
+    """Two chunks of one commit meet before the shuffle; whoever reads `shuffle 'by-k'` looks at a step that calls no function of his."""
+    app = hg.App("job")
+    n = hg.aggregate(list, lambda state, value: [*state, value["k"]], no_merge)
+    app.input("in").repartition("k").agg(n=n, name="totals").to("out")
+    with Driver(app, settings={"chunk.max-records": 1}) as d, pytest.raises(hg.HeadgateError) as wrong:
+        d.send_all("in", [GOOD, GOOD])
+    said = str(wrong.value)
+    assert re.search(r"aggregate 'totals' \(\S*test_blame\.py:\d+\) raised ValueError: it does not merge", said)
+    assert "shuffle 'by-k'" not in said
+
+
 @pytest.mark.parametrize(
     "step",
     [

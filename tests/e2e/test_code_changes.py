@@ -6,6 +6,7 @@ import asyncio
 import shutil
 
 import pytest
+from structlog.testing import capture_logs
 
 import headgate as hg
 from headgate.core.names import StreamPartition
@@ -126,7 +127,8 @@ async def test_partial_states_on_their_way_are_read_as_they_were_meant(job, topi
 
 
 async def test_state_that_nobody_owns_any_more_is_named(job, topic):
-    """A step without `name=` is called by its fields: with another one its numbers begin again, and that is said, with the mend."""
+    """A step without `name=` is called by its fields: with another one its numbers begin again, and that is said, with the mend,
+    in the log and beside its task."""
     inp, out = topic("in", 1), topic("out", 1)
 
     def counting(**fields):
@@ -141,11 +143,13 @@ async def test_state_that_nobody_owns_any_more_is_named(job, topic):
     await job.records(out, 1)
     await job.ask("drain")
     await one.ended()
-    two = await job.start(counting(n=hg.count(), total=hg.sum("x")))
-    await two.until_running(1)
+    with capture_logs() as logs:
+        two = await job.start(counting(n=hg.count(), total=hg.sum("x")))
+        await two.until_running(1)
     said = await remark(two)
     assert "nobody owns the table 'agg-n' any more" in said
     assert "give it name='agg-n'" in said
+    assert [one["what"] for one in logs if one["event"] == "state without an owner"] == [said]
 
 
 async def test_a_function_makes_new_states_of_old_ones(job, topic):
