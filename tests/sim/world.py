@@ -255,6 +255,8 @@ class Job:
 class World:
     """Everything of one seed."""
 
+    bound_steps = BOUND_STEPS
+
     def __init__(self, seed: int, trace: bool = False, faulty: bool = True) -> None:
         self.seed = seed
         self.schedule = Schedule(seed)
@@ -280,7 +282,7 @@ class World:
         self.quiet_from = 0.0
         self.last_wish = 0.0
         self._uuids = 0
-        self.shape = Shape.draw(self.rng)
+        self.shape = self.draw()
         self.kafka.create(SOURCE, self.shape.sources)
         self.kafka.create("shuffled", self.shape.width)
         self.kafka.create(OUTPUT, OUTPUTS)
@@ -298,6 +300,10 @@ class World:
         self.faults = Faults(self) if faulty else None
 
     # --------------------------------------------------------------------------------------------------- making things
+
+    def draw(self) -> Shape:
+        """The job of this seed."""
+        return Shape.draw(self.rng)
 
     def make_leader(self, process: Process) -> Leader:
         job = process.job
@@ -504,7 +510,7 @@ class World:
                 if self.done():
                     break
                 quiet = max(self.quiet_from, self.last_wish)
-                if schedule.moment > quiet + BOUND_S or schedule.steps > BOUND_STEPS:
+                if schedule.moment > quiet + BOUND_S or schedule.steps > self.bound_steps:
                     self.stuck()
         self.check_end()
         return self
@@ -517,7 +523,8 @@ class World:
             open_wishes = [wish for uuid, wish in job.wishes.items() if uuid not in truth.finals]
             lines.append(f"{job.name}: run {truth.state.run}, without answer: {open_wishes}")
         raise Violation(
-            f"no end {BOUND_S:g} s or {BOUND_STEPS} steps after the last fault and the last wish: " + "; ".join(lines)
+            f"no end {BOUND_S:g} s or {self.bound_steps} steps after the last fault and the last wish: "
+            + "; ".join(lines)
         )
 
     def accounts(self) -> list[tuple[str, Account]]:

@@ -1,0 +1,131 @@
+"""A world whose workers never come back: each is killed, or leaves, and the next one has a name that was never heard before.
+
+One small job (one partition, one task), two pods at a time, and nothing else that goes wrong. What is looked at is the coordinator
+stream: the broker compacts it after every generation, and what stands in it then must be about who lives, about who has gone so
+short a time ago that he may not be forgotten yet, and the few keys that every job has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from headgate.core import coordinator as words
+from headgate.core import member_words
+from headgate.core.coordinator import FORGOTTEN
+
+from .job import Shape
+from .process import Slot
+from .world import World
+
+SHORT_S = (0.4, 2.5)
+"""How long most of them live: a pod that crashes as soon as it has begun, again and again."""
+LONG_S = (35.0, 50.0)
+"""How long the elder one lives: it becomes the leader, sees who is silent, and buries them; then it goes, too."""
+LEAVES = 0.2
+"""Which part of them is asked to go (SIGTERM), and does; the others are killed."""
+KEPT_S = 120.0
+"""After so long nothing is said of whoever is gone: a session, a fence and what is kept are half a minute; two leaders may die over it."""
+OF_ONE = 3
+"""Keys of one worker: its record, the life that counts, its fence."""
+OF_THE_JOB = ("set-run", "set-leader", "set-job-model", "set-changelog", "set-grant", "set-fence")
+"""One of each, whoever works: the run, the leader, the model, the task's log and grant, and how far the forgotten have counted."""
+OF_A_TASK = 2
+"""States of a task: under its grant, and under the one before."""
+OF_WORKERS = ("set-processor", "set-member", "set-fence")
+
+
+class Generations(World):
+    """Runs until so many names have come and gone, then drains."""
+
+    bound_steps = 1 << 60
+
+    def __init__(self, seed: int, names: int) -> None:
+        super().__init__(seed, faulty=False)
+        self.names = names
+        self.begun = 0
+        self.most = 0
+        """The most keys that ever stood in the compacted stream."""
+        self.looks = 0
+        self.gone: dict[str, float] = {}
+        """When whoever is gone went; without those of whom nothing may be left."""
+        self.job = self.jobs[0]
+        self.job.slots.clear()
+        self.job.heartbeat_s = 2.0
+
+    def draw(self) -> Shape:
+        """One partition of everything, and few rows."""
+        return Shape(
+            sources=1, width=1, keys=3, chunk=4, aggregated=False, rows=500, pace_s=self.rng.uniform(100.0, 200.0)
+        )
+
+    def begin(self) -> None:
+        """The first pods, and the first that goes."""
+        self.schedule.at(0.0, self.write_source, "orders", 0)
+        self.elder, self.younger = self.pod(), self.pod()
+        self.elder_until = 10.0
+        self.schedule.at(5.0, self.next)
+        self.schedule.at(1.0, self.scan)
+
+    def scan(self) -> None:
+        """As seldom as it can be with ten thousand producers on the books."""
+        self.kafka.expire()
+        self.schedule.at(30.0, self.scan)
+
+    def pod(self) -> Slot:
+        """A new name."""
+        self.begun += 1
+        slot = Slot(self.job, f"pod-{self.rng.randrange(1 << 32):08x}-{self.begun}", "host0")
+        self.job.slots.append(slot)
+        self.launch(slot)
+        return slot
+
+    def next(self) -> None:
+        """One goes, and one comes."""
+        if self.begun == self.names:
+            self.wish(self.job, "drain")
+            self.schedule.at(1.0, self.drain_all)
+            return
+        slot = self.younger
+        if self.schedule.moment > self.elder_until:
+            slot, self.elder = self.elder, self.younger
+            self.elder_until = self.schedule.moment + self.rng.uniform(*LONG_S)
+        process = slot.process
+        assert process is not None, f"{slot.processor} ended by itself"
+        if self.rng.random() < LEAVES:
+            slot.absent = True
+            process.guilty_until = float("inf")
+            process.to_member(member_words.Leave("SIGTERM"))
+            self.took_effect("sigterm")
+        else:
+            self.kill(process, None)
+            self.took_effect("kill")
+        self.younger = self.pod()
+        self.look()
+        self.schedule.at(self.rng.uniform(*SHORT_S), self.next)
+
+    def look(self) -> None:
+        """Compact, and see of whom the stream still speaks."""
+        moment = self.schedule.moment
+        for slot in [slot for slot in self.job.slots if slot.absent and slot.process is None]:
+            self.job.slots.remove(slot)
+            self.gone[slot.processor] = moment
+        self.gone = {name: at for name, at in self.gone.items() if moment - at <= KEPT_S}
+        log = self.job.coordinator_log
+        log.clean(self.schedule.wall_ms)
+        last: dict[Any, Any] = {}
+        for record in log.read(log.start, 1 << 30)[0]:
+            last[record.key] = record.value
+        standing = [value for value in last.values() if value is not None]
+        about = {m.processor for m in standing if words.key_of(m)[0] in OF_WORKERS} - {FORGOTTEN}
+        spoken_of = {slot.processor for slot in self.job.slots} | self.gone.keys()
+        if late := sorted(about - spoken_of):
+            self.invariants.fail(f"the stream speaks of {len(late)} workers that are long gone, of {late[0]} first")
+        most = len(OF_THE_JOB) + OF_A_TASK + OF_ONE * len(spoken_of)
+        if len(standing) > most:
+            kinds = Counter(words.key_of(message)[0] for message in standing)
+            self.invariants.fail(f"{len(standing)} keys stand in the stream, and {most} may: {dict(kinds)}")
+        self.most = max(self.most, len(standing))
+        self.looks += 1
+        if self.looks % 100 == 0:
+            self.invariants.folds(self.job)

@@ -1,0 +1,44 @@
+"""Names that a cluster generates never come back: what stands in the coordinator stream is bounded by what lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.core import leader_cleanup
+from headgate.core.leader_draft import Draft
+from tests.sim.generations import Generations
+from tests.sim.invariants import Violation
+
+NAMES = 10_000
+
+
+@pytest.mark.timeout(1200)  # under a minute of one core; a machine that is shared by many takes its time
+def test_ten_thousand_generations_of_workers_leave_nothing_behind():
+    """Each pod has a new name: the stream, and with it the start of every worker, would have grown with every one that ever was.
+
+    The real leaders and members, elected, killed and buried; the stream compacted and looked through at each coming and going.
+    """
+    world = Generations(1, NAMES)
+    world.run()
+    truth = world.invariants.truth(world.job)
+    assert (world.begun, world.looks) == (NAMES, NAMES - 2)
+    assert world.effects["kill"] > NAMES // 2
+    assert world.effects["sigterm"] > NAMES // 10
+    assert truth.terms > 100, "leaders go, too"
+    assert sum(one.rows for _, one in world.accounts()) > 20, "the job has worked"
+    assert len(truth.state.at) <= world.most < 200
+    world.invariants.folds(world.job)
+    print(f"{truth.terms} leaders, at most {world.most} keys, {world.schedule.steps} steps")
+
+
+def test_a_leader_that_forgets_nobody_is_found_within_two_hundred(monkeypatch: pytest.MonkeyPatch):
+    """What the world above is worth: without the rule that cleans up after those who have gone it ends at once."""
+
+    def nobody(draft: Draft, most: int) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(leader_cleanup, "_gone", nobody)
+    with pytest.raises(Violation, match="workers that are long gone"):
+        Generations(1, 200).run()
