@@ -158,14 +158,19 @@ class Hearing:
 def _left(state: JobState, beat: Heartbeat) -> bool:
     """Whether it has left, or another process has taken its name since: what is known of its life may be deleted by then."""
     lives = state.recorded(beat.processor)
-    life = lives.get(beat.incarnation)
-    if life is not None and life.state == c.LEFT:
-        return True
+    own = [name for name, life in lives.items() if life.process == beat.process]
     try:
-        mine = incarnation_order(beat.incarnation)
-    except DeclarationError:  # it has none yet
+        mine = max([*own, *filter(None, [beat.incarnation])], key=incarnation_order, default="")
+    except DeclarationError:  # no worker's
         return False
-    return any(other.process != beat.process and incarnation_order(name) > mine for name, other in lives.items())
+    if not mine:
+        return False  # it has spoken, and recorded nothing yet
+    if mine in lives and lives[mine].state == c.LEFT:
+        return True  # also one that came and went between two beats: its last one may not know of any incarnation
+    return any(
+        other.process != beat.process and incarnation_order(name) > incarnation_order(mine)
+        for name, other in lives.items()
+    )
 
 
 async def heard(client: ClientSettings, topic: str, *, seconds: float = HEARD_S) -> Hearing:

@@ -38,3 +38,16 @@ def test_who_has_no_incarnation_yet_lives() -> None:
     """Its first beat may come before it has begun a life."""
     state = JobState().fold([Entry(0, key_of(life(SECOND, "b")), life(SECOND, "b"))])
     assert Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(state) != []
+
+
+@pytest.mark.parametrize(("state", "lives"), [(LEFT, False), (JOINED, True)])
+def test_a_worker_that_came_and_went_between_two_beats_has_left(state: str, lives: bool) -> None:
+    """The last beat of a short batch knew of no incarnation yet, and `tables clear` was refused behind it for six seconds."""
+    own = life(FIRST, "a", state)
+    folded = JobState().fold([Entry(0, key_of(own), own)])
+    assert bool(Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(folded)) == lives
+
+
+def test_a_beat_with_a_name_that_is_no_incarnation_counts_as_living() -> None:
+    """Nobody knows what it is; so nothing is done that could harm it."""
+    assert Hearing({"a": Heard(Heartbeat("w1", "a", "nonsense", 0.0), 1.0)}).present(JobState()) != []

@@ -302,3 +302,24 @@ def test_words_of_fenced_incarnations_change_no_answer(messages: list[c.Message]
         [m for m in state.members() if m.processor == "p1"],
         state.newest("p1"),
     ) == answers
+
+
+def test_another_job_on_the_stream_is_named():
+    """Whoever leads says whose stream it is: two jobs whose names give the same topics would otherwise steer each other."""
+    state = folded(c.SetLeader(1, "p1", "me", "my_sales/1"))
+    assert state.other_job("my-sales/1") == "my_sales/1"
+    assert state.other_job("my_sales/1") == ""
+
+
+def test_a_live_run_goes_by_the_settings_that_stand_in_it():
+    """What changes between runs only is the run's, whatever was asked since; what changes at once is what was asked last."""
+    said = (c.SetConfig("buffer.bytes", "1MiB"), c.SetConfig("commit.interval", "2s"))
+    assert folded(*said).overrides == {"buffer.bytes": "1MiB", "commit.interval": "2s"}
+    run = c.SetRun("r1", "d", "running", "u", overrides={"compression": "zstd"})
+    assert folded(*said, run).overrides == {"compression": "zstd", "commit.interval": "2s"}
+
+
+def test_overrides_that_cannot_be_read_are_kept_apart_and_say_why():
+    state = folded(c.SetConfig("commit.interval", "2s"), c.SetConfig("release.timeout", "soon"))
+    assert set(state.configs) == {"commit.interval"}
+    assert "'soon' is not a duration" in state.wrong_configs["release.timeout"]

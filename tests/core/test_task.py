@@ -44,7 +44,17 @@ from headgate.core.task_events import (
     WorkDue,
     WorkFailed,
 )
-from headgate.core.task_instructions import Discard, DropChunk, Gate, Note, RequestCommit, RunAgain, RunStep, Tell
+from headgate.core.task_instructions import (
+    BeginAgain,
+    Discard,
+    DropChunk,
+    Gate,
+    Note,
+    RequestCommit,
+    RunAgain,
+    RunStep,
+    Tell,
+)
 from headgate.core.task_plan import TaskSettings
 from headgate.core.task_states import STATES
 
@@ -469,3 +479,16 @@ def test_in_any_order_of_events_and_with_any_deaths_it_reports_what_is_durable_o
     recorded = rig.task.steps()
     if len(recorded) < 200:
         replay(lambda: Task(rig.task.plan), recorded)
+
+
+def test_a_failed_task_begins_again_for_a_seek_and_a_failing_one_for_the_seek_it_was_told():
+    """Somebody goes on behind the record that nobody can process: the task that failed at it is not asked to be started by hand."""
+    sought = o.Seek("s1", ORDERS, 0, 3)
+    failed = Rig(source_plan()).start()
+    failed.feed(Lost(ORDERS0, 0, 30))
+    assert failed.feed(sought) == [BeginAgain((sought,))]
+    failing = Rig(source_plan(), offset=10).start()
+    failing.feed(ChunkTaken(ORDERS0, 15))
+    failing.feed(sought)
+    failing.feed(WorkFailed("poison", final=True))
+    assert (failing.did[-1], failing.task.state) == (BeginAgain((sought,)), "abandoned")
