@@ -121,6 +121,10 @@ def shown(job: JobName) -> str:
     return job.name if job.id == "1" else str(job)
 
 
+SPEAKS_S = 2.5
+"""Whoever lives speaks each second."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """The last heartbeat of a process, and how old it is."""
@@ -147,7 +151,7 @@ class Hearing:
     def present(self, state: JobState) -> list[Heartbeat]:
         """The beats of those that live, and have neither said in the stream that they left nor a successor there: a beat outlives its
         process for a moment."""
-        return [one.beat for one in self.beats.values() if one.lives and not _left(state, one.beat)]
+        return [one.beat for one in self.beats.values() if one.lives and not _left(state, one)]
 
     def passed(self, error: Exception) -> None:
         """One more that cannot be read."""
@@ -155,8 +159,9 @@ class Hearing:
         self.why = str(error)
 
 
-def _left(state: JobState, beat: Heartbeat) -> bool:
+def _left(state: JobState, last: Heard) -> bool:
     """Whether it has left, or another process has taken its name since: what is known of its life may be deleted by then."""
+    beat = last.beat
     lives = state.recorded(beat.processor)
     own = [name for name, life in lives.items() if life.process == beat.process]
     try:
@@ -164,7 +169,8 @@ def _left(state: JobState, beat: Heartbeat) -> bool:
     except DeclarationError:  # no worker's
         return False
     if not mine:
-        return False  # it has spoken, and recorded nothing yet
+        # it holds nothing; and it is about to begin, or has made room for the next of its name, and what it recorded is deleted
+        return last.age_s > SPEAKS_S and any(other.process != beat.process for other in lives.values())
     if mine in lives and lives[mine].state == c.LEFT:
         return True  # also one that came and went between two beats: its last one may not know of any incarnation
     return any(

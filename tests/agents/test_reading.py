@@ -48,6 +48,12 @@ def test_a_worker_that_came_and_went_between_two_beats_has_left(state: str, live
     assert bool(Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(folded)) == lives
 
 
+def test_a_worker_that_was_brief_and_has_a_successor_has_left() -> None:
+    """What it recorded is deleted by then, and its one beat knew of no incarnation."""
+    state = JobState().fold([Entry(0, key_of(life(SECOND, "b", LEFT)), life(SECOND, "b", LEFT))])
+    assert Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 4.9)}).present(state) == []
+
+
 def test_a_beat_with_a_name_that_is_no_incarnation_counts_as_living() -> None:
     """Nobody knows what it is; so nothing is done that could harm it."""
     assert Hearing({"a": Heard(Heartbeat("w1", "a", "nonsense", 0.0), 1.0)}).present(JobState()) != []
