@@ -24,7 +24,7 @@ from ..steering import LeaderWriter
 from ..topics import Topics as TopicsAdmin
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
-from .unattended import fence_all, lives_of, refuse_living, state_and_living
+from .unattended import between_stages, fence_all, lives_of, not_while, refuse_living, run_told, state_and_living
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,12 @@ def reset(
 def text(to: Target, found: Plan) -> str:
     """What would happen, for people."""
     lines = [
-        f"This deletes what {to.job} has kept ({found.run or 'it never ran'}):",
+        f"This deletes what {to.job} has kept ({found.run}):",
         *(f"  topic {t}" for t in found.topics),
     ]
     if found.directory is not None:
         lines.append(f"  directory {found.directory}")
-    if found.alive:
-        lines.append(f"Not while workers live: {', '.join(found.alive)}.")
+    lines += not_while(found.alive)
     return "\n".join(
         [*lines, "Inputs and outputs stay. Read positions are lost: the next run begins where its inputs say."]
     )
@@ -96,8 +95,13 @@ def text(to: Target, found: Plan) -> str:
 async def _look(to: Target, dead_letters: bool) -> Plan:
     names = to.topics
     state, alive = await state_and_living(to)
-    between = [s for s in (state.model.streams if state.model is not None else {}) if names.step(s) is not None]
-    wanted = [*between, names.log, names.heartbeat, names.coordinator, *([names.dead_letters] if dead_letters else [])]
+    wanted = [
+        *between_stages(to, state),
+        names.log,
+        names.heartbeat,
+        names.coordinator,
+        *([names.dead_letters] if dead_letters else []),
+    ]
     root = state_root(to.configuration, to.job)
     topics = TopicsAdmin(to.client)
     await topics.start()
@@ -105,8 +109,9 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
         there = await topics.find(wanted)
     finally:
         await topics.stop()
-    run = f"run {state.run.run_id} is {state.run.state}" if state.run is not None else ""
-    return Plan([t for t in wanted if t in there], lives_of(state), root if root.exists() else None, alive, run)
+    return Plan(
+        [t for t in wanted if t in there], lives_of(state), root if root.exists() else None, alive, run_told(state)
+    )
 
 
 async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:

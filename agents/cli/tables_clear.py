@@ -27,7 +27,7 @@ from ..tablescan import CHECKPOINT
 from .group import NotFound
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
-from .unattended import fence_all, lives_of, refuse_living, state_and_living
+from .unattended import between_stages, fence_all, lives_of, not_while, refuse_living, run_told, state_and_living
 
 NAMED = 8
 """So many partitions of a stream are named one by one."""
@@ -119,14 +119,12 @@ def plan_of(names: Sequence[str], found: Found, state: JobState, to: Target, ali
         if name not in found.tables:
             raise NotFound(f"no task log of {shown(to.job)} holds a table '{name}'", remedy=there_are(name, found))
     chosen = set(names) or {name for name, one in found.tables.items() if one.kind in (TABLE, AGGREGATE)}
-    run = state.run
-    between = any(to.topics.step(stream) is not None for stream in (state.model.streams if state.model else ()))
     return Plan(
         cleared=tuple(one for name, one in found.tables.items() if name in chosen),
         others=tuple(name for name, one in found.tables.items() if name not in chosen and one.parts),
         positions=tuple(found.positions.items()),
-        run=f"run {run.run_id} is {run.state}" if run is not None else "it never ran",
-        waiting=between and state.live,
+        run=run_told(state),
+        waiting=state.live and bool(between_stages(to, state)),
         alive=tuple(alive),
     )
 
@@ -173,8 +171,7 @@ def text(to: Target, plan: Plan) -> str:
     job = shown(to.job)
     lines = [f"This empties tables of {to.job} ({plan.run}), and forgets their schemas:"]
     lines += [f"  {_line(one)}" for one in plan.cleared] or ["  none: there are no tables"]
-    if plan.alive:
-        lines.append(f"Not while workers live: {', '.join(plan.alive)}.")
+    lines += not_while(plan.alive)
     if plan.others:
         lines.append(f"What stays: {', '.join(plan.others)}.")
     inputs = [stream for stream in _streams(plan) if _is_input(to.topics, stream)]

@@ -35,6 +35,22 @@ def refuse_living(to: Target, alive: Iterable[str]) -> None:
         )
 
 
+def not_while(alive: Iterable[str]) -> list[str]:
+    """The line of a plan that says why it cannot be carried out now; none if it can."""
+    names = ", ".join(alive)
+    return [f"Not while workers live: {names}."] if names else []
+
+
+def run_told(state: JobState) -> str:
+    """How the job's run stands, for a plan."""
+    return f"run {state.run.run_id} is {state.run.state}" if state.run is not None else "it never ran"
+
+
+def between_stages(to: Target, state: JobState) -> list[str]:
+    """The job's own streams between its stages."""
+    return [stream for stream in (state.model.streams if state.model else ()) if to.topics.step(stream) is not None]
+
+
 def lives_of(state: JobState) -> list[tuple[str, str]]:
     """Every incarnation that is recorded and not fenced, with its processor."""
     return [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
