@@ -35,6 +35,10 @@ class Ending:
             self._until_s = time.monotonic() + seconds
         return seconds * LEAVING
 
+    def hurry(self) -> None:
+        """Whoever waits for the end has lost patience: what has not begun gets no more than a moment."""
+        self._until_s = time.monotonic()
+
     async def step(self, what: str, work: Awaitable[Any], seconds: float = STEP_S) -> None:
         """One step. What it raises is said and keeps no other step from being done."""
         if self._until_s is not None:

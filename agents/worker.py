@@ -138,7 +138,7 @@ class Worker(Producing):
             log.error("the worker could not start", error=repr(error), exc_info=error)
             raise
         finally:
-            await self._stop()
+            await self._put_down()
         if self._crash is not None:
             raise self._crash
         return self.exit_code if self.exit_code is not None else 1
@@ -171,6 +171,19 @@ class Worker(Producing):
         self.heartbeats.start()
         await self.serve("upkeep", self.upkeep.run(self.actors))
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
+
+    async def _put_down(self) -> None:
+        """Stop, whole: who cancels this meanwhile makes it short, and cannot leave agents behind that nobody stops."""
+        stopping = asyncio.get_running_loop().create_task(self._stop(), name="the worker stops")
+        cancelled: asyncio.CancelledError | None = None
+        while not stopping.done():
+            try:
+                await asyncio.shield(stopping)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.ending.hurry()
+        if cancelled is not None:
+            raise cancelled
 
     async def _stop(self) -> None:
         """Put everything down, in order. A step that does not end in time is named by `ending`, and left behind: nothing may hang here."""

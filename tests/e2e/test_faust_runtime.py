@@ -176,3 +176,35 @@ async def test_what_lives_beside_the_actors_is_a_service_of_the_app(job, topic):
     assert names() == {"steering", "upkeep", "intake Partition 0", f"outbox {one.worker.incarnation}"}
     await one.stop()
     assert names() == set()
+
+
+@pytest.mark.kafka
+async def test_a_worker_that_is_cancelled_while_it_ends_still_stops_its_agents(job, topic):
+    """Something fails, and a moment later somebody loses patience: the end becomes short, and no agent outlives its worker (one that did
+    swallowed the cancellation of the loop's own end, which then waited for it for ever)."""
+    inp, out = topic("inp"), topic("out")
+    app = hg.App(job.name)
+    app.input(inp).to(out)
+    before = asyncio.all_tasks()
+    for cancelled_after in (1, 3, 10):
+        running = await job.start(app)
+        await job.write(inp, [{"n": cancelled_after}])
+        await running.until_running(1)
+        agents = list(running.worker.app.agents.values())
+        assert len(agents) == 2
+        running.worker.crash(RuntimeError("something that must not happen"))
+        for _ in range(cancelled_after):
+            await asyncio.sleep(0)
+        running.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running.task
+        assert all(agent.should_stop and not agent._actors for agent in agents)
+    started = {task.get_name() for task in asyncio.all_tasks() - before}
+    assert not started & {
+        "Partition 0",
+        "upkeep",
+        "steering",
+        "partition counts",
+        "the worker stops",
+        "main loop's turn",
+    }
