@@ -4,6 +4,7 @@ Faust gives the channel, the agent and its life. What Faust leaves open is close
 
 - a put before the agent has started, or after it has stopped, is dropped in silence: `put` refuses it instead;
 - an exception in an agent's body is acknowledged and the agent restarted: here the body ends with the failure in `failure`;
+- an agent that was stopped and let go of can be started again, and nobody would stop it: it stops itself;
 - a stopped agent is still referenced from three places of the app: they are cleared, so that tasks can come and go for weeks.
 """
 
@@ -35,7 +36,8 @@ class Mailbox:
         on_again: Callable[[], None] | None = None,
         size: int = 16,
     ) -> None:
-        """`on_again` is called when somebody starts the agent again after it was stopped: this mailbox stays closed."""
+        """`on_again` is called when somebody starts the agent again after it was stopped. This mailbox stays closed and its agent stopped:
+        whoever begins anew makes another, and an agent that reads for nobody would be stopped by nobody."""
         self.app = app
         self.name = name
         self.failure: BaseException | None = None
@@ -65,8 +67,10 @@ class Mailbox:
 
         async def on_started() -> None:
             await started()
-            if self._stopped.is_set() and self._on_again is not None:
-                self._on_again()
+            if self._stopped.is_set():
+                if self._on_again is not None:
+                    self._on_again()
+                await self.agent.stop()
 
         self.agent.on_started = on_started
 

@@ -143,6 +143,11 @@ async def test_stopping_a_tasks_agent_stops_the_task_and_starting_it_starts_the_
     found = await job.values(out, 40)
     assert sorted(v["n"] for v in found) == list(range(40))
     await one.until(lambda: states.says("Partition 0") == "running", "the stream says running")
+    assert (
+        one.worker.app.agents["task.Partition 0"] is not agent
+    )  # the task has a new one, and the old one does not live beside it
+    assert agent.should_stop
+    assert not agent._actors
 
 
 @pytest.mark.kafka
