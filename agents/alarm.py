@@ -5,21 +5,20 @@ Most events only move a deadline on. So a timer that comes too early stays: when
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+
+from .port import Clock, Timer
 
 
 class Alarm:
     """Rings when the deadline has come; `see` is called whenever that may have moved."""
 
-    def __init__(
-        self, deadline: Callable[[], float | None], mono: Callable[[], float], ring: Callable[[], None]
-    ) -> None:
+    def __init__(self, deadline: Callable[[], float | None], clock: Clock, ring: Callable[[], None]) -> None:
         """`ring` must lead to another `see`: it feeds the machine."""
         self._deadline = deadline
-        self._mono = mono
+        self._clock = clock
         self._ring = ring
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._armed = 0.0
 
     def see(self) -> None:
@@ -29,12 +28,12 @@ class Alarm:
             return
         self.stop()
         self._armed = deadline
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - self._mono()), self._look)
+        self._timer = self._clock.call_later(max(0.0, deadline - self._clock.now().mono), self._look)
 
     def _look(self) -> None:
         self._timer = None
         deadline = self._deadline()
-        if deadline is not None and deadline <= self._mono():
+        if deadline is not None and deadline <= self._clock.now().mono:
             self._ring()
         else:
             self.see()

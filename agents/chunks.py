@@ -16,12 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from aiokafka.errors import KafkaError
-
 from ..core.frames import NO_TIME, ArrowFrame, BatchFrame, ControlFrame, FrameError, UserFrame, decode, is_control
 from ..core.names import StreamPartition
-from .columns import Bytes, Columns, Header, joined
-from .rawkafka import Batch
+from .columns import Bytes, Columns, DamagedBatch, Header, joined
+from .fetched import Batch
 
 
 class Next(NamedTuple):
@@ -174,7 +172,7 @@ class Buffer:
         """Forget what is buffered; go on from here."""
         self.position = position
         self.size = 0
-        self.damaged: tuple[KafkaError, int] | None = None
+        self.damaged: tuple[DamagedBatch, int] | None = None
         """Why the batch at the position cannot be decoded, and where the next one begins."""
         self._batches: deque[tuple[Batch | None, int, int]] = deque()
         self._head = _EMPTY
@@ -241,7 +239,7 @@ class Buffer:
             if batch is not None:
                 try:
                     head = batch.columns()
-                except KafkaError as error:
+                except DamagedBatch as error:
                     self.damaged = error, following
                     return
             self._batches.popleft()

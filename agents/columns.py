@@ -5,13 +5,14 @@ without it, or with `AIOKAFKA_NO_EXTENSIONS=1`, the same is done by aiokafka's p
 
 - Both ways give the same columns, the same bytes and the same partitions; every test of them runs both.
 - A column that nobody filled is None: no record has a key, no record has headers, offsets follow each other.
-- Damaged bytes raise `CorruptRecordException`, whatever they are; nothing is allocated that their length does not deserve.
+- Damaged bytes raise `DamagedBatch`, whatever they are; nothing is allocated that their length does not deserve.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import os
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -19,11 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from aiokafka.errors import CorruptRecordException
-from aiokafka.record.util import calc_crc32c
-from aiokafka.util import NO_EXTENSIONS
-
-from .codecs import DECODERS
+from ..core.errors import EnvironmentFault
 
 Bytes = bytes | None
 Header = tuple[str, bytes | None]
@@ -35,8 +32,12 @@ CHECKED_FROM = 21
 _LOG_APPEND_TIME = 8
 
 
+class DamagedBatch(EnvironmentFault):
+    """A record batch that cannot be decoded, however often it is fetched."""
+
+
 def _built() -> Any:
-    if NO_EXTENSIONS:
+    if os.environ.get("AIOKAFKA_NO_EXTENSIONS"):  # as aiokafka itself asks
         return None
     try:
         return importlib.import_module("._columns", __package__)
@@ -154,12 +155,14 @@ def read_batch(raw: bytes, start: int, end: int) -> Columns:
     data, at, stop = raw, start + HEAD.size, end
     try:
         if attributes & 7:
+            from .codecs import DECODERS  # aiokafka's: who reads nothing of a broker's needs none
+
             data = DECODERS[attributes & 7](raw[at:end])
             at, stop = 0, len(data)
         append_ms = max_ms if attributes & _LOG_APPEND_TIME else None
         return Columns(*compiled.read(data, at, stop, count, base, first_ms, append_ms))
     except Exception as error:
-        raise CorruptRecordException(f"the batch at offset {base} cannot be read: {error}") from error
+        raise DamagedBatch(f"the batch at offset {base} cannot be read: {error}") from error
 
 
 def crc32c(data: bytes | bytearray, start: int, end: int) -> int:
@@ -168,7 +171,11 @@ def crc32c(data: bytes | bytearray, start: int, end: int) -> int:
     >>> hex(crc32c(b"-123456789-", 1, 10))
     '0xe3069283'
     """
-    return calc_crc32c(bytes(data[start:end])) if compiled is None else compiled.crc32c(data, start, end)
+    if compiled is not None:
+        return compiled.crc32c(data, start, end)
+    from aiokafka.record.util import calc_crc32c
+
+    return calc_crc32c(bytes(data[start:end]))
 
 
 # ------------------------------------------------------------------------------------------------------------- picking

@@ -10,12 +10,14 @@ import structlog
 
 from ..core import commit_events as e
 from ..core.commit import FINISHED, OVER, Committer
-from ..core.machine import Now, Tick
+from ..core.machine import Tick
 from ..core.names import StreamPartition
 from .alarm import Alarm
 from .awaiting import said
-from .outbox import LogWrite, Outbox, Receipt
+from .outbox import Outbox
+from .outbox_buffer import LogWrite, Receipt
 from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, Spoiled, TargetFailed
+from .port import Port, Timer
 from .store import BUSY_S, StoreBusy
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ log = structlog.get_logger("headgate.commit")
 class Tasks(Protocol):
     """What committing needs of the worker."""
 
-    def now(self) -> Now: ...
+    @property
+    def port(self) -> Port: ...
     def actor(self, task: str) -> TaskActor | None: ...
     def crash(self, error: BaseException) -> None: ...
     def incarnation_over(self, incarnation: str, order: e.IncarnationOver) -> None: ...
@@ -55,16 +58,16 @@ class Committing:
         self.finished = asyncio.Event()
         self.last: Receipt | None = None
         self.commits = 0
-        self._alarm = Alarm(self.machine.deadline, lambda: host.now().mono, lambda: self.feed(Tick()))
+        self._alarm = Alarm(self.machine.deadline, host.port.clock, lambda: self.feed(Tick()))
         self._transaction: asyncio.Task[None] | None = None
         self._spoilt: dict[str, str] = {}
-        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        self._waiting: dict[str, Timer] = {}
         """Stores that are busy, and are asked again."""
         self._said_busy = (0, "")
 
     def feed(self, event: Any) -> None:
         """One event for the committer; what it wants is done or started before this returns."""
-        for instruction in self.machine.handle(event, self.host.now()):
+        for instruction in self.machine.handle(event, self.host.port.clock.now()):
             self._carry_out(instruction)
         self._alarm.see()
 
@@ -177,7 +180,7 @@ class Committing:
         if (txn, task) != self._said_busy:
             self._said_busy = (txn, task)
             log.warning("a commit's changes wait for the disk", task=task, why=str(error))
-        self._waiting[task] = asyncio.get_running_loop().call_later(BUSY_S, self._again, txn, task, position)
+        self._waiting[task] = self.host.port.clock.call_later(BUSY_S, self._again, txn, task, position)
 
     def _again(self, txn: int, task: str, position: int) -> None:
         if self.machine.txn == txn and task in self.machine.tasks:  # else nobody waits for it any more

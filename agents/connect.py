@@ -23,9 +23,9 @@ from aiokafka.errors import (
     RequestTimedOutError,
 )
 
-from ..core.errors import EnvironmentFault
 from .absence import brokers
 from .awaiting import asked_for
+from .outlasting import BrokerAway
 from .rawkafka import fetch_no_more, hang_up, quiet_metadata
 
 log = structlog.get_logger("headgate.connect")
@@ -58,10 +58,6 @@ HELPS = {
 _ADDRESS = re.compile(r"\('([^']+)', (\d+), [^)]*\)")
 
 
-class BrokerAway(EnvironmentFault):
-    """No broker answered until the deadline."""
-
-
 class Client(Protocol):
     """What aiokafka's consumers, producers and admin clients have in common."""
 
@@ -69,7 +65,6 @@ class Client(Protocol):
 
 
 C = TypeVar("C", bound=Client)
-R = TypeVar("R")
 
 
 async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0, close: str = "stop") -> C:
@@ -170,10 +165,3 @@ async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: f
                 raise BrokerAway(f"{what}: no broker answered for {deadline_s:g} s ({plain(error)})") from error
         await asyncio.sleep(pause)
         pause = min(LONGEST_PAUSE_S, pause * 2)
-
-
-async def outlasted(ask: Callable[[], Awaitable[R]]) -> R:
-    """Ask again after every deadline, for as long as it takes: a broker that is away ends no worker that runs, and is said (`brokers`)."""
-    while True:
-        with contextlib.suppress(BrokerAway):
-            return await ask()

@@ -24,7 +24,8 @@ from ..core.orders import Order, Report
 from .alarm import Alarm
 from .awaiting import answered
 from .clients import ClientSettings
-from .connect import outlasted
+from .outlasting import outlasted
+from .port import Port
 from .steering import CoordinatorReader, LeaderLost, LeaderWriter, OwnWriter, WriteUnknown, fence
 
 log = structlog.get_logger("headgate.coordination")
@@ -33,6 +34,8 @@ log = structlog.get_logger("headgate.coordination")
 class World(Protocol):
     """What the machines' instructions need of the worker."""
 
+    @property
+    def port(self) -> Port: ...
     def now(self) -> Now: ...
     def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
     def tell(self, task: str, order: Order) -> None: ...
@@ -78,8 +81,8 @@ class Coordination:
         """Take the machines, and wake them."""
         self.member, self.leader = member, leader
         self._alarms = {
-            "member": Alarm(member.deadline, self._mono, lambda: self.feed_member(Tick())),
-            "leader": Alarm(leader.deadline, self._mono, lambda: self.feed_leader(Tick())),
+            "member": Alarm(member.deadline, self.world.port.clock, lambda: self.feed_member(Tick())),
+            "leader": Alarm(leader.deadline, self.world.port.clock, lambda: self.feed_leader(Tick())),
         }
         self.feed_member(Tick())
         self.feed_leader(Tick())
@@ -115,9 +118,6 @@ class Coordination:
         for instruction in machine.handle(event, self.world.now()):
             handlers[type(instruction)](self, instruction)
         self._alarms[name].see()
-
-    def _mono(self) -> float:
-        return self.world.now().mono
 
     def stop(self) -> None:
         """Feed nothing any more."""

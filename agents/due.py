@@ -5,8 +5,9 @@ Promises: what has been asked for is not asked for again before it began; when n
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+
+from .port import Clock, Timer
 
 Wanted = tuple[int, str]
 """When (wall ms), and for what."""
@@ -15,12 +16,12 @@ Wanted = tuple[int, str]
 class Due:
     """The clock of one task."""
 
-    def __init__(self, next_one: Callable[[], Wanted | None], wall_ms: Callable[[], int], tell: Callable[[str], bool]):
+    def __init__(self, next_one: Callable[[], Wanted | None], clock: Clock, tell: Callable[[str], bool]):
         """`tell` hears what is due, and answers whether it will be seen to."""
         self._next = next_one
-        self._wall_ms = wall_ms
+        self._clock = clock
         self._tell = tell
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._asked: set[str] = set()
 
     def watch(self) -> None:
@@ -29,8 +30,8 @@ class Due:
         found = self._next()
         if found is not None and found[1] not in self._asked:
             at, key = found
-            wait_s = max(0.0, (at - self._wall_ms()) / 1000)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._is_due, key)
+            wait_s = max(0.0, (at - self._clock.now().wall) / 1000)
+            self._timer = self._clock.call_later(wait_s, self._is_due, key)
 
     def _is_due(self, key: str) -> None:
         self._timer = None

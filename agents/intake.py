@@ -18,31 +18,19 @@ Promises:
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import (
-    CorruptRecordException,
-    KafkaError,
-    NoOffsetForPartitionError,
-    OffsetOutOfRangeError,
-    RecordTooLargeError,
-    TopicAuthorizationFailedError,
-    for_code,
-)
 
 from ..core.errors import EnvironmentFault
 from ..core.frames import ControlFrame
 from ..core.names import StreamPartition
 from .chunks import Buffer, Chunk
-from .clients import ClientSettings
-from .columns import Columns
-from .connect import closed, outlasted, started
-from .rawkafka import Answer, Taken, observe, reads_no_more, set_long_poll, taker
+from .columns import Columns, DamagedBatch
+from .fetched import Answer, OutOfRange, Taken
+from .outlasting import outlasted
+from .port import Consumer, Port
 
 log = structlog.get_logger("headgate.intake")
 
@@ -94,6 +82,8 @@ class Head:
     blocked: bool
     end_reached: bool
     paused: bool
+    answers: int
+    """How many answers there were: what a new one says is told, also when it says the same."""
     answered_age_s: float | None
     high_watermark: int | None
     stable: int | None
@@ -111,13 +101,14 @@ class Head:
 class _Partition:
     """The state of one partition of the task."""
 
-    __slots__ = ("answer", "buffer", "damage", "full", "held", "lost", "retry_at", "since", "tp", "trouble")
+    __slots__ = ("answer", "answers", "at", "buffer", "damage", "full", "held", "lost", "retry_at", "since", "trouble")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, now_s: float) -> None:
         self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until, times=source.times)
-        self.tp = TopicPartition(source.at.stream, source.at.partition)
+        self.at = source.at
         self.answer: Answer | None = None
-        self.since = time.monotonic()
+        self.answers = 0
+        self.since = now_s
         self.trouble: str | None = None
         self.damage: str | None = None
         """What cannot be read stands at the position, until something that can has been fetched from there."""
@@ -136,7 +127,7 @@ class Intake:
 
     def __init__(
         self,
-        client: ClientSettings,
+        port: Port,
         sources: Iterable[Source],
         *,
         name: str,
@@ -147,7 +138,8 @@ class Intake:
         fresh_s: float = 2.0,
         watchdog_s: float = 30.0,
     ) -> None:
-        self._client = client
+        self._port = port
+        self._clock = port.clock
         self._name = name
         self._buffer_bytes = buffer_bytes
         self._fetch_bytes = fetch_bytes
@@ -155,45 +147,33 @@ class Intake:
         self._max_wait_ms = max_wait_ms
         self._fresh_s = fresh_s + max_wait_ms / 1000
         self._watchdog_s = watchdog_s
-        self._parts = {source.at: _Partition(source) for source in sources}
-        self._by_tp = {part.tp: part for part in self._parts.values()}
-        self._consumer: AIOKafkaConsumer | None = None
-        self._take: Any = None
+        now_s = self._mono()
+        self._parts = {source.at: _Partition(source, now_s) for source in sources}
+        self._consumer: Consumer | None = None
         self.changed = asyncio.Event()
         self._answered = asyncio.Event()
 
+    def _mono(self) -> float:
+        return self._clock.now().mono
+
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect, and begin at the given positions. While no broker answers it tries again, until the deadline."""
-        consumer = await started(self._make, f"intake of {self._name}", deadline_s=deadline_s)
-        self._consumer = consumer
-        observe(consumer, self._on_answer)
-        self._take = taker(consumer, raw=self._raw)
-        if not self._parts:
-            return
-        consumer.assign(list(self._by_tp))
-        for part in self._parts.values():  # no await between assign and seek: nothing may ask for a reset
-            consumer.seek(part.tp, part.buffer.buffered_to)
-            part.since = time.monotonic()
-            if part.held or part.full or part.buffer.ended:
-                consumer.pause(part.tp)
-
-    def _make(self) -> AIOKafkaConsumer:
-        settings: dict[str, Any] = {
-            "max_partition_fetch_bytes": self._fetch_bytes,
-            "fetch_max_wait_ms": self._max_wait_ms,
-            "client_id": self._name,
-        }
-        given = self._client.consumer()
-        return AIOKafkaConsumer(
-            **{
-                **settings,
-                **given,
-                "enable_auto_commit": False,
-                "auto_offset_reset": "none",
-                "isolation_level": "read_committed",
-                "group_id": None,
-            }
+        consumer = self._port.consumer(
+            self._on_answer,
+            name=self._name,
+            fetch_bytes=self._fetch_bytes,
+            max_wait_ms=self._max_wait_ms,
+            raw=self._raw,
         )
+        await consumer.start(
+            lambda: {at: part.buffer.buffered_to for at, part in self._parts.items()}, deadline_s=deadline_s
+        )
+        self._consumer = consumer
+        now_s = self._mono()
+        for at, part in self._parts.items():
+            part.since = now_s
+            if part.held or part.full or part.buffer.ended:
+                consumer.pause(at)
 
     async def _begin_again(self) -> None:
         """The client's fetching has ended by an error. Another client goes on behind what is buffered."""
@@ -206,36 +186,34 @@ class Intake:
         """Close the connection; what is buffered is forgotten."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await closed(consumer.stop)
+            await consumer.stop()
 
     # ---------------------------------------------------------------------------------------------------------- fetching
 
-    def _on_answer(self, tp: TopicPartition, answer: Answer) -> None:
-        part = self._by_tp.get(tp)
+    def _on_answer(self, at: StreamPartition, answer: Answer) -> None:
+        part = self._parts.get(at)
         if part is None:
             return
         part.answer = answer
-        if answer.error == 0:
+        part.answers += 1
+        if not answer.error:
             part.since = answer.at_s
             part.trouble = None
         elif part.trouble is None:  # what `_failed` says of it is better
-            part.trouble = f"the broker answers {for_code(answer.error).__name__}"
+            part.trouble = f"the broker answers {answer.error}"
         self._answered.set()
 
-    async def fill(self, timeout_s: float) -> bool:
+    async def fill(self, timeout_s: float | None) -> bool:
         """Move what was fetched into the buffers, waiting for an answer if there is nothing. True when heads may differ."""
         if self._consumer is None:
             raise EnvironmentFault(f"intake of {self._name} is not started")
-        if reads_no_more(self._consumer):
+        if self._consumer.dead:
             await self._begin_again()
         self._resume_drained()
         self._answered.clear()
         changed = await self._absorb()
         if not changed:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._answered.wait()
-            except TimeoutError:
+            if not await self._clock.wait(self._answered, timeout_s):
                 self._watch()
                 return False
             # the answer reaches the fetcher's own buffer in the step in which it came
@@ -245,9 +223,11 @@ class Intake:
         return True
 
     async def _absorb(self) -> bool:
-        taken: list[Taken] = await self._take()
+        if self._consumer is None:
+            return False
+        taken: list[Taken] = await self._consumer.take()
         for one in taken:
-            part = self._by_tp.get(one.tp)
+            part = self._parts.get(one.at)
             if part is None:
                 continue
             if one.error is not None:
@@ -255,7 +235,7 @@ class Intake:
             elif one.start == part.buffer.buffered_to:
                 self._put(part, one)
             elif self._consumer is not None:  # from before a seek
-                self._consumer.seek(part.tp, part.buffer.buffered_to)
+                self._consumer.seek(part.at, part.buffer.buffered_to)
         return bool(taken)
 
     def _put(self, part: _Partition, one: Taken) -> None:
@@ -271,52 +251,40 @@ class Intake:
             part.buffer.clear(part.buffer.position)
             self._damaged(part, error, str(behind))
 
-    def _damaged(self, part: _Partition, error: KafkaError, behind: str) -> None:
-        at, why = part.buffer.at, str(error.args[0] if error.args else error)
+    def _damaged(self, part: _Partition, error: DamagedBatch, behind: str) -> None:
+        why = error.what
         if "cannot be read" not in why:
             why = f"the batch at offset {part.buffer.buffered_to} cannot be read: {why}"
-        part.damage = f"{why}; it is fetched again; to go on behind it: headgate seek JOB {at} --to {behind}"
+        part.damage = f"{why}; it is fetched again; to go on behind it: headgate seek JOB {part.at} --to {behind}"
         self._leave_alone(part)
 
     def _leave_alone(self, part: _Partition) -> None:
         """Fetch nothing of it for a while, and then from where its buffer ends, whatever the client has made of its position."""
         if self._consumer is not None:
-            self._consumer.seek(part.tp, part.buffer.buffered_to)
-            self._consumer.pause(part.tp)
+            self._consumer.seek(part.at, part.buffer.buffered_to)
+            self._consumer.pause(part.at)
         part.full = True  # fetched again after a seek; if it is not lost, after a while, too
-        part.retry_at = time.monotonic() + RETRY_S
+        part.retry_at = self._mono() + RETRY_S
 
-    async def _failed(self, part: _Partition, error: KafkaError) -> None:
-        at = part.buffer.at
-        if isinstance(error, OffsetOutOfRangeError | NoOffsetForPartitionError):
+    async def _failed(self, part: _Partition, error: EnvironmentFault) -> None:
+        if isinstance(error, OutOfRange):
             position = part.buffer.position
-            start, end = await self._bounds(part.tp)
+            start, end = await self._bounds(part.at)
             here = start is not None and end is not None and start <= position <= end
             if here or part.buffer.position != position:
                 return  # the answer to a fetch from before a seek
-            part.lost = LostPosition(at, position, start, end)
-        elif isinstance(error, CorruptRecordException):
+            part.lost = LostPosition(part.at, position, start, end)
+        elif isinstance(error, DamagedBatch):
             self._damaged(part, error, "OFFSET")
             return
-        elif isinstance(error, TopicAuthorizationFailedError):
-            part.trouble = f"no permission to read {at.stream}; grant READ on the topic"
-        elif isinstance(error, RecordTooLargeError):
-            part.trouble = f"a record of {at} is larger than max.partition.fetch.bytes; raise it"
         else:
-            part.trouble = str(error) or type(error).__name__
+            part.trouble = error.what
         self._leave_alone(part)
 
-    async def _bounds(self, tp: TopicPartition) -> tuple[int | None, int | None]:
+    async def _bounds(self, at: StreamPartition) -> tuple[int | None, int | None]:
         """Where the log starts and ends; the answer that refused the position does not say it."""
-        consumer = self._consumer
-        if consumer is None:
-            return None, None
-        try:
-            async with asyncio.timeout(BOUNDS_TIMEOUT_S):
-                starts, ends = await asyncio.gather(consumer.beginning_offsets([tp]), consumer.end_offsets([tp]))
-        except (KafkaError, TimeoutError):
-            return None, None
-        return starts[tp], ends[tp]
+        found = None if self._consumer is None else await self._consumer.bounds(at, within_s=BOUNDS_TIMEOUT_S)
+        return (None, None) if found is None else found
 
     def _hold_full(self, part: _Partition) -> None:
         if (
@@ -325,26 +293,26 @@ class Intake:
             and self._consumer is not None
         ):
             part.full = True
-            self._consumer.pause(part.tp)
+            self._consumer.pause(part.at)
 
     def _resume_drained(self) -> None:
         consumer = self._consumer
         if consumer is None:
             return
         waiting = False
-        now = time.monotonic()
+        now = self._mono()
         for part in self._parts.values():
             if part.lost is not None or part.buffer.ended or now < part.retry_at:
                 continue
             if part.full and not part.held and part.buffer.size <= self._buffer_bytes // 2:
                 part.full = False
-                consumer.resume(part.tp)
+                consumer.resume(part.at)
             waiting = waiting or part.full or part.buffer.size > 0
-        set_long_poll(consumer, BUSY_POLL_MS if waiting else self._max_wait_ms)
+        consumer.long_poll(BUSY_POLL_MS if waiting else self._max_wait_ms)
 
     def _watch(self) -> None:
         """Name the partitions that no answer came for."""
-        now = time.monotonic()
+        now = self._mono()
         for part in self._parts.values():
             if part.full or part.held:
                 part.since = now  # nothing is asked for it
@@ -357,8 +325,7 @@ class Intake:
                 part.trouble = f"no answer of the broker for more than {self._watchdog_s:g} s"
 
     def _gone(self, stream: str) -> bool:
-        consumer = self._consumer
-        return consumer is not None and consumer.partitions_for_topic(stream) is None
+        return self._consumer is not None and not self._consumer.knows(stream)
 
     # ------------------------------------------------------------------------------------------------- what the task sees
 
@@ -372,11 +339,11 @@ class Intake:
         buffer, answer = part.buffer, part.answer
         record = buffer.head()
         ended = buffer.ended
-        age = None if answer is None else time.monotonic() - answer.at_s
+        age = None if answer is None else self._mono() - answer.at_s
         position = buffer.position
-        fresh = answer is not None and answer.error == 0 and age is not None and age <= self._fresh_s
+        fresh = answer is not None and not answer.error and age is not None and age <= self._fresh_s
         reading = record is None and fresh and answer is not None and not part.held
-        high = answer.high_watermark if answer is not None and answer.error == 0 else None
+        high = answer.high_watermark if answer is not None and not answer.error else None
         return Head(
             at=at,
             offset=position if record is None else record.offset,
@@ -388,6 +355,7 @@ class Intake:
             blocked=reading and answer is not None and answer.stable <= position < answer.high_watermark,
             end_reached=ended,
             paused=part.held,
+            answers=part.answers,
             answered_age_s=age,
             high_watermark=high,
             stable=answer.stable if answer is not None and high is not None else None,
@@ -422,15 +390,15 @@ class Intake:
         part = self._parts[at]
         part.held = True
         if self._consumer is not None:
-            self._consumer.pause(part.tp)
+            self._consumer.pause(part.at)
 
     def resume(self, at: StreamPartition) -> None:
         """Fetch again."""
         part = self._parts[at]
         part.held = False
-        part.since = time.monotonic()
+        part.since = self._mono()
         if self._consumer is not None and not part.full:
-            self._consumer.resume(part.tp)
+            self._consumer.resume(part.at)
 
     def bound(self, at: StreamPartition, until: int | None) -> None:
         """Hand out nothing at or behind this offset."""
@@ -445,10 +413,10 @@ class Intake:
         part = self._parts[at]
         part.buffer.clear(offset)
         part.lost = part.trouble = part.damage = part.answer = None
-        part.since = time.monotonic()
+        part.since = self._mono()
         part.full = False
         part.retry_at = 0.0
         if self._consumer is not None:
-            self._consumer.seek(part.tp, offset)
+            self._consumer.seek(part.at, offset)
             if not part.held:
-                self._consumer.resume(part.tp)
+                self._consumer.resume(part.at)

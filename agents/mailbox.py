@@ -14,13 +14,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..core.errors import HeadgateError
 from .awaiting import passes
+from .port import MailboxClosed
 from .sensors import place_of
-
-
-class MailboxClosed(HeadgateError):
-    """The actor behind a mailbox has stopped; `__cause__` says why, if it failed."""
 
 
 class Mailbox:

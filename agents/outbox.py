@@ -18,45 +18,21 @@ Promises:
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import (
-    IllegalOperation,
-    KafkaConnectionError,
-    KafkaError,
-    ProducerFenced,
-    TopicAuthorizationFailedError,
-)
 
-from ..core.errors import EnvironmentFault, cause_for
+from ..core.errors import cause_for
 from ..core.names import StreamPartition
 from .awaiting import passes
-from .clients import ClientSettings
 from .outbox_buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, Sent, TaskBuffer, Transaction
-from .outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
-from .rawbatch import Builder
-from .rawkafka import (
-    cause_of_death,
-    correct_producer,
-    discard,
-    is_dead,
-    knows_topic,
-    leaderless,
-    look_again,
-    quiet_metadata,
-    transaction_error,
-)
-from .rawrefusal import refusal_of
+from .outbox_errors import Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
+from .port import BatchInWork, Port, Producer
 
 __all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
 
 log = structlog.get_logger("headgate.outbox")
-RETRY_S = 0.25
 GONE_AFTER_S = 10.0
 LEADERLESS_AFTER_S = 20.0
 """A partition that has no leader for so long is not waited for: a broker that restarts is back sooner, mostly."""
@@ -76,7 +52,7 @@ class Outbox(Joining):
 
     def __init__(
         self,
-        client: ClientSettings,
+        port: Port,
         transactional_id: str | None,
         *,
         name: str = "headgate-outbox",
@@ -88,19 +64,23 @@ class Outbox(Joining):
         commit_deadline_s: float = 60.0,
     ) -> None:
         self._wake = asyncio.Event()
+        self._clock = port.clock
+        self._producer: Producer | None = port.producer(
+            transactional_id,
+            name=name,
+            compression=compression,
+            batch_bytes=batch_bytes,
+            request_timeout_ms=request_timeout_ms,
+            transaction_timeout_ms=transaction_timeout_ms,
+        )
         super().__init__(
             transactional=transactional_id is not None,
-            compression=compression,
+            batch=self._producer.batch,
             batch_bytes=batch_bytes,
             max_pending_bytes=max_pending_bytes,
             wake=self._wake.set,
         )
-        self._client = client
         self._id = transactional_id
-        self._name = name
-        self._timeouts = {"request_timeout_ms": request_timeout_ms}
-        if transactional_id is not None:
-            self._timeouts["transaction_timeout_ms"] = transaction_timeout_ms
         patience_ms = (
             request_timeout_ms if transactional_id is None else min(request_timeout_ms, transaction_timeout_ms * 3 / 4)
         )
@@ -108,12 +88,9 @@ class Outbox(Joining):
             patience_ms / 1000
         )  # sooner than the broker aborts it, or nobody would know whose fault it was
         self._commit_deadline_s = commit_deadline_s
-        self._producer: AIOKafkaProducer | None = None
         self._requests: list[_Request] = []
         self._stopping = False
         self._in_transaction = False
-        self._dividing = self._open
-        """The transaction that is sent and confirmed now."""
         self._wrote: dict[StreamPartition, set[str]] = {}
         """Who has written where in transactions that are over."""
         self.failed: OutboxError | None = None
@@ -122,60 +99,12 @@ class Outbox(Joining):
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect and initialise the transactional id, exactly once. While no broker answers it tries again, until the deadline."""
-        until = time.monotonic() + deadline_s
-        while True:
-            producer = self._make()
-            try:
-                async with asyncio.timeout(max(0.1, until - time.monotonic())):
-                    with quiet_metadata():
-                        # the connection may be tried again; what comes behind it initialises the id, and may not
-                        await producer.client.bootstrap()
-                        break
-            except (KafkaConnectionError, TimeoutError) as error:
-                await discard(producer)
-                if time.monotonic() + RETRY_S >= until:
-                    raise EnvironmentFault(
-                        f"no broker at {self._client.bootstrap} answered for {deadline_s:g} s: {error or 'timeout'}",
-                        remedy="check -b and that the brokers run",
-                    ) from error
-                await asyncio.sleep(RETRY_S)
-            except BaseException:
-                await discard(producer)
-                raise
-        try:
-            async with asyncio.timeout(max(1.0, until - time.monotonic())):
-                with quiet_metadata():
-                    await producer.start()
-        except TimeoutError as error:
-            await discard(producer)
-            raise ProducerBroken(
-                f"the transactional id {self._id} could not be initialised in {deadline_s:g} s: a transaction of it is still being "
-                "completed, or its coordinator has no leader",
-                remedy="none needed: a new incarnation tries again; see the broker's log when it stays",
-            ) from error
-        except BaseException as error:
-            await discard(producer)
-            if isinstance(error, KafkaError):
-                raise ProducerBroken(f"the producer could not start: {error!r}") from error
-            raise
-        self._producer = producer
+        await self._live().start(deadline_s=deadline_s)
 
-    def _make(self) -> AIOKafkaProducer:
-        guarantee: dict[str, Any] = (
-            {"transactional_id": self._id} if self._id is not None else {"enable_idempotence": False}
-        )
-        settings = self._client.producer(acks="all", **guarantee)
-        return correct_producer(
-            AIOKafkaProducer(
-                **{
-                    "client_id": self._name,
-                    **self._timeouts,
-                    **settings,
-                    "max_batch_size": self._batch_bytes,
-                    "compression_type": self._compression,
-                }
-            )
-        )
+    def _live(self) -> Producer:
+        if self._producer is None:
+            raise ProducerBroken("the outbox was stopped")
+        return self._producer
 
     async def stop(self) -> None:
         """End `run()`. What was not committed is aborted, if that can be done at once; else whoever fences this id does it."""
@@ -184,15 +113,12 @@ class Outbox(Joining):
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        if self._in_transaction and not isinstance(self.failed, OutcomeUnknown | Fenced) and not is_dead(producer):
+        if self._in_transaction and not isinstance(self.failed, OutcomeUnknown | Fenced):
             try:
-                async with asyncio.timeout(3.0):
-                    await producer.abort_transaction()
-            except (KafkaError, AssertionError, TimeoutError) as error:
-                self._fail(ProducerBroken(f"the last transaction was not aborted: {error!r}"))
-        await discard(producer)
-        for sent in (*self._dividing.sent, *self._open.sent):
-            sent.future.add_done_callback(_read)
+                await producer.abort()
+            except ProducerBroken as error:
+                self._fail(error)
+        await producer.discard()
 
     # ----------------------------------------------------------------------------------------------------- joining
 
@@ -266,12 +192,12 @@ class Outbox(Joining):
         self._roomy.set()
 
     async def _divide(self) -> None:
-        started = time.monotonic()
+        started = self._clock.now().mono
         requests, transaction = list(self._requests), self._open
         for request in requests:
             for write in request.seal():
                 self._join(write.task, write.at, write.keys, write.values, write.timestamps, None)
-        self._open, self._dividing = Transaction(), transaction
+        self._open = Transaction()
         await self._send(transaction, everything=True)
         positions = await self._confirm(transaction)
         for request in requests:
@@ -282,7 +208,7 @@ class Outbox(Joining):
         for target, writers in transaction.writers.items():
             self._wrote.setdefault(target, set()).update(writers)
         tasks = frozenset(task for writers in transaction.writers.values() for task in writers)
-        receipt = Receipt(positions, tasks, transaction.records, transaction.size, time.monotonic() - started)
+        receipt = Receipt(positions, tasks, transaction.records, transaction.size, self._clock.now().mono - started)
         for request in requests:
             self._requests.remove(request)
             if not request.answer.done():
@@ -292,20 +218,14 @@ class Outbox(Joining):
 
     async def _send(self, transaction: Transaction, *, everything: bool) -> None:
         """Hand over what is ready; every `send_batch` has returned when this does."""
-        producer = self._producer
-        if producer is None:
-            raise ProducerBroken("the outbox is not started")
+        producer = self._live()
         if everything:
             transaction.ready.extend(transaction.builders.items())
             transaction.builders = {}
         if not transaction.ready:
             return
         if self._id is not None and not transaction.begun:
-            try:
-                await producer.begin_transaction()
-            except (KafkaError, AssertionError) as error:
-                broken = self._broken(error)
-                raise broken from cause_for(broken, error)
+            await producer.begin()
             transaction.begun = self._in_transaction = True
         while transaction.ready:
             if self._requests and transaction is self._open:
@@ -326,31 +246,27 @@ class Outbox(Joining):
             transaction.sent = [s for s in transaction.sent if not self._settled(s, transaction)]
 
     async def _hand_over(
-        self, producer: AIOKafkaProducer, target: StreamPartition, builder: Builder, transaction: Transaction
+        self, producer: Producer, target: StreamPartition, builder: BatchInWork, transaction: Transaction
     ) -> None:
-        """`send_batch`, which waits without a word for a topic that is gone, and for room behind a partition without a leader."""
-        began = time.monotonic()
-        builder.batch.close()
+        """`send`, which waits without a word for a topic that is gone, and for room behind a partition without a leader."""
+        began = self._clock.now().mono
         while True:
             try:
                 async with asyncio.timeout(GONE_AFTER_S):
-                    future = await producer.send_batch(builder.batch, target.stream, partition=target.partition)
+                    future = await producer.send(target, builder)
                     transaction.sent.append(Sent(target, builder.count, future, builder.parts))
                     return
             except TimeoutError:
-                if not knows_topic(producer, target.stream):
+                waited_s = self._clock.now().mono - began
+                if not producer.knows(target.stream):
                     everybody = self._all_writers({target.stream}, transaction)
                     raise TargetFailed(target, everybody, "the topic does not exist") from None
-                if time.monotonic() - began > LEADERLESS_AFTER_S and leaderless(producer.client, target):
+                if waited_s > LEADERLESS_AFTER_S and producer.leaderless(target):
                     raise self._leaderless(target, transaction) from None
-                if time.monotonic() - began > self._send_deadline_s:
+                if waited_s > self._send_deadline_s:
                     writers = self._writers(target, transaction)
                     raise TargetFailed(target, writers, f"nothing was taken for {self._send_deadline_s:g} s") from None
-            except (
-                KafkaError,
-                AssertionError,
-                IllegalOperation,
-            ) as error:  # the last: the transaction has failed meanwhile
+            except NotSent as error:
                 found = self._classified(error, target, transaction, builder.parts)
                 raise found from cause_for(found, error)
 
@@ -361,42 +277,40 @@ class Outbox(Joining):
 
     async def _confirm(self, transaction: Transaction) -> dict[StreamPartition, int]:
         """Every future has succeeded, or this raises what failed and where."""
-        started = time.monotonic()
+        started = self._clock.now().mono
         missing: dict[str | StreamPartition, float] = {}
         pending = {sent.future for sent in transaction.sent if not sent.future.done()}
         while pending:
             done, pending = await asyncio.wait(pending, timeout=1.0, return_when=asyncio.FIRST_EXCEPTION)
             if any(future.exception() is not None for future in done):
                 break
-            self._look_for_gone(transaction, missing, time.monotonic() - started)
+            self._look_for_gone(transaction, missing, self._clock.now().mono - started)
         positions: dict[StreamPartition, int] = {}
         for sent in transaction.sent:
             if sent.future.done() and (error := sent.future.exception()) is not None:
                 found = self._classified(error, sent.target, transaction, sent.parts)
                 raise found from cause_for(found, error)
         for sent in transaction.sent:
-            written = sent.future.result()
-            if written is not None and written.offset >= 0:  # below zero: it was there already, nobody knows where
-                positions[sent.target] = written.offset + sent.count
+            offset = sent.future.result()
+            if offset >= 0:  # below zero: it was there already, nobody knows where
+                positions[sent.target] = offset + sent.count
         return positions
 
     def _look_for_gone(
         self, transaction: Transaction, missing: dict[str | StreamPartition, float], waited_s: float
     ) -> None:
-        producer = self._producer
-        if producer is None:
-            raise ProducerBroken("the outbox was stopped")
+        producer = self._live()
         waiting = [sent.target for sent in transaction.sent if not sent.future.done()]
         if waiting and waited_s > LOOK_AFTER_S:
-            look_again(producer)
+            producer.look_again()
         for target in waiting:
-            if not knows_topic(producer, target.stream):
+            if not producer.knows(target.stream):
                 if waited_s - missing.setdefault(target.stream, waited_s) > GONE_AFTER_S:
                     everybody = self._all_writers({target.stream}, transaction)
                     raise TargetFailed(target, everybody, "the topic does not exist any more")
                 continue
             missing.pop(target.stream, None)
-            if not leaderless(producer.client, target):
+            if not producer.leaderless(target):
                 missing.pop(target, None)
             elif waited_s - missing.setdefault(target, waited_s) > LEADERLESS_AFTER_S:
                 raise self._leaderless(target, transaction)
@@ -408,19 +322,13 @@ class Outbox(Joining):
             raise ProducerBroken(f"no broker acknowledged anything for {waited_s:.0f} s", remedy="check the brokers")
 
     async def _commit_transaction(self) -> None:
-        producer = self._producer
-        if producer is None:
-            raise ProducerBroken("the outbox was stopped")
+        producer = self._live()
         try:
             async with asyncio.timeout(self._commit_deadline_s):
-                await producer.commit_transaction()
+                await producer.commit()
             self._in_transaction = False
         except TimeoutError as error:
             raise OutcomeUnknown(f"no answer for {self._commit_deadline_s:g} s") from error
-        except ProducerFenced as error:
-            raise Fenced("at the commit", committed=None) from error
-        except (KafkaError, AssertionError) as error:
-            raise OutcomeUnknown(repr(error)) from error
 
     def _writers(self, target: StreamPartition, transaction: Transaction) -> frozenset[str]:
         """Whoever wrote to this partition, also since the division, or before: the next time each would end a producer of its own."""
@@ -438,33 +346,15 @@ class Outbox(Joining):
     def _classified(
         self, error: BaseException, target: StreamPartition, transaction: Transaction, parts: Sequence[tuple[int, str]]
     ) -> OutboxError:
-        producer, refusal = self._producer, None
-        if producer is not None:
-            refused = transaction_error(producer)
-            if isinstance(refused, TopicAuthorizationFailedError):
-                return self._forbidden(refused, target, transaction)
-            if isinstance(error, AssertionError) or is_dead(producer):
-                error = cause_of_death(producer) or error
-            refusal = refusal_of(producer, target)
-        return classify(error, target, self._writers(target, transaction), refusal=refusal, parts=parts)
+        if isinstance(error, OutboxError):
+            return error
+        cause = self._producer.explain(error, target) if self._producer is not None else Cause(repr(error))
+        if cause.forbidden:
+            return self._forbidden(cause, target, transaction)
+        return classify(cause, target, self._writers(target, transaction), parts)
 
-    def _forbidden(
-        self, refused: TopicAuthorizationFailedError, target: StreamPartition, transaction: Transaction
-    ) -> TargetFailed:
+    def _forbidden(self, cause: Cause, target: StreamPartition, transaction: Transaction) -> TargetFailed:
         """A right is missing: the broker took none of the partitions, but says for which topics it was."""
-        named = refused.args[0] if refused.args else ()
-        topics = {named} if isinstance(named, str) else set(named)
-        guilty = [one for one in transaction.writers if one.stream in topics] or [target]
-        return TargetFailed(guilty[0], self._all_writers({one.stream for one in guilty}, transaction), refused)
-
-    def _broken(self, error: BaseException) -> OutboxError:
-        death = cause_of_death(self._producer) if self._producer is not None else None
-        if isinstance(death or error, ProducerFenced):
-            return Fenced(str(death or error))
-        return ProducerBroken(f"no transaction can be begun: {error!r}")
-
-
-def _read(future: asyncio.Future[Any]) -> None:
-    """A batch of a producer that is thrown away: why that was is said, and nobody asks what has become of each batch."""
-    if not future.cancelled():
-        future.exception()
+        guilty = [one for one in transaction.writers if one.stream in cause.forbidden] or [target]
+        writers = self._all_writers({one.stream for one in guilty}, transaction)
+        return TargetFailed(guilty[0], writers, cause.said, cause.code)

@@ -12,15 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..core.names import StreamPartition
 from .columns import pick
 from .outbox_errors import TooLarge, UnknownTarget
 from .partitioner import Partitioner
-from .rawbatch import Builder, Headers, Writable, record_size, writable
+from .port import BatchInWork
 from .target_rules import Rules
-from .writable import check_partition
+from .writable import Headers, Writable, check_partition, record_size, writable
 
 DEFAULT_LIMIT = 1_048_588
 """A broker's own default of max.message.bytes."""
@@ -57,7 +56,7 @@ class Sent:
 
     target: StreamPartition
     count: int
-    future: asyncio.Future[Any]
+    future: asyncio.Future[int]
     parts: Sequence[tuple[int, str]]
     """Who wrote it: each task with the number of records up to which it did."""
 
@@ -66,18 +65,18 @@ class Sent:
 class Transaction:
     """What joined since the last division."""
 
-    builders: dict[StreamPartition, Builder] = field(default_factory=dict)
-    ready: list[tuple[StreamPartition, Builder]] = field(default_factory=list)
+    builders: dict[StreamPartition, BatchInWork] = field(default_factory=dict)
+    ready: list[tuple[StreamPartition, BatchInWork]] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
     records: int = 0
     size: int = 0
     begun: bool = False
 
-    def wave(self) -> list[tuple[StreamPartition, Builder]]:
+    def wave(self) -> list[tuple[StreamPartition, BatchInWork]]:
         """Takes the next batch of each partition out of what is ready."""
-        first: dict[StreamPartition, Builder] = {}
-        rest: list[tuple[StreamPartition, Builder]] = []
+        first: dict[StreamPartition, BatchInWork] = {}
+        rest: list[tuple[StreamPartition, BatchInWork]] = []
         for target, builder in self.ready:
             if target in first:
                 rest.append((target, builder))
@@ -157,13 +156,13 @@ class Joining:
         self,
         *,
         transactional: bool,
-        compression: str | None,
+        batch: Callable[[int], BatchInWork],
         batch_bytes: int,
         max_pending_bytes: int,
         wake: Callable[[], None],
     ) -> None:
         self._transactional = transactional
-        self._compression = compression
+        self._batch = batch
         self._batch_bytes = batch_bytes
         self._max_pending = max_pending_bytes
         self._wake_owner = wake
@@ -225,7 +224,7 @@ class Joining:
         while at < end:
             if builder is None:
                 limit = min(self._batch_bytes, self._limits.get(target.stream, DEFAULT_LIMIT) - 64)
-                builder = open_.builders[target] = Builder(limit, self._compression, transactional=self._transactional)
+                builder = open_.builders[target] = self._batch(limit)
             before = builder.size if builder.count else 0
             at = builder.add(keys, values, stamps, headers, at)
             builder.written_by(task)

@@ -7,18 +7,44 @@ sequence numbers behind, and a commit without an answer may have happened.
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from aiokafka.errors import (
-    BrokerResponseError,
-    MessageSizeTooLargeError,
-    ProducerFenced,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-)
+from dataclasses import dataclass
 
 from ..core.errors import EnvironmentFault, HeadgateError
 from ..core.names import StreamPartition
-from .rawrefusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a broker said of a batch that it did not take: its own code, which records it was for, and why."""
+
+    code: int
+    why: str
+    records: tuple[int, ...] = ()
+    """Their numbers within the batch; none when it was not about records."""
+    first: str = ""
+    """The first of them, for people."""
+
+
+class NotSent(EnvironmentFault):
+    """A batch was not handed over; its `__cause__` is for the producer to explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What was raised for a batch, as far as its producer can tell what it means."""
+
+    said: str
+    """For people."""
+    code: int = 0
+    """Kafka's; 0 when it was no broker who said it, -1 for one that the client does not know."""
+    fenced: bool = False
+    elsewhere: bool = False
+    """The topic has no such partition."""
+    forbidden: frozenset[str] = frozenset()
+    """The topics that may not be written, where a broker took none of the partitions for their sake."""
+    refusal: Refusal | None = None
+    error: OutboxError | None = None
+    """It was said in headgate's own words already."""
 
 
 class TooLarge(HeadgateError):
@@ -48,6 +74,10 @@ class UnknownTarget(EnvironmentFault):
         super().__init__(
             f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
         )
+
+
+GONE, FORBIDDEN = 3, 29
+"""Kafka's codes for a topic or partition that does not exist, and for one that may not be written."""
 
 
 class OutboxError(EnvironmentFault):
@@ -96,10 +126,9 @@ class TargetFailed(OutboxError):
     refused = False
     """The target is well: it was one of the records that it did not take. Then `tasks` wrote that record."""
 
-    def __init__(self, target: StreamPartition, tasks: frozenset[str], cause: BaseException | str) -> None:
-        self.target, self.tasks, self.cause = target, tasks, cause
-        why = cause if isinstance(cause, str) else (str(cause) or type(cause).__name__)
-        super().__init__(f"{target} cannot be written: {why}", remedy=_remedy(target.stream, cause))
+    def __init__(self, target: StreamPartition, tasks: frozenset[str], why: str, code: int = GONE) -> None:
+        self.target, self.tasks, self.code = target, tasks, code
+        super().__init__(f"{target} cannot be written: {why}", remedy=_remedy(target.stream, code))
 
 
 class RecordRefused(TargetFailed):
@@ -121,12 +150,12 @@ OF_THE_PRODUCER = frozenset({31, 35, 45, 48, 49, 51, 52, 53, 59, 120})
 FENCED = frozenset({47, 90})
 
 
-def _remedy(topic: str, cause: BaseException | str) -> str:
-    if isinstance(cause, TopicAuthorizationFailedError):
+def _remedy(topic: str, code: int) -> str:
+    if code == FORBIDDEN:
         return f"grant WRITE on the topic {topic}"
-    if isinstance(cause, MessageSizeTooLargeError | RecordListTooLargeError):
+    if code in (10, 18):
         return f"raise max.message.bytes of {topic}"
-    if isinstance(cause, str) or getattr(cause, "errno", 0) in (3, 5, 6):
+    if code in (GONE, 5, 6):
         return (
             f"create the topic {topic} again, or wait until it has a leader; `headgate topics plan` prints the command"
         )
@@ -134,36 +163,32 @@ def _remedy(topic: str, cause: BaseException | str) -> str:
 
 
 def classify(
-    cause: BaseException,
-    target: StreamPartition,
-    everybody: frozenset[str],
-    *,
-    refusal: Refusal | None = None,
-    parts: Iterable[tuple[int, str]] = (),
+    cause: Cause, target: StreamPartition, everybody: frozenset[str], parts: Iterable[tuple[int, str]] = ()
 ) -> OutboxError:
     """The typed error for what a send to one target raised. Any refusal of a broker that is not about the producer has a target.
 
-    `everybody`: who writes to the target; `parts`: who wrote the batch, up to which of its records; `refusal`: the broker's own words.
+    `everybody`: who writes to the target; `parts`: who wrote the batch, up to which of its records.
     """
-    if isinstance(cause, OutboxError):
-        return cause
-    if isinstance(cause, AssertionError) and "partition" in str(cause).lower():
+    if cause.error is not None:
+        return cause.error
+    if cause.elsewhere:
         return TargetFailed(target, everybody, f"partition {target.partition} is not in the topic's metadata")
-    code = cause.errno if isinstance(cause, BrokerResponseError) else 0
-    if code == UNKNOWN and refusal is not None:
-        code = refusal.code
-    if isinstance(cause, ProducerFenced) or code in FENCED:
-        return Fenced(str(cause) or type(cause).__name__)
+    refusal = cause.refusal
+    code = refusal.code if cause.code == UNKNOWN and refusal is not None else cause.code
+    if cause.fenced or code in FENCED:
+        return Fenced(cause.said)
     if code in OF_A_TARGET:
-        return TargetFailed(target, everybody, cause)
+        return TargetFailed(target, everybody, cause.said, code)
     if not code or code in OF_THE_PRODUCER:
-        return ProducerBroken(f"writing to {target} failed: {cause!r}", remedy="none needed: a new incarnation is made")
+        return ProducerBroken(
+            f"writing to {target} failed: {cause.said}", remedy="none needed: a new incarnation is made"
+        )
     about = refusal if refusal is not None and refusal.code == code else None
-    return RecordRefused(target, _wrote(about, list(parts)) or everybody, _said(cause, code, about))
+    return RecordRefused(target, _wrote(about, list(parts)) or everybody, _said(cause.said, code, about))
 
 
 UNKNOWN = -1
-"""What aiokafka makes of every code that it does not know."""
+"""What a client makes of every code that it does not know."""
 
 
 def _wrote(refusal: Refusal | None, parts: list[tuple[int, str]]) -> frozenset[str]:
@@ -177,7 +202,7 @@ def _of(index: int, parts: list[tuple[int, str]]) -> str:
     return next((task for end, task in parts if index < end), "")
 
 
-def _said(cause: BaseException, code: int, refusal: Refusal | None) -> str:
-    text = (refusal.why if refusal is not None else "") or str(cause) or type(cause).__name__
+def _said(said: str, code: int, refusal: Refusal | None) -> str:
+    text = (refusal.why if refusal is not None else "") or said
     which = f" (record {refusal.records[0]} of a batch: {refusal.first})" if refusal and refusal.records else ""
     return f"the broker refused it with error {code}: {text}{which}"

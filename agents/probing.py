@@ -28,7 +28,8 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 
 from ..core.names import StreamPartition
 from .clients import ClientSettings
-from .connect import BrokerAway, closed, started
+from .connect import closed, started
+from .outlasting import BrokerAway
 from .rawkafka import leaderless, quiet_metadata
 
 PATIENCE_S = 20.0

@@ -23,6 +23,7 @@ from .coordination import Coordination
 from .declared import Declared
 from .guarantee import SplitBuffer
 from .job_topics import JobTopics
+from .kafka_port import KafkaPort
 from .outbox import Outbox, TaskBuffer
 from .outbox_errors import OutboxError
 from .probing import probe
@@ -30,7 +31,6 @@ from .services import Work
 from .worker_options import WorkerOptions
 
 if TYPE_CHECKING:
-    from ..core.machine import Now
     from .task_actor import TaskActor
 
 log = structlog.get_logger("headgate.worker")
@@ -43,6 +43,7 @@ class Producing:
     declared: Declared
     job: JobName
     client: ClientSettings
+    port: KafkaPort
     job_topics: JobTopics
     coordination: Coordination
     actors: dict[str, TaskActor]
@@ -59,7 +60,6 @@ class Producing:
 
     if TYPE_CHECKING:  # the rest of the worker
 
-        def now(self) -> Now: ...
         def actor(self, task: str) -> TaskActor | None: ...
         def crash(self, error: BaseException) -> None: ...
         def text(self, name: str) -> str: ...
@@ -74,7 +74,7 @@ class Producing:
         """A producer for this incarnation: its id is initialised here, once."""
         await self._drop_producer()
         outbox = Outbox(
-            self.client,
+            self.port,
             worker_id(self.job, self.options.processor, incarnation),
             name=f"{self.job.slug}-{self.options.processor}",
             compression=self._codec(),
@@ -102,7 +102,7 @@ class Producing:
         if self.text("guarantee") != "at_least_once":
             return None
         direct = Outbox(
-            self.client,
+            self.port,
             None,
             name=f"{self.job.slug}-{self.options.processor}-direct",
             compression=self._codec(),

@@ -7,20 +7,16 @@ aiokafka is not as `rawcontract` expects, aiokafka's own builder appends record 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from . import columns, rawcontract
 from .codecs import ENCODERS
 from .columns import CHECKED_FROM, HEAD
-from .writable import Bytes, Header, check_headers, raw_column, stamps_column
-
-Headers = Sequence[tuple[str, bytes | None]]
+from .writable import Headers
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-BATCH_OVERHEAD = HEAD.size
-"""Bytes of a version 2 batch's head."""
 
 
 class Builder:
@@ -181,59 +177,3 @@ def _plain(value: Any) -> bytes | None:
 
 def _listed(column: Any) -> list[bytes | None] | None:
     return None if column is None else [_plain(value) for value in column]
-
-
-def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """An upper bound of what one record takes in a batch of its own, batch head included, before compression."""
-    size = BATCH_OVERHEAD + 36 + len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += 10 + len(name.encode()) + len(content or b"")
-    return size
-
-
-_OVERHEAD = record_size(None, None, ())
-
-
-class Writable(NamedTuple):
-    """Columns that can be written. `size`: bytes of keys and values; `largest`: no record takes more in a batch of its own."""
-
-    keys: list[Bytes] | None
-    values: list[Bytes]
-    timestamps: list[int] | int
-    headers: list[list[Header]] | None
-    size: int
-    largest: int
-
-
-def writable(
-    topic: str,
-    keys: Sequence[Any] | None,
-    values: Sequence[Any],
-    timestamps: Sequence[Any] | int,
-    headers: Sequence[Any] | None,
-) -> Writable:
-    """The columns as a batch takes them; an `Unwritable` with the first record that it cannot take."""
-    measure: Any = getattr(columns.compiled, "measure", None)  # none without the compiled part, or with one of before
-    if measure is not None:
-        try:
-            size, largest = measure(keys, values, timestamps, headers, _OVERHEAD)
-        except (TypeError, ValueError, OverflowError):
-            pass  # the slow way below says which record it is, and takes what is as good as bytes
-        else:
-            return Writable(keys, values, timestamps, headers, size, largest)  # type: ignore[arg-type]  # lists, or it had raised
-    return _slowly(topic, keys, values, timestamps, headers)
-
-
-def _slowly(topic: str, keys: Any, values: Any, timestamps: Any, headers: Any) -> Writable:
-    raw_values = raw_column(topic, "value", values)
-    raw_keys = None if keys is None else raw_column(topic, "key", keys)
-    stamps = stamps_column(topic, timestamps)
-    listed = None if headers is None else check_headers(headers, topic)
-    for column in (raw_keys, stamps, listed):
-        if isinstance(column, list) and len(column) != len(raw_values):
-            raise ValueError(f"a column for {topic} has {len(column)} items, and there are {len(raw_values)} records")
-    lengths = [[0 if one is None else len(one) for one in column] for column in (raw_values, raw_keys or [None])]
-    largest = _OVERHEAD + sum(map(max, lengths)) if raw_values else 0
-    if listed is not None and raw_values:
-        largest += max(record_size(None, None, one) for one in listed)
-    return Writable(raw_keys, raw_values, stamps, listed, sum(map(sum, lengths)), largest)

@@ -22,8 +22,7 @@ import asyncio
 import contextlib
 import contextvars
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -32,12 +31,24 @@ import aiokafka.client as client_module
 import aiokafka.conn as conn_module
 import aiokafka.consumer.fetcher as fetcher_module
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    CorruptRecordException,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 from aiokafka.structs import ConsumerRecord
 
+from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
+from . import codecs as codecs  # what it corrects holds from here on
 from . import columns, rawcontract
-from .columns import CHECKED_FROM, HEAD, Columns, columns_of
+from .columns import CHECKED_FROM, HEAD, DamagedBatch, columns_of
+from .fetched import Answer, Batch, OutOfRange, Taken
 from .rawrefusal import hear_refusals
 
 MAX_SEQUENCE = 0x7FFFFFFF
@@ -130,70 +141,20 @@ def reads_no_more(consumer: AIOKafkaConsumer) -> bool:
     return fetching is not None and fetching.done()
 
 
-@dataclass(slots=True)
-class Answer:
-    """What a broker last answered for one partition, and when (monotonic clock)."""
-
-    at_s: float
-    error: int
-    high_watermark: int
-    stable: int
-    log_start: int
-
-
-@dataclass(slots=True)
-class Taken:
-    """What came out of the fetcher for one partition: readable batches, where reading goes on, or the fetch's error."""
-
-    tp: TopicPartition
-    start: int
-    """Records below this offset, in a batch that began before it, are not wanted."""
-    batches: list[Batch] = field(default_factory=list)
-    next_position: int = 0
-    error: KafkaError | None = None
-
-
-class Batch:
-    """One readable record batch. Its records become columns when they are asked for, once."""
-
-    __slots__ = ("_read", "base", "count", "first_ms", "max_ms", "next", "size")
-
-    def __init__(
-        self, read: Callable[[], Columns], base: int, following: int, count: int, first_ms: int, max_ms: int, size: int
-    ) -> None:
-        self._read = read
-        self.base = base
-        self.next = following
-        self.count = count
-        self.first_ms = first_ms
-        self.max_ms = max_ms
-        self.size = size
-
-    @classmethod
-    def of(cls, records: Sequence[Any], *, following: int | None = None, size: int = 0) -> Batch:
-        """A batch of records that are objects already."""
-        base = records[0].offset if records else 0
-        after = following if following is not None else records[-1].offset + 1
-        return cls(partial(columns_of, records), base, after, len(records), 0, 0, size)
-
-    def columns(self) -> Columns:
-        """The records. The bytes that they come from are let go. `CorruptRecordException` for what cannot be decoded, each time."""
-        read, self._read = self._read, self._torn
-        try:
-            found = read()
-        except CorruptRecordException:
-            raise
-        except Exception as error:
-            raise CorruptRecordException(f"the batch at offset {self.base} cannot be read: {error!r}") from error
-        self._read = _nothing
-        return found
-
-    def _torn(self) -> Columns:
-        raise CorruptRecordException(f"the batch at offset {self.base} cannot be read, as was said before")
-
-
-def _nothing() -> Columns:
-    return Columns([], [], 0)
+def unread(tp: TopicPartition, error: BaseException) -> EnvironmentFault:
+    """What keeps a partition from being read, in headgate's words."""
+    said = str(error.args[0] if error.args else error)
+    if isinstance(error, OffsetOutOfRangeError | NoOffsetForPartitionError):
+        return OutOfRange(said or type(error).__name__)
+    if isinstance(error, CorruptRecordException):
+        return DamagedBatch(said)
+    if isinstance(error, TopicAuthorizationFailedError):
+        return EnvironmentFault(f"no permission to read {tp.topic}; grant READ on the topic")
+    if isinstance(error, RecordTooLargeError):
+        return EnvironmentFault(
+            f"a record of {StreamPartition(*tp)} is larger than max.partition.fetch.bytes; raise it"
+        )
+    return EnvironmentFault(str(error) or type(error).__name__)
 
 
 class _Pieces:
@@ -305,7 +266,7 @@ if not rawcontract.READING_SHORTCOMINGS:
     fetcher_module.PartitionRecords._contains_abort_marker = _emptied_or_abort
 
 
-def observe(consumer: AIOKafkaConsumer, answered: Callable[[TopicPartition, Answer], None]) -> None:
+def observe(consumer: AIOKafkaConsumer, answered: Callable[[StreamPartition, Answer], None]) -> None:
     """Tell of every fetch that a broker answered, also of those that aiokafka logs and forgets. Call after `start()`."""
     client: Any = consumer._client
     _pace(client)
@@ -319,7 +280,8 @@ def observe(consumer: AIOKafkaConsumer, answered: Callable[[TopicPartition, Answ
                 for partition, error, high, *rest in partitions:
                     stable = rest[0] if version >= 4 else high
                     start = rest[1] if version >= 5 else -1
-                    answered(TopicPartition(topic, partition), Answer(now, error, high, stable, start))
+                    refusal = for_code(error).__name__ if error else ""
+                    answered(StreamPartition(topic, partition), Answer(now, refusal, high, stable, start))
         return response
 
     client.send = observed
@@ -367,7 +329,7 @@ class _RawTaker:
                 result._partition_records = None
                 wanted._records.let_go()
             else:
-                taken = Taken(tp, -1, error=result._error)
+                taken = Taken(StreamPartition(*tp), -1, error=unread(tp, result._error))
             del fetcher._records[tp]
             fetcher._notify(fetcher._wait_consume_future)
             out.append(taken)
@@ -375,7 +337,8 @@ class _RawTaker:
 
     def _filter(self, tp: TopicPartition, wanted: Any) -> Taken:
         records = wanted._records
-        taken = Taken(tp, wanted.next_fetch_offset, next_position=wanted.next_fetch_offset)
+        position = wanted.next_fetch_offset
+        taken = Taken(StreamPartition(*tp), position, next_position=position)
         left = records.size_in_bytes()
         try:
             for batch, start, end in self._readable(tp, wanted, taken):
@@ -384,7 +347,7 @@ class _RawTaker:
         except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
             if not taken.batches:
                 why = error if isinstance(error, CorruptRecordException) else repr(error)
-                taken.error = CorruptRecordException(f"the batch at offset {taken.next_position} cannot be read: {why}")
+                taken.error = DamagedBatch(f"the batch at offset {taken.next_position} cannot be read: {why}")
             # else: what stands before it is good, and the next fetch begins with the damaged one
         share = left // max(1, len(taken.batches))
         for made in taken.batches:
@@ -455,17 +418,17 @@ class _PlainTaker:
             except ConsumerStoppedError:
                 raise
             except KafkaError as error:
-                out.append(Taken(tp, start, error=error))
+                out.append(Taken(StreamPartition(*tp), start, error=unread(tp, error)))
                 continue
             except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
-                why = CorruptRecordException(f"a batch behind offset {start} cannot be read: {error!r}")
-                out.append(Taken(tp, start, error=why))
+                why = DamagedBatch(f"a batch behind offset {start} cannot be read: {error!r}")
+                out.append(Taken(StreamPartition(*tp), start, error=why))
                 continue
             position = await self.consumer.position(tp)
             records: list[ConsumerRecord[Any, Any]] = got.get(tp, [])
             if not records and position == start:
                 continue
-            taken = Taken(tp, start, next_position=position)
+            taken = Taken(StreamPartition(*tp), start, next_position=position)
             if records:
                 size = sum(max(r.serialized_value_size, 0) + max(r.serialized_key_size, 0) + 32 for r in records)
                 taken.batches.append(Batch.of(records, size=size))

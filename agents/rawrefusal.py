@@ -7,7 +7,6 @@ records. Nothing of this can fail a request that would have been answered.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import Any, cast
 
 import aiokafka.consumer.fetcher as fetcher_module
@@ -15,20 +14,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
 
 from ..core.names import StreamPartition
+from .outbox_errors import Refusal
 
 _memory_records: Any = getattr(fetcher_module, "MemoryRecords", None)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What a broker said of a batch that it did not take: its own code, which records it was for, and why."""
-
-    code: int
-    why: str
-    records: tuple[int, ...] = ()
-    """Their numbers within the batch; none when it was not about records."""
-    first: str = ""
-    """The first of them, for people."""
 
 
 def hear_refusals(client: Any) -> None:

@@ -31,9 +31,9 @@ from .awaiting import CalledOff, answered, passes, said
 from .due import Due
 from .expiry import Expiry
 from .failing import store_failed, traceback_of
-from .mailbox import Mailbox, MailboxClosed
 from .outbox_errors import UnknownTarget
 from .pipeline import Pipeline
+from .port import MailboxClosed
 from .source import BadRecord
 from .task_end import TaskEnd
 from .task_host import Host
@@ -44,7 +44,7 @@ from .trouble import Failed, Recovered, may_pass, recover, told
 
 if TYPE_CHECKING:
     from .chunks import Chunk
-    from .outbox import LogWrite
+    from .outbox_buffer import LogWrite
 
 R = TypeVar("R")
 
@@ -64,21 +64,19 @@ class TaskActor:
         """Markers join the transaction even while a chunk is in the middle of an await, whose half output must not."""
         self.pipeline: Pipeline | None = None
         self.intake: TaskIntake | None = None
-        self.mailbox = Mailbox(
-            host.faust(), f"task.{start.task}", self._letter, self._agent_gone, on_again=self._agent_again
-        )
+        self.mailbox = host.mailbox(f"task.{start.task}", self._letter, self._agent_gone, self._agent_again)
         self._start = start
         self.log = structlog.get_logger("headgate.task").bind(task=start.task, grant=start.grant)
         self.ends = TaskEnd(self.log, lambda: host.seconds("release.timeout") / 3)
-        self.since_ms = host.now().wall
+        self.since_ms = host.port.clock.now().wall
         self.notes: dict[str, str] = {}
         self.idle = asyncio.Event()
         """Set while no letter is under way: the intake may give the next one."""
         self.idle.set()
         self._letter_now: Letter | None = None
         """The one that counts, from the moment in which it was decided until it has ended or is called off."""
-        self._alarm = Alarm(self._deadline, lambda: host.now().mono, lambda: self.feed(t.Tick()))
-        self.due = Due(self._wanted, lambda: host.now().wall, self._is_due)
+        self._alarm = Alarm(self._deadline, host.port.clock, lambda: self.feed(t.Tick()))
+        self.due = Due(self._wanted, host.port.clock, self._is_due)
         self._beside: set[asyncio.Task[None]] = set()
         self._unsealed = False
         self.expiry = Expiry(self._at_rest, self.state.expire, self._changed, self.feed_failure)
@@ -123,20 +121,22 @@ class TaskActor:
 
     def _feed(self, event: Any) -> None:
         before = self.machine.state
-        for instruction in self.machine.handle(event, self.host.now()):
+        for instruction in self.machine.handle(event, self.host.port.clock.now()):
             handler = self._HANDLERS.get(type(instruction))
             if handler is None:
                 raise AssertionError(f"nobody carries out {instruction!r}")
             handler(self, instruction)
         if self.machine.state != before:
-            self.since_ms = self.host.now().wall
+            self.since_ms = self.host.port.clock.now().wall
             self.log.info("task state", state=self.machine.state, before=before)
         self._alarm.see()
         if self.intake is not None:
             self.intake.wake()
 
     def _deadline(self) -> float | None:
-        return None if self.gone else self.machine.deadline()
+        if self.gone:
+            return None
+        return self.machine.deadline() if self.host.port.silent else self.machine.due_s()
 
     def _beside_run(self, work: Awaitable[None], name: str) -> None:
         task = self.host.spawn(self._guard(work), f"{self.name}: {name}")
@@ -510,7 +510,7 @@ class TaskActor:
         return True
 
     def _contribute(self, order: t.Contribute) -> None:
-        self._sealed = self.state.seal(order, self.host.now().wall)
+        self._sealed = self.state.seal(order, self.host.port.clock.now().wall)
         self._contributed = order.checkpoint.positions
         if self.pipeline is not None:
             self.pipeline.sealed()
@@ -523,7 +523,9 @@ class TaskActor:
         value = encode_frame(order.frame)
         header = [(HEADER, header_value(order.frame))]
         for partition in order.partitions:
-            self._marker_buffer.emit(order.stream, partition, None, [value], [self.host.now().wall], [header])
+            self._marker_buffer.emit(
+                order.stream, partition, None, [value], [self.host.port.clock.now().wall], [header]
+            )
         self._marker_buffer.complete()
         self._unsealed = True
 
@@ -553,7 +555,7 @@ class TaskActor:
 
     def apply(self, log_position: int) -> None:
         """Write what was sealed into the store, in one step. Raises what the store does."""
-        self.state.applied(log_position, self.host.now().wall)
+        self.state.applied(log_position, self.host.port.clock.now().wall)
 
     def _request_commit(self, order: t.RequestCommit) -> None:
         self.host.want_commit(self.name, order.urgent)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core import task_events as t
-from ..core.machine import Now
 from ..core.names import StreamPartition
 from ..core.orders import Order, Start
 from ..core.task_plan import TaskPlan
 from .absence import Unread
+from .port import Mailbox, Port
 
 if TYPE_CHECKING:
     from ..core.orders import Report
-    from .clients import ClientSettings
     from .declared import Declared
     from .guarantee import SplitBuffer
     from .outbox_buffer import TaskBuffer
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 class Host(Protocol):
     """What a task needs of the worker around it."""
 
-    client: ClientSettings
     declared: Declared
     spark: Any
     """Who runs functions of PySpark, for jobs that use it."""
@@ -38,13 +36,14 @@ class Host(Protocol):
     """Who says which inputs are not read, for all tasks together."""
 
     @property
+    def port(self) -> Port: ...
+    @property
     def spark_in_flight(self) -> int: ...
 
     def seconds(self, name: str) -> float:
         """A duration setting."""
         ...
 
-    def now(self) -> Now: ...
     def buffer(self, task: str) -> TaskBuffer | SplitBuffer: ...
     async def room(self) -> None: ...
     async def check_streams(self, plan: TaskPlan) -> None:
@@ -72,4 +71,12 @@ class Host(Protocol):
     def open_state(self, task: str, log_partition: int) -> TaskState: ...
     def ask_offsets(self, order: t.Resolve) -> Awaitable[t.Resolved]: ...
     def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake: ...
-    def faust(self) -> Any: ...
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> Mailbox:
+        """An actor's mailbox. `on_gone` is told once when the actor has stopped, `on_again` when somebody has started it again."""
+        ...

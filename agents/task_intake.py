@@ -7,7 +7,6 @@ partitions that the machine lets through, the chunk goes into the actor's mailbo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,9 @@ from .intake import Head, Intake
 
 if TYPE_CHECKING:
     from .task_actor import TaskActor
+
+LOOK_S = 1.0
+"""How long a fill waits for an answer before it looks who has been given none."""
 
 
 class TaskIntake:
@@ -33,7 +35,7 @@ class TaskIntake:
         self.held: dict[StreamPartition, Chunk] = {}
         """Control messages that stand at a head, taken from the buffer and not yet passed."""
         self._said: dict[StreamPartition, int] = {}
-        self._ends_told: dict[StreamPartition, float] = {}
+        self._ends_told: dict[StreamPartition, int] = {}
         self._moved: dict[StreamPartition, int] = dict(positions)
         self._trouble: dict[StreamPartition, str] = {}
         """What keeps a partition from being read, as far as it was logged."""
@@ -43,6 +45,8 @@ class TaskIntake:
         """Records that wait for this task, in all that it reads."""
         self._own = frozenset(plan.stream for plan in actor.plan.inputs if not plan.external)
         self._own_lag = 0
+        self._clock = actor.host.port.clock
+        self._look_s = LOOK_S if actor.host.port.silent else None
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
         self._jobs: list[asyncio.Task[None]] = []
@@ -115,7 +119,7 @@ class TaskIntake:
     async def _fill(self) -> None:
         while True:
             with answered("reading"):
-                await self.intake.fill(1.0)
+                await self.intake.fill(self._look_s)
             self._wake.set()
 
     # -------------------------------------------------------------------------------------------------------------- hand out
@@ -131,11 +135,7 @@ class TaskIntake:
     async def _wait(self) -> None:
         """Until something changes, or the chooser wants to be asked again."""
         until = self.chooser.until
-        if until is None:
-            await self._wake.wait()
-            return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), max(0.0, until - self.actor.host.now().mono))
+        await self._clock.wait(self._wake, None if until is None else max(0.0, until - self._clock.now().mono))
 
     async def _one(self) -> bool:
         """Tell what is to be told, and give one letter; False when there is nothing to give."""
@@ -151,7 +151,7 @@ class TaskIntake:
         if not ready:
             self.chooser.nothing()
             return False
-        choice = self.chooser.choose(heads, ready, machine.inputs.closed, self.actor.host.now())
+        choice = self.chooser.choose(heads, ready, machine.inputs.closed, self._clock.now())
         if choice is None:
             return False
         chunk = self.intake.take(choice.at, choice.max_records, choice.up_to_ms)
@@ -203,12 +203,9 @@ class TaskIntake:
     def _tell_end(self, at: StreamPartition, head: Head) -> None:
         if head.degraded != self._trouble.get(at):
             self._tell_trouble(at, head.degraded)
-        if head.answered_age_s is None:
+        if head.answered_age_s is None or head.answers == self._ends_told.get(at):
             return
-        answered = self.actor.host.now().mono - head.answered_age_s
-        if answered <= self._ends_told.get(at, 0.0) + 0.001:
-            return
-        self._ends_told[at] = answered
+        self._ends_told[at] = head.answers
         if head.at_end or head.end_reached:
             self.actor.feed(t.AtEnd(at, head.position, self.actor.owes(), head.answered_age_s))
         elif head.blocked:

@@ -23,7 +23,7 @@ def assembled(host: Host, plan: TaskPlan, state: TaskState, buffer: Any, poke: C
         seal_buffer=host.buffer(name),
         table=state.table,
         widths={one.stream: one.width for one in plan.outputs},
-        now_ms=lambda: host.now().wall,
+        now_ms=lambda: host.port.clock.now().wall,
         count=lambda what, amount: host.count(name, what, amount),
         streams=[one.stream for one in plan.inputs],
         prepare=state.prepare,

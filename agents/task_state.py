@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ from ..core.checkpoint import (
 from ..core.control_rows import pack_rows, unpack_rows
 from ..core.names import StreamPartition
 from .awaiting import CalledOff
-from .clients import ClientSettings
 from .declared import Declared
-from .outbox import LogWrite
+from .outbox_buffer import LogWrite
 from .pipeline import CLOSED
+from .port import Port
 from .store import MemoryStore, Store, StoreBroken, StoreBusy
 from .store_rocks import RocksStore, StoreMemory, wipe
 from .table import NOTHING_EXPIRED, Expired
@@ -46,7 +47,7 @@ class TaskState:
 
     def __init__(
         self,
-        client: ClientSettings,
+        port: Port,
         declared: Declared,
         task: str,
         log: StreamPartition,
@@ -59,7 +60,7 @@ class TaskState:
         log_limit: int | None = None,
         unread: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self.client = client
+        self.port = port
         self.declared = declared
         self.task = task
         self.log = log
@@ -99,7 +100,7 @@ class TaskState:
 
     async def _opened(self, path: Path, memory: StoreMemory) -> RocksStore:
         """It is opened in a thread, which cannot be called off: whoever closes this state waits for it, and closes what it opened."""
-        work = asyncio.to_thread(open_best, path, memory, self.job_uuid)
+        work = self.port.beside(partial(open_best, path, memory, self.job_uuid))
         self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
         found = await asyncio.shield(self._opening)
         if self._closing is not None:
@@ -126,9 +127,9 @@ class TaskState:
     async def _wiped(self) -> None:
         if self.store is not None:
             store, self.store = self.store, None
-            await asyncio.to_thread(store.close)
+            await self.port.beside(store.close)
         if self.path is not None:
-            await asyncio.to_thread(wipe, self.path)
+            await self.port.beside(partial(wipe, self.path))
 
     async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], None]) -> t.Restored:
         """Replay the log into the store, and put the tables on top."""
@@ -140,14 +141,13 @@ class TaskState:
             tell(t.RestoreProgress(progress.position, progress.blocked))
 
         result = await restore(
-            self.client,
+            self.port,
             self.log,
             self.store,
             start=order.start,
             end=order.end,
             progress=heard,
             unread=lambda count, offset, why: self.unread(*self.log, offset, why, count=count),
-            now_ms=self.clock,
         )
         self._restoring = None
         self.replayed = result.records
@@ -272,4 +272,4 @@ class TaskState:
                 self.store = self._opening.result()
         store, self.store = self.store, None
         if store is not None:
-            await asyncio.to_thread(store.close)
+            await self.port.beside(store.close)

@@ -11,7 +11,6 @@ What it decides: which records of the log mean what. Promises:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -19,10 +18,10 @@ from ..core.checkpoint import CHECKPOINT_KEY, CheckpointError, parse_log_key, ta
 from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
 from .chunks import Chunk
-from .clients import ClientSettings
 from .expiry_index import Rows, indexed
 from .intake import Intake, Source
-from .outbox import LogWrite
+from .outbox_buffer import LogWrite
+from .port import Port
 from .store import Store, write_in_turn
 
 RESTORE_RECORDS = 20_000
@@ -95,7 +94,7 @@ class _Replay:
 
 
 async def restore(
-    client: ClientSettings,
+    port: Port,
     at: StreamPartition,
     store: Store,
     *,
@@ -104,12 +103,12 @@ async def restore(
     progress: Callable[[Progress], None] = lambda _: None,
     unread: Callable[[int, int, str], None] = lambda count, offset, why: None,
     deadline_s: float = 60.0,
-    now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     raw: bool = True,
 ) -> RestoreResult:
     """Read the log from `start` until the position reaches `end`. `deadline_s` bounds the time without any advance."""
-    began = last = time.monotonic()
-    followed = now_ms()
+    clock = port.clock
+    began = last = clock.now().mono
+    followed = clock.now().wall
     records, position = 0, start
     checkpoint = store.meta.checkpoint
     # cut short, this restore has not stood at the end: what was there before is as old as it was
@@ -118,7 +117,7 @@ async def restore(
         await write_in_turn(store, {}, position=start, followed_until_ms=followed)
         return RestoreResult(start, checkpoint, 0, 0.0)
     intake = Intake(
-        client,
+        port,
         [Source(at, start)],
         name=f"restore-{at}",
         buffer_bytes=16 << 20,
@@ -129,7 +128,7 @@ async def restore(
     try:
         await intake.start(deadline_s=deadline_s)
         while position < end:
-            await intake.fill(0.5)
+            await intake.fill(0.5 if port.silent else None)
             head = intake.head(at)
             if head.lost is not None:
                 raise head.lost
@@ -147,7 +146,7 @@ async def restore(
                     checkpoint=replay.checkpoint,
                     followed_until_ms=unsure,
                 )
-            now = time.monotonic()
+            now = clock.now().mono
             reached = intake.positions()[at]
             if reached > position:
                 position, last = reached, now
@@ -162,4 +161,4 @@ async def restore(
     finally:
         await intake.stop()
     await write_in_turn(store, {}, position=position, followed_until_ms=followed)
-    return RestoreResult(position, checkpoint, records, time.monotonic() - began)
+    return RestoreResult(position, checkpoint, records, clock.now().mono - began)

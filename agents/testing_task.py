@@ -23,9 +23,9 @@ from ..core.task import Task
 from ..core.task_plan import TaskPlan
 from .chunks import Buffer, Chunk
 from .declared import Declared
+from .fetched import Batch
 from .key_test import KeyTest
 from .pipeline import Pipeline
-from .rawkafka import Batch
 from .source import BadRecord
 from .store import MemoryStore
 from .table_opening import open_tables

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from ..core.names import StreamPartition
 from .partitioner import Partitioner
-from .rawbatch import writable
-from .writable import check_partition
+from .writable import check_partition, writable
 
 
 class Stored(NamedTuple):

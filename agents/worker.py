@@ -38,17 +38,19 @@ from ..core.settings import find, parse
 from ..core.task_plan import TaskPlan
 from .absence import Unread
 from .awaiting import answered, passes
+from .bounds import log_ends, resolved, run_bounds
 from .clients import ClientSettings
-from .connect import outlasted
 from .coordination import Coordination
 from .ending import Ending
 from .faust_app import ActorApp, new_app
 from .heartbeat import Heartbeats
 from .intake import FETCH_BYTES, Intake, Source
 from .job_topics import JobTopics
+from .kafka_port import KafkaPort
 from .load import load_of
 from .mailbox import Mailbox
 from .offsets import Offsets
+from .outlasting import outlasted
 from .plans import leader_config, member_config, task_settings
 from .producing import Producing
 from .sensors import Counting
@@ -80,6 +82,7 @@ class Worker(Producing):
         self.declared = options.declared
         self.job = self.declared.app.job
         self.client: ClientSettings = options.client
+        self.port = KafkaPort(self.client)
         self.settings: dict[str, Any] = dict(options.settings)
         self.topics = self.declared.topics
         own, name = own_chooser(self.declared.app.chooser, self.settings)
@@ -148,8 +151,8 @@ class Worker(Producing):
         await self.job_topics.ensure_fixed()
         await self.offsets.start()
         await self.app.start()
-        self.mailbox = Mailbox(self.app, "coordinator", self._coordinator_letter, self._coordinator_gone, size=64)
-        await self.mailbox.start()
+        self.orders = Mailbox(self.app, "coordinator", self._coordinator_letter, self._coordinator_gone, size=64)
+        await self.orders.start()
         options = self.options
         member = Member(member_config(options, self.settings))
         leader = Leader(leader_config(options, self.settings))
@@ -305,7 +308,7 @@ class Worker(Producing):
 
     def now(self) -> Now:
         """Both clocks."""
-        return Now(time.monotonic(), int(time.time() * 1000))
+        return self.port.clock.now()
 
     def turn_age(self) -> float:
         """How long ago the main loop turned; may be asked in any thread."""
@@ -341,7 +344,7 @@ class Worker(Producing):
                 continue
             if event is not None:
                 self.blocked = ""
-                await self.mailbox.put(event)
+                await self.orders.put(event)
 
     async def _coordinator_letter(self, letter: c.Read) -> None:
         for entry in letter.entries:
@@ -474,7 +477,7 @@ class Worker(Producing):
 
     async def resolve_run(self, run_id: str) -> lw.Resolved:
         """Where a new run starts and ends."""
-        starts, untils = await self.offsets.run_bounds(self.declared.graph, await self.job_topics.input_counts())
+        starts, untils = await run_bounds(self.offsets, self.declared.graph, await self.job_topics.input_counts())
         return lw.Resolved(run_id, starts, untils)
 
     # --------------------------------------------------------------------------------------------------- what tasks ask for
@@ -515,9 +518,15 @@ class Worker(Producing):
         for order in (start if run is None else replace(start, run=run), *orders):
             self.tell(start.task, order)
 
-    def faust(self) -> ActorApp:
-        """The Faust app."""
-        return self.app
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> Mailbox:
+        """A Faust agent as an actor."""
+        return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)
 
     def value(self, name: str) -> Any:
         """A setting as it is now, parsed."""
@@ -546,7 +555,7 @@ class Worker(Producing):
             path = self.options.state_dir / self.job.slug / task.replace(" ", "-")
         run = self.coordination.member.job.run
         return TaskState(
-            self.client,
+            self.port,
             self.declared,
             task,
             StreamPartition(self.topics.log, log_partition),
@@ -554,14 +563,14 @@ class Worker(Producing):
             path=path,
             memory=self.memory,
             clock=lambda: self.now().wall,
-            ends=lambda at: outlasted(partial(self.offsets.log_ends, at)),
+            ends=lambda at: outlasted(partial(log_ends, self.offsets, at)),
             log_limit=self.job_topics.limit(self.topics.log),
             unread=self.unreadable.passed,
         )
 
     async def ask_offsets(self, order: t.Resolve) -> t.Resolved:
         """Positions of bounds, asked of the broker."""
-        return await outlasted(partial(self.offsets.resolve, order))
+        return await outlasted(partial(resolved, self.offsets, order))
 
     def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake:
         """A consumer for a task."""
@@ -574,7 +583,7 @@ class Worker(Producing):
         name = f"{self.job.slug}-{actor.name}".replace(" ", "-")
         room = self.value("buffer.bytes")
         intake = Intake(
-            self.client,
+            self.port,
             sources,
             name=name,
             buffer_bytes=room,

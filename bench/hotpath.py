@@ -27,6 +27,7 @@ from headgate.agents import serde
 from headgate.agents.broker.broker import Broker
 from headgate.agents.clients import ClientSettings
 from headgate.agents.intake import Intake, Source
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.outbox import Outbox
 from headgate.agents.outbox_errors import OutboxError
 from headgate.agents.store import MemoryStore
@@ -66,8 +67,8 @@ class Bench:
         return [orjson.dumps(one) for one in made]
 
     @contextlib.asynccontextmanager
-    async def outbox(self, *topics: str) -> Any:
-        outbox = Outbox(self.client, f"bench-{uuid.uuid4().hex[:6]}")
+    async def outbox(self, *topics: str, compression: str | None = None) -> Any:
+        outbox = Outbox(KafkaPort(self.client), f"bench-{uuid.uuid4().hex[:6]}", compression=compression)
         for name in topics:
             outbox.know(name, PARTITIONS)
         await outbox.start()
@@ -98,7 +99,7 @@ class Bench:
                 await outbox.commit()
 
     async def read(self, stage: str, *, raw: bool, parse: bool) -> None:
-        intake = Intake(self.client, [Source(at, 0) for at in self.parts], name="bench", raw=raw)
+        intake = Intake(KafkaPort(self.client), [Source(at, 0) for at in self.parts], name="bench", raw=raw)
         await intake.start()
         seen, loads = 0, serde.json().loads_many
         with self.measured(stage, self.records):
@@ -133,12 +134,11 @@ class Bench:
 
     async def work_a(self, *, compression: str | None = None) -> None:
         out = self.topic + "-out"
-        intake = Intake(self.client, [Source(at, 0) for at in self.parts], name="bench")
+        intake = Intake(KafkaPort(self.client), [Source(at, 0) for at in self.parts], name="bench")
         await intake.start()
         json_ = serde.json()
         seen = 0
-        async with self.outbox(out) as (outbox, group):
-            outbox._compression = compression
+        async with self.outbox(out, compression=compression) as (outbox, group):
             buffers = {at: outbox.buffer(str(at)) for at in self.parts}
             commit: asyncio.Task[Any] | None = None
             with self.measured(f"A, exactly once{', ' + compression if compression else ''}", self.records):

@@ -20,6 +20,7 @@ from ...core.jobstate import JobState
 from ...core.names import StreamPartition
 from ...core.settings import offer
 from ..asking import Wish
+from ..bounds import offset_of
 from ..declaring import end_meant
 from ..offsets import Offsets
 from ..reading import following, heard, shown
@@ -122,8 +123,8 @@ async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> 
     try:
         steps: list[Step] = []
         for at, task in owners:
-            start, end = await offsets.bound(at, "oldest"), await offsets.bound(at, "newest")
-            after = await offsets.bound(at, tuple(goal) if isinstance(goal, list) else goal)
+            start, end = await offsets.start_of(at), await offsets.end_of(at, committed=True)
+            after = await offset_of(offsets, at, tuple(goal) if isinstance(goal, list) else goal)
             if not start <= after <= end:
                 raise HeadgateError(
                     f"there is no offset {after} in {at}: it begins at {start} and ends before {end}",

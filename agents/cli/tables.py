@@ -17,6 +17,8 @@ import click
 from ...core.jobstate import JobState
 from ...core.names import StreamPartition
 from ...core.settings import offer
+from ..bounds import log_ends
+from ..kafka_port import KafkaPort
 from ..offsets import Offsets
 from ..reading import following
 from ..store import MemoryStore
@@ -128,11 +130,11 @@ async def _from_log(to: Target, state: JobState, task: str, table: str, key: str
     offsets = Offsets(to.client)
     await offsets.start()
     try:
-        start, end, _ = await offsets.log_ends(at)
+        start, end, _ = await log_ends(offsets, at)
     finally:
         await offsets.stop()
     store = MemoryStore()
-    await restore(to.client, at, store, start=start, end=end)
+    await restore(KafkaPort(to.client), at, store, start=start, end=end)
     reader = TableReader(store)
     if not table:
         names = [*reader.stored(), CHECKPOINT]

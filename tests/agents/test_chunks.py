@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.chunks import Buffer, Chunk
-from headgate.agents.rawkafka import Batch
+from headgate.agents.fetched import Batch
 from headgate.core.frames import ArrowFrame, BatchFrame, Drain, UserFrame, Watermark, encode
 from headgate.core.names import StreamPartition
 

@@ -8,14 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents import codecs, columns, rawbatch
-from headgate.agents.columns import CHECKED_FROM, Columns, columns_of, crc32c, joined, pick, read_batch
+from headgate.agents.columns import CHECKED_FROM, Columns, DamagedBatch, columns_of, crc32c, joined, pick, read_batch
 from headgate.agents.partitioner import Partitioner, partition_of
 from headgate.agents.rawbatch import Builder
 
@@ -94,7 +93,7 @@ def test_damage_is_refused_and_nothing_else_happens(records, data):
     good[at] = data.draw(st.integers(0, 255))
     end = data.draw(st.integers(61, len(good)))
     found = None
-    with contextlib.suppress(CorruptRecordException):
+    with contextlib.suppress(DamagedBatch):
         found = read_batch(bytes(good), 0, end)
     assert found is None or len(found.values) == len(found.timestamps)
 
@@ -104,7 +103,7 @@ def test_a_count_that_cannot_be_true_allocates_nothing(monkeypatch):
     """Two thousand million records in a few bytes."""
     data = bytearray(built([(None, b"a", 5, [])], None, True, monkeypatch)[0])
     struct.pack_into(">i", data, 57, 2**31 - 1)
-    with pytest.raises(CorruptRecordException, match="more records are announced than there can be"):
+    with pytest.raises(DamagedBatch, match="more records are announced than there can be"):
         read_batch(bytes(data), 0, len(data))
 
 

@@ -8,7 +8,8 @@ from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.record.memory_records import MemoryRecords
 
 from headgate.agents import rawcontract, rawkafka
-from headgate.agents.rawbatch import Builder, record_size
+from headgate.agents.rawbatch import Builder
+from headgate.agents.writable import record_size
 
 
 def test_aiokafka_is_as_the_hot_path_needs_it():

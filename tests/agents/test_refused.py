@@ -10,9 +10,8 @@ import pytest
 
 import headgate as hg
 from headgate.agents.operators import MapOp
-from headgate.agents.rawbatch import writable
 from headgate.agents.testing import Driver, DriverError
-from headgate.agents.writable import TIME_LIMIT, Unwritable, check_headers, check_partition, whole_ms
+from headgate.agents.writable import TIME_LIMIT, Unwritable, check_headers, check_partition, whole_ms, writable
 
 SENT = [{"k": "a", "n": 1}, {"k": "bad", "n": 1}, {"k": "b", "n": 1}, {"k": "a", "n": 2}]
 

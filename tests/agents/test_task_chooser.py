@@ -10,9 +10,9 @@ import headgate as hg
 from headgate.agents.chunks import Buffer
 from headgate.agents.columns import Columns
 from headgate.agents.declared import Declared
+from headgate.agents.fetched import Batch
 from headgate.agents.head_readers import event_times, head_values
 from headgate.agents.intake import Head
-from headgate.agents.rawkafka import Batch
 from headgate.agents.task_chooser import TaskChooser
 from headgate.core.chooser import Choice
 from headgate.core.frames import NO_TIME, BatchFrame, Drain, UserFrame, encode

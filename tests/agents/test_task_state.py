@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.agents import task_state as module
+from headgate.agents.clients import ClientSettings
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.pipeline import CLOSED
 from headgate.agents.store_rocks import StoreMemory, open_rocks
 from headgate.agents.task_directory import open_best
@@ -20,7 +22,7 @@ from headgate.core.names import StreamPartition
 def state(tmp_path):
     """The state of a task that keeps it on disk, and knows nobody."""
     return TaskState(
-        SimpleNamespace(),
+        KafkaPort(ClientSettings("nobody:1")),
         SimpleNamespace(tables=lambda: ()),
         "Partition 0",
         StreamPartition("log", 0),

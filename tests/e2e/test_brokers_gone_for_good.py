@@ -11,6 +11,7 @@ import pytest
 import headgate as hg
 from headgate.agents.clients import ClientSettings
 from headgate.agents.intake import Intake, Source
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.store import MemoryStore
 from headgate.agents.tasklog import restore
 from headgate.core.errors import EnvironmentFault
@@ -27,12 +28,17 @@ async def test_a_consumer_is_closed_while_the_broker_is_away(private_kafka):
     stood in `restoring`, with no reason, for ever."""
     client, (name,) = ClientSettings(private_kafka.bootstrap), named("in")
     await made(client, (name, 2))
-    intakes = [Intake(client, [Source(StreamPartition(name, 0), 0)], name=f"i{n}", max_wait_ms=500) for n in range(10)]
+    intakes = [
+        Intake(KafkaPort(client), [Source(StreamPartition(name, 0), 0)], name=f"i{n}", max_wait_ms=500)
+        for n in range(10)
+    ]
     for intake in intakes:
         await intake.start()
-    consumers = [intake._consumer for intake in intakes]
+    consumers = [intake._consumer.consumer for intake in intakes]
     log, reads = StreamPartition(name, 1), asyncio.Event()
-    replay = restore(client, log, MemoryStore("j"), start=0, end=10, deadline_s=5.0, progress=lambda _: reads.set())
+    replay = restore(
+        KafkaPort(client), log, MemoryStore("j"), start=0, end=10, deadline_s=5.0, progress=lambda _: reads.set()
+    )
     restoring = asyncio.get_running_loop().create_task(replay)
     await reads.wait()
     await asyncio.to_thread(private_kafka.kill)

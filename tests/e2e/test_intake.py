@@ -14,6 +14,7 @@ from aiokafka.record.util import calc_crc32c
 from headgate.agents.chunks import Chunk
 from headgate.agents.clients import ClientSettings
 from headgate.agents.intake import Intake, Source
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.rawkafka import _KeptRecords
 from headgate.core.frames import BatchFrame, EndOfStream, UserFrame, encode
 from headgate.core.names import StreamPartition
@@ -38,7 +39,7 @@ async def write(kafka, topic, values, partition=0, **options):
 @contextlib.asynccontextmanager
 async def intake_on(kafka, *sources, **options):
     """A started intake."""
-    intake = Intake(ClientSettings(kafka.bootstrap), sources, name="test", **{"max_wait_ms": 50, **options})
+    intake = Intake(KafkaPort(ClientSettings(kafka.bootstrap)), sources, name="test", **{"max_wait_ms": 50, **options})
     await intake.start(deadline_s=60)
     try:
         yield intake
@@ -250,7 +251,7 @@ async def test_a_seek_while_the_intake_waits_is_not_followed_by_records_of_befor
     at, gone = StreamPartition(name, 0), StreamPartition(name, 1)
     await write(kafka, name, [b"%d" % i for i in range(10)])
     async with intake_on(kafka, Source(at, 3), Source(gone, 99), raw=raw) as intake:
-        taken = intake._take
+        taken = intake._consumer.take
         sought = asyncio.Event()
 
         async def late():
@@ -260,7 +261,7 @@ async def test_a_seek_while_the_intake_waits_is_not_followed_by_records_of_befor
                 sought.set()
             return found
 
-        monkeypatch.setattr(intake, "_take", late)
+        monkeypatch.setattr(intake._consumer, "take", late)
         chunks = await chunks_of(intake, at)
         assert sought.is_set()
         assert [o for c in chunks for o in c.offsets] == list(range(to, 10))

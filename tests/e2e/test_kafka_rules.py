@@ -12,8 +12,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from headgate.agents import rawkafka
+from headgate.agents.bounds import log_ends, offset_of
 from headgate.agents.clients import ClientSettings
 from headgate.agents.intake import Intake, LostPosition, Source
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.offsets import Offsets
 from headgate.agents.outbox import LogWrite, Outbox
 from headgate.agents.outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, TooLarge
@@ -54,7 +56,7 @@ def test_every_rule_has_its_test():
 @contextlib.asynccontextmanager
 async def outbox_on(kafka, name, *topics, **options):
     """An outbox with its owner running; how it ended is not this helper's business."""
-    outbox = Outbox(ClientSettings(kafka.bootstrap), name, **options)
+    outbox = Outbox(KafkaPort(ClientSettings(kafka.bootstrap)), name, **options)
     for topic in topics:
         outbox.know(topic, 1, options.get("limit", 1_048_588))
     await outbox.start(deadline_s=60)
@@ -74,7 +76,7 @@ async def outbox_on(kafka, name, *topics, **options):
 @contextlib.asynccontextmanager
 async def intake_on(kafka, *sources, **options):
     """A started intake."""
-    intake = Intake(ClientSettings(kafka.bootstrap), sources, name="test", **{"max_wait_ms": 50, **options})
+    intake = Intake(KafkaPort(ClientSettings(kafka.bootstrap)), sources, name="test", **{"max_wait_ms": 50, **options})
     await intake.start(deadline_s=60)
     try:
         yield intake
@@ -111,7 +113,7 @@ async def until_written(kafka, topic, *, behind=False):
     reader = Offsets(ClientSettings(kafka.bootstrap))
     await reader.start()
     give_up = time.monotonic() + 60
-    while (await reader.log_ends(at))[1] <= (await reader.bound(at, "newest") if behind else 0):
+    while await reader.end_of(at, committed=False) <= (await reader.end_of(at, committed=True) if behind else 0):
         assert time.monotonic() < give_up, "nothing was sent"
     await reader.stop()
 
@@ -133,7 +135,7 @@ async def test_a_batch_that_fails_fails_the_commit_and_names_who_wrote_it(kafka,
             await outbox.commit()
         assert failed.value.target == StreamPartition(small, 0)
         assert failed.value.tasks == {"guilty"}
-        assert isinstance(failed.value.cause, MessageSizeTooLargeError)
+        assert failed.value.code == MessageSizeTooLargeError.errno
         assert failed.value.committed is False
     assert await read_all(kafka, good) == ([], 2)  # the record and the abort's marker
 
@@ -166,7 +168,7 @@ async def test_a_commit_without_an_answer_is_an_unknown_outcome(kafka, topic, mo
         async def silent(*_):
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(outbox._producer, "commit_transaction", silent)
+        monkeypatch.setattr(outbox._producer.producer, "commit_transaction", silent)
         with pytest.raises(OutcomeUnknown) as unknown:
             await outbox.commit()
         assert unknown.value.committed is None
@@ -194,11 +196,12 @@ async def test_sequence_numbers_wrap_as_the_broker_expects(kafka, topic, correct
         await rawkafka.discard(producer)
         return
     async with outbox_on(kafka, name, name) as outbox:
-        outbox._producer._txn_manager._sequence_numbers[at] = 2**31 - 150
+        manager = outbox._producer.producer._txn_manager
+        manager._sequence_numbers[at] = 2**31 - 150
         for n in range(10):
             emit(outbox, name, [b"%d" % (40 * n + i) for i in range(40)])
             await outbox.commit()
-        assert outbox._producer._txn_manager.sequence_number(at) == 400 - 150
+        assert manager.sequence_number(at) == 400 - 150
     values, _ = await read_all(kafka, name)
     assert values == [b"%d" % i for i in range(400)]
 
@@ -277,13 +280,13 @@ async def test_start_waits_for_a_broker_that_is_down(kafka, private_kafka):
     """aiokafka raises at once. Ours tries until the deadline, says what to check, and starts when the broker comes back."""
     client = ClientSettings("127.0.0.1:9")
     with pytest.raises(EnvironmentFault, match="no broker"):
-        await Outbox(client, "x").start(deadline_s=1.0)
+        await Outbox(KafkaPort(client), "x").start(deadline_s=1.0)
     with pytest.raises(EnvironmentFault, match="no broker"):
-        await Intake(client, [], name="x").start(deadline_s=1.0)
+        await Intake(KafkaPort(client), [], name="x").start(deadline_s=1.0)
     private_kafka.stop()
     outbox, intake = (
-        Outbox(ClientSettings(private_kafka.bootstrap), "x"),
-        Intake(ClientSettings(private_kafka.bootstrap), [], name="x"),
+        Outbox(KafkaPort(ClientSettings(private_kafka.bootstrap)), "x"),
+        Intake(KafkaPort(ClientSettings(private_kafka.bootstrap)), [], name="x"),
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(outbox.start(deadline_s=60))
@@ -303,7 +306,7 @@ async def test_an_id_that_cannot_be_initialised_has_a_deadline(kafka, monkeypatc
 
     monkeypatch.setattr("aiokafka.producer.sender.Sender._do_init_pid", never)
     with pytest.raises(ProducerBroken, match="could not be initialised"):
-        await asyncio.wait_for(Outbox(ClientSettings(kafka.bootstrap), "stuck").start(deadline_s=1.0), 60)
+        await asyncio.wait_for(Outbox(KafkaPort(ClientSettings(kafka.bootstrap)), "stuck").start(deadline_s=1.0), 60)
 
 
 @pytest.mark.asyncio
@@ -449,11 +452,11 @@ async def test_ends_are_asked_of_the_broker(kafka, topic):
         emit(outbox, name, [b"3"])
         await outbox._send(outbox._open, everything=True)
         await outbox._confirm(outbox._open)
-        assert (await reader.log_ends(at))[:2] == (0, 4)
-        assert await reader.bound(at, "newest") == 3
-        assert await reader.bound(at, "oldest") == 0
-        assert await reader.bound(at, ("time", 0)) == 0
-        assert await reader.bound(at, ("time", 5_000_000_000_000)) == 3
+        assert (await log_ends(reader, at))[:2] == (0, 4)
+        assert await offset_of(reader, at, "newest") == 3
+        assert await offset_of(reader, at, "oldest") == 0
+        assert await offset_of(reader, at, ("time", 0)) == 0
+        assert await offset_of(reader, at, ("time", 5_000_000_000_000)) == 3
     await reader.stop()
 
 

@@ -62,7 +62,7 @@ async def test_records_between_two_stages_are_deleted_when_they_are_done_with(jo
 
     await one.until(lambda: one.worker.upkeep._cut, "a partition was cut")
     cut = dict(one.worker.upkeep._cut)
-    starts = {at: await one.worker.offsets.bound(at, "oldest") for at in cut}
+    starts = {at: await one.worker.offsets.start_of(at) for at in cut}
     assert {at.stream for at in cut} == {between}
     assert all(starts[at] >= cut[at] > 0 for at in cut)
     await job.write(inp, [{"k": f"k{n % 3}"} for n in range(60)])  # and the job goes on

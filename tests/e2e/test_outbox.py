@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from headgate.agents.clients import ClientSettings
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.offsets import Offsets
 from headgate.agents.outbox import LogWrite, Outbox
 from headgate.agents.outbox_errors import OutboxError, ProducerBroken
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 @contextlib.asynccontextmanager
 async def outbox_on(kafka, name, *topics, partitions=1, **options):
     """An outbox with its owner running."""
-    outbox = Outbox(ClientSettings(kafka.bootstrap), name, **options)
+    outbox = Outbox(KafkaPort(ClientSettings(kafka.bootstrap)), name, **options)
     for topic in topics:
         outbox.know(topic, partitions)
     await outbox.start(deadline_s=60)
@@ -53,7 +54,7 @@ async def read(kafka, topic, partitions=1):
         ClientSettings(kafka.bootstrap)
     )  # read uncommitted: a commit is answered before its markers stand
     await offsets.start()
-    ends = {tp: (await offsets.log_ends(StreamPartition(*tp)))[1] for tp in parts}
+    ends = {tp: await offsets.end_of(StreamPartition(*tp), committed=False) for tp in parts}
     await offsets.stop()
     records = []
     while any([await consumer.position(tp) < ends[tp] for tp in parts]):
@@ -171,7 +172,7 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
         offsets = Offsets(ClientSettings(kafka.bootstrap))
         await offsets.start()
         async with asyncio.timeout(60):
-            while (await offsets.log_ends(StreamPartition(name, 0)))[1] == 0:
+            while await offsets.end_of(StreamPartition(name, 0), committed=False) == 0:
                 pass  # until something of it is in the log
         await offsets.stop()
     with pytest.raises(ProducerBroken, match="stopped"):

@@ -12,6 +12,7 @@ import pytest
 from headgate.agents.broker.acls import Acl
 from headgate.agents.clients import ClientSettings
 from headgate.agents.intake import Intake, Source
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.outbox import Outbox
 from headgate.agents.outbox_errors import OutboxError, TargetFailed
 from headgate.agents.topics import Topics, TopicSpec
@@ -41,7 +42,7 @@ async def made(client):
 @contextlib.asynccontextmanager
 async def outbox_on(client, name, *topics):
     """An outbox with its owner running."""
-    outbox = Outbox(client, name)
+    outbox = Outbox(KafkaPort(client), name)
     for topic in topics:
         outbox.know(topic, 1)
     await outbox.start(deadline_s=60)
@@ -76,7 +77,7 @@ async def test_records_go_in_and_out_over_tls_and_sasl(secure_kafka):
         emit(outbox, name, b"secret")
         await outbox.commit()
     at = StreamPartition(name, 0)
-    intake = Intake(client, [Source(at, 0)], name="t", max_wait_ms=50)
+    intake = Intake(KafkaPort(client), [Source(at, 0)], name="t", max_wait_ms=50)
     await intake.start()
     give_up = time.monotonic() + 60
     while (chunk := intake.take(at, 1)) is None and time.monotonic() < give_up:
@@ -92,7 +93,7 @@ async def test_a_revoked_right_is_said_with_its_remedy(secure_kafka):
     name, other = await made(client), await made(client)
     at = StreamPartition(name, 0)
     deny = [Acl("app", "topic", name, operation, allow=False) for operation in ("write", "read")]
-    intake = Intake(client, [Source(at, 0)], name="t", max_wait_ms=50)
+    intake = Intake(KafkaPort(client), [Source(at, 0)], name="t", max_wait_ms=50)
     await intake.start()
     try:
         async with outbox_on(client, name, name, other) as outbox:

@@ -150,7 +150,7 @@ async def test_commits_watchdog_log_retries_and_what_a_failure_takes_with_it(job
     await change(job, "commit.interval", "50ms", worker)
     await job.records(out, 1)
 
-    client = actor.intake.intake._consumer._client
+    client = actor.intake.intake._consumer.consumer._client
     send, never = client.send, asyncio.Event()
 
     async def silent(node, request, **options):
@@ -208,7 +208,7 @@ async def test_what_stands_between_two_stages(job, topic):
     started = worker.worker.offsets
     await change(job, "intermediate.trim", True, worker)
     async with asyncio.timeout(60):
-        while not [n for n in (0, 1) if await started.bound((between, n), "oldest") > 0]:  # noqa: ASYNC110 - the broker deletes them
+        while not [n for n in (0, 1) if await started.start_of((between, n)) > 0]:  # noqa: ASYNC110 - the broker deletes them
             await asyncio.sleep(0.05)
 
     await job.ask("pause", stream=between)

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.agents import serde
 from headgate.agents.clients import ClientSettings
+from headgate.agents.kafka_port import KafkaPort, WallClock
 from headgate.agents.offsets import Offsets
 from headgate.agents.outbox import Outbox
 from headgate.agents.outbox_errors import OutboxError
@@ -17,6 +18,7 @@ from headgate.agents.store_rocks import StoreMemory, open_rocks
 from headgate.agents.tables import TaskTables
 from headgate.agents.tasklog import log_write, restore
 from headgate.core.errors import EnvironmentFault
+from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 
 pytestmark = pytest.mark.kafka
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.kafka
 @contextlib.asynccontextmanager
 async def outbox_on(kafka, name, topic):
     """An outbox with its owner running."""
-    outbox = Outbox(ClientSettings(kafka.bootstrap), name)
+    outbox = Outbox(KafkaPort(ClientSettings(kafka.bootstrap)), name)
     outbox.know(topic, 1)
     await outbox.start()
 
@@ -46,7 +48,7 @@ async def ends_of(kafka, at):
     reader = Offsets(ClientSettings(kafka.bootstrap))
     await reader.start()
     try:
-        return (await reader.log_ends(at))[1]
+        return await reader.end_of(at, committed=False)
     finally:
         await reader.stop()
 
@@ -80,7 +82,7 @@ async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, 
     end = await ends_of(kafka, at)
     said = []
     store = open_rocks(tmp_path / "task", StoreMemory(16 << 20), "u")
-    done = await restore(client, at, store, start=0, end=end, progress=said.append, raw=raw)
+    done = await restore(KafkaPort(client), at, store, start=0, end=end, progress=said.append, raw=raw)
     assert done.records == 4 * 501
     assert done.checkpoint == b"checkpoint 3"
     assert done.position == end == store.meta.position
@@ -89,12 +91,12 @@ async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, 
     store.close()
 
     again = open_rocks(tmp_path / "task", StoreMemory(16 << 20), "u")
-    nothing = await restore(client, at, again, start=again.meta.position, end=end, raw=raw)
+    nothing = await restore(KafkaPort(client), at, again, start=again.meta.position, end=end, raw=raw)
     assert (nothing.records, nothing.checkpoint) == (0, b"checkpoint 3")
     again.close()
 
     behind = MemoryStore("u")
-    part = await restore(client, at, behind, start=tables.store.meta.position, end=end, raw=raw)
+    part = await restore(KafkaPort(client), at, behind, start=tables.store.meta.position, end=end, raw=raw)
     assert part.records == 0  # what was applied stands before the commit's marker
 
 
@@ -116,7 +118,7 @@ async def test_an_open_transaction_blocks_a_restore_up_to_its_deadline(kafka, to
         end = await ends_of(kafka, at)
         with pytest.raises(EnvironmentFault, match="an open transaction blocks it"):
             await restore(
-                ClientSettings(kafka.bootstrap),
+                KafkaPort(ClientSettings(kafka.bootstrap)),
                 at,
                 MemoryStore("u"),
                 start=0,
@@ -125,6 +127,21 @@ async def test_an_open_transaction_blocks_a_restore_up_to_its_deadline(kafka, to
                 deadline_s=5.0,
             )
     assert any(one.blocked for one in said)
+
+
+class OnDay(KafkaPort):
+    """Kafka on a certain day."""
+
+    def __init__(self, client, day):
+        super().__init__(client)
+        self.clock = OnDay.Calendar(day)
+
+    class Calendar(WallClock):
+        def __init__(self, day):
+            self.day = day
+
+        def now(self):
+            return Now(super().now().mono, self.day)
 
 
 @pytest.mark.asyncio
@@ -142,14 +159,14 @@ async def test_a_restore_that_is_cut_short_has_not_stood_at_the_end(kafka, topic
             await fill(outbox, at, tables, table, commits=1, keys=5)
             start, end = store.meta.position or 0, await ends_of(kafka, at)
             with pytest.raises(EnvironmentFault, match="cannot be read up to"):
-                await restore(client, at, store, start=start, end=end + 1, deadline_s=2.0, now_ms=lambda: now)
+                await restore(OnDay(client, now), at, store, start=start, end=end + 1, deadline_s=2.0)
             assert store.meta.position > start
 
         fresh = MemoryStore("u")
         for day in (1000, 2000):
             await cut_short(fresh, day)
             assert fresh.meta.followed_until_ms == 1000  # nothing in it is older than that
-        await restore(client, at, fresh, start=fresh.meta.position, end=await ends_of(kafka, at), now_ms=lambda: 3000)
+        await restore(OnDay(client, 3000), at, fresh, start=fresh.meta.position, end=await ends_of(kafka, at))
         for day in (4000, 5000):
             await cut_short(fresh, day)
             assert fresh.meta.followed_until_ms == 3000
