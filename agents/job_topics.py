@@ -126,7 +126,7 @@ class JobTopics:
         """Create or check them."""
         await self._keep(self.specs_for(model, tasks))
 
-    async def learn(self, outbox: Outbox | None, model: JobModel | None) -> None:
+    async def learn(self, outbox: Outbox | None) -> None:
         """Tell an outbox all targets of this job."""
         if outbox is None:
             return

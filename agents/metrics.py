@@ -156,7 +156,7 @@ METRICS: tuple[Metric, ...] = (
         GAUGE,
         "Bytes written by tasks and not yet sent.",
         (),
-        _one(lambda w: float(getattr(w.outbox, "pending_bytes", 0) or 0)),
+        _one(lambda w: float(getattr(w.runtime.producers.outbox, "pending_bytes", 0) or 0)),
     ),
     Metric(
         "headgate_commits_total",

@@ -134,8 +134,8 @@ class Producer(Protocol):
         """Hand a batch over. Waits for room in the client, without a word for a topic that is gone or a partition without a leader.
 
         The future is the offset of its first record (-1: it was there already, nobody knows where), or raises. Raises `NotSent`;
-        what it or the future raises is for `explain` alone, and may be left unasked. Batches for one partition stand in its log in the order in which they
-        were handed over.
+        what it or the future raises is for `explain` alone, and may be left unasked. Batches for one partition stand in its log in
+        the order in which they were handed over.
         """
         ...
 

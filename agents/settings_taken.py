@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..core.task_events import SettingsChanged
 from .logs import set_level
-from .plans import task_settings
 
 if TYPE_CHECKING:
-    from .task_actor import TaskActor
     from .worker import Worker
 
 
@@ -25,18 +22,7 @@ def _committer(worker: Worker) -> None:
 
 def _tasks(worker: Worker) -> None:
     for actor in list(worker.actors.values()):
-        tell_task(worker, actor)
-
-
-def tell_task(worker: Worker, actor: TaskActor) -> None:
-    """One task takes what is its own: its machine, its intake, its chooser, its batches."""
-    own = task_settings(worker.settings)
-    if own != actor.machine.plan.settings:
-        actor.feed(SettingsChanged(own))
-    if actor.intake is not None:
-        actor.intake.take_settings(worker.settings, worker.seconds("fetch.watchdog"))
-    if actor.pipeline is not None:
-        actor.pipeline.fly(worker.spark_in_flight)
+        worker.runtime.granted.tell_settings(actor)
 
 
 def _upkeep(worker: Worker) -> None:

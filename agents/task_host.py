@@ -29,14 +29,17 @@ class Host(Protocol):
     declared: Declared
     spark: Any
     """Who runs functions of PySpark, for jobs that use it."""
-    careful: set[str]
-    """Tasks whose aggregates hold nothing back for the commit, because a commit has failed on it."""
 
     unread: Unread
     """Who says which inputs are not read, for all tasks together."""
 
     @property
     def port(self) -> Port: ...
+    @property
+    def careful(self) -> set[str]:
+        """Tasks whose aggregates hold nothing back for the commit, because a commit has failed on it."""
+        ...
+
     @property
     def spark_in_flight(self) -> int: ...
 

@@ -13,18 +13,15 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 from aiokafka.errors import CorruptRecordException
 
-from ..core import commit_events as ce
 from ..core import coordinator as c
 from ..core import leader_words as lw
 from ..core import member_words as mw
-from ..core import task_events as t
 from ..core.batches import Bridge
 from ..core.chooser_checked import CheckedChooser
 from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
@@ -32,36 +29,35 @@ from ..core.leader import Leader
 from ..core.machine import Now
 from ..core.member import Member
 from ..core.model import JobModel
-from ..core.names import StreamPartition
-from ..core.orders import FAILED, Abandon, Order, Report, Start, TaskReported
-from ..core.settings import find, parse
+from ..core.names import StreamPartition, TransactionalId, worker_id
+from ..core.orders import FAILED, Order, Report, RunView, TaskReported
+from ..core.settings import parse
 from ..core.task_plan import TaskPlan
-from .absence import Unread
 from .awaiting import answered, passes
-from .bounds import log_ends, resolved, run_bounds
+from .bounds import run_bounds
 from .clients import ClientSettings
+from .committing import Committing
 from .coordination import Coordination
 from .ending import Ending
 from .faust_app import ActorApp, new_app
 from .heartbeat import Heartbeats
-from .intake import FETCH_BYTES, Intake, Source
 from .job_topics import JobTopics
 from .kafka_port import KafkaPort
+from .live_settings import Settings
 from .load import load_of
 from .mailbox import Mailbox
 from .offsets import Offsets
 from .outlasting import outlasted
 from .plans import leader_config, member_config, task_settings
-from .producing import Producing
+from .probing import probe
+from .runtime import Runtime
 from .sensors import Counting
 from .services import Work, run_service
-from .settings_taken import take, tell_task
+from .settings_taken import take
 from .steps import SparkStep
 from .store_rocks import StoreMemory
 from .task_actor import TaskActor
-from .task_chooser import TaskChooser, own_chooser
-from .task_intake import TaskIntake
-from .task_state import TaskState
+from .task_chooser import own_chooser
 from .unreadable import Unreadable
 from .upkeep import Upkeep
 from .worker_options import WorkerOptions
@@ -73,22 +69,20 @@ DAMAGED_S = 2.0
 """How often a damaged batch of the coordinator stream is fetched again."""
 
 
-class Worker(Producing):
+class Worker:
     """Runs the tasks that it is granted, until its member says exit."""
 
     def __init__(self, options: WorkerOptions) -> None:
-        super().__init__()
         self.options = options
         self.declared = options.declared
         self.job = self.declared.app.job
         self.client: ClientSettings = options.client
         self.port = KafkaPort(self.client)
-        self.settings: dict[str, Any] = dict(options.settings)
+        self.live = Settings(options.settings)
         self.topics = self.declared.topics
         own, name = own_chooser(self.declared.app.chooser, self.settings)
         if own is not None:
             CheckedChooser(own, name)  # one that is not there, or cannot choose, is said before anything begins
-        self.memory = StoreMemory(self._setting_or("state.memory", options.state_memory))
         self.app: ActorApp = new_app(f"{self.job.slug}.{options.processor}")
         self.sensor = Counting()
         self.app.sensors.add(self.sensor)
@@ -98,11 +92,20 @@ class Worker(Producing):
         self.upkeep = Upkeep(self.client, self.job.slug, self.job_topics.topics, graph.intermediates - graph.broadcast)
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
         self.coordination = Coordination(self, self.client, self.job, self.topics.coordinator, stamp)
-        self.spark = self._make_spark()
-        self.actors: dict[str, TaskActor] = {}
-        self.counters: dict[str, Counter[str]] = {}
-        self.unreadable = Unreadable()
-        self.unread = Unread()
+        self.runtime = Runtime(
+            f"{self.job.slug}-{options.processor}",
+            self,
+            self.port,
+            self.declared,
+            self.live,
+            self.job_topics,
+            self.offsets,
+            spark=self._make_spark(),
+            memory=StoreMemory(self.live.given_or("state.memory", options.state_memory)),
+            compression=options.compression,
+        )
+        self._probing = asyncio.Lock()
+        """Probes share a transactional id, so they come one after the other."""
         self.exit_code: int | None = None
         self.exit_why = ""
         self.ready = False
@@ -122,7 +125,6 @@ class Worker(Producing):
         self._exiting = asyncio.Event()
         self._spawned: set[asyncio.Task[None]] = set()
         self._turned = time.monotonic()
-        self._waiting: dict[str, list[Order]] = {}
         self.ending = Ending()
         self._cut: asyncio.TimerHandle | None = None
         """Rings when leaving takes too long."""
@@ -199,7 +201,7 @@ class Worker(Producing):
         if hasattr(self, "heartbeats"):
             first["heartbeats"] = self.heartbeats.stop()
         await self.ending.steps(first, self.seconds("release.timeout"))
-        await self.ending.step("producer", self._drop_producer())
+        await self.ending.step("producer", self.runtime.producers.drop())
         for task in list(self._spawned):
             task.cancel()
         await self.ending.steps({task.get_name(): asyncio.wait([task]) for task in list(self._spawned)})
@@ -225,11 +227,6 @@ class Worker(Producing):
         from .broker.java import find_java
 
         return Spark(self.text("spark.master"), java_home=lambda: str(find_java().home))
-
-    @property
-    def spark_in_flight(self) -> int:
-        """How many batches of one task run at a time."""
-        return self.value("spark.in-flight")
 
     def leave(self, why: str) -> None:
         """SIGTERM or the like: commit, release, say so, end with 0. Within `stop.timeout`, whatever is away: what is not done by then is
@@ -387,54 +384,13 @@ class Worker(Producing):
 
     def tell(self, task: str, order: Order) -> None:
         """An order of the member for one task."""
-        if isinstance(order, Start):
-            self._waiting[task] = said = []
-            self.spawn(self._begin(order, said), f"{task}: start")
-            return
-        waiting, actor = self._waiting.get(task), self.actors.get(task)
-        if waiting is not None:
-            waiting.append(order)
-        elif actor is not None:
-            actor.order(order)
+        self.runtime.granted.tell(task, order)
 
-    async def _begin(self, order: Start, said: list[Order]) -> None:
-        """Make the actor, when the one before it has gone. A start that is called off meanwhile (the producer is lost while a predecessor
-        closes its store, or the broker is asked) begins nothing: there may be no producer, or already the next start."""
-        old = self.actors.get(order.task)
-        if old is not None:
-            await old.ended.wait()
-        if self._called_off(order, said):
-            return
-        model = self.coordination.member.job.model
-        if model is None or order.task not in model.tasks:
-            raise RuntimeError(f"{order.task} was granted, but the job model does not know it")
-        for producer in (self.outbox, self.direct):
-            await outlasted(partial(self.job_topics.learn, producer, model))
-        if self._called_off(order, said):
-            return
-        actor = TaskActor(self, self._plan(order.task, model), order)
-        await actor.mailbox.start()
-        if self._called_off(order, said):
-            await actor.mailbox.stop()
-            return
-        self.actors[order.task] = actor
-        tell_task(self, actor)  # they may have changed while it was made
-        actor.begin(order)
-        if self._waiting.get(order.task) is said:
-            del self._waiting[order.task]
-        for waiting in said:
-            actor.order(waiting)
-
-    def _called_off(self, order: Start, said: list[Order]) -> bool:
-        overtaken = self._waiting.get(order.task) is not said
-        if not overtaken and not any(isinstance(one, Abandon) for one in said):
-            return False
-        if not overtaken:
-            del self._waiting[order.task]
-        return True
-
-    def _plan(self, task: str, model: JobModel) -> TaskPlan:
+    def plan(self, task: str) -> TaskPlan:
         """What a task reads, with the bounds that its run has resolved: every task, whenever it begins, has the same."""
+        model = self.coordination.member.job.model
+        if model is None or task not in model.tasks:
+            raise RuntimeError(f"{task} was granted, but the job model does not know it")
         plan = self.declared.task_plan(task, model, task_settings(self.settings))
         run = self.coordination.member.job.run
         if run is None:
@@ -449,10 +405,14 @@ class Worker(Producing):
         ]
         return replace(plan, inputs=tuple(inputs))
 
+    def run_view(self) -> RunView | None:
+        """The run as it is now."""
+        return self.coordination.member.job.run_view()
+
     def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None:
         """Operator's overrides: each part takes what is dynamic, and then the offset is acknowledged."""
         self.overrides = dict(overrides)
-        self.settings = {**self.options.settings, **overrides, **self.options.flags}
+        self.live.given = {**self.options.settings, **overrides, **self.options.flags}
         take(self)
         self.applied_config = offset
 
@@ -480,20 +440,34 @@ class Worker(Producing):
         starts, untils = await run_bounds(self.offsets, self.declared.graph, await self.job_topics.input_counts())
         return lw.Resolved(run_id, starts, untils)
 
-    # --------------------------------------------------------------------------------------------------- what tasks ask for
+    # -------------------------------------------------------------------------------------------------- the producer's lives
 
-    def actor(self, task: str) -> TaskActor | None:
-        """A running task."""
-        return self.actors.get(task)
+    async def init_producer(self, incarnation: str) -> None:
+        """A producer for this incarnation: its id is initialised here, once."""
+        transactional_id = worker_id(self.job, self.options.processor, incarnation)
+        await self.runtime.producers.begin(incarnation, transactional_id)
 
-    async def check_streams(self, plan: TaskPlan) -> None:
-        """The streams between stages are as wide as the leader wrote: asked before the task writes to them, or reads them."""
-        widths = {
-            one.stream: one.width
-            for one in (*plan.outputs, *plan.inputs)
-            if one.stream in self.declared.graph.intermediates
-        }
-        await outlasted(partial(self.job_topics.check_widths, widths))
+    async def close_producer(self, incarnation: str) -> None:
+        """This incarnation is over."""
+        await self.runtime.producers.close(incarnation)
+
+    def producer_lost(self, lost: mw.ProducerLost) -> None:
+        """The member decides what follows."""
+        self.coordination.feed_member(lost)
+
+    async def probe(self, target: StreamPartition) -> str:
+        """Why this target cannot be written now; nothing when it can, and then its width and limits are learnt again."""
+        graph = self.declared.graph
+        names = self.job_topics.names
+        ours = target.stream in (names.log, names.dead_letters) or target.stream in graph.intermediates
+        transactional_id = str(TransactionalId(self.job, self.options.processor, "probe"))
+        async with self._probing:
+            why = await probe(self.client, transactional_id, target, narrower=not ours)
+        if not why:
+            await self.runtime.learn(target.stream)
+        return why
+
+    # -------------------------------------------------------------------------------------------- what the runtime asks for
 
     def report(self, report: Report) -> None:
         """A task's report, for the member; fed when the present event is through."""
@@ -501,22 +475,6 @@ class Worker(Producing):
         loop.call_soon(self.coordination.report, report)
         if isinstance(report, TaskReported) and report.state == FAILED and self.exits_on_failure:
             loop.call_soon(self.exit, 1, f"{report.task} failed: {report.why}")
-
-    def count(self, task: str, name: str, amount: int) -> None:
-        """Count something of a task."""
-        self.counters.setdefault(task, Counter())[name] += amount
-
-    def gone(self, task: str) -> None:
-        """A task has ended here."""
-        self.actors.pop(task, None)
-        if self.committing is not None:
-            self.committing.feed(ce.TaskGone(task))
-
-    def again(self, start: Start, *orders: Order) -> None:
-        """A task that was stopped here begins once more under the grant that it has, in the run as it is now."""
-        run = self.coordination.member.job.run_view()
-        for order in (start if run is None else replace(start, run=run), *orders):
-            self.tell(start.task, order)
 
     def mailbox(
         self,
@@ -528,66 +486,57 @@ class Worker(Producing):
         """A Faust agent as an actor."""
         return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)
 
+    def state_path(self, task: str) -> Path | None:
+        """Where the store of a task lies."""
+        if self.options.state_dir is None:
+            return None
+        return self.options.state_dir / self.job.slug / task.replace(" ", "-")
+
+    # ------------------------------------------------------------------------------------------------- what pages look at
+
+    @property
+    def actors(self) -> dict[str, TaskActor]:
+        """The tasks that live here."""
+        return self.runtime.granted.actors
+
+    @property
+    def counters(self) -> dict[str, Counter[str]]:
+        """What was counted of each task."""
+        return self.runtime.granted.counters
+
+    @property
+    def committing(self) -> Committing | None:
+        """The transactions of the present incarnation."""
+        return self.runtime.producers.committing
+
+    @property
+    def incarnation(self) -> str:
+        """The present one, or the last."""
+        return self.runtime.producers.incarnation
+
+    @property
+    def unreadable(self) -> Unreadable:
+        """What of the job's own topics could not be read."""
+        return self.runtime.unreadable
+
+    @property
+    def spark(self) -> Bridge | None:
+        """The session, for jobs that use it."""
+        return self.runtime.spark
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as they are now."""
+        return self.live.given
+
     def value(self, name: str) -> Any:
         """A setting as it is now, parsed."""
-        return parse(name, self.settings.get(name, find(name).default))
+        return self.live.value(name)
 
     def seconds(self, name: str) -> float:
         """A duration setting."""
-        return self.milliseconds(name) / 1000
-
-    def milliseconds(self, name: str) -> int:
-        """A duration setting."""
-        return self.value(name)
-
-    def _setting_or(self, name: str, otherwise: Any) -> Any:
-        """A setting's value if it is given, else what this process was started with."""
-        return parse(name, self.settings[name]) if name in self.settings else otherwise
+        return self.live.seconds(name)
 
     def text(self, name: str) -> str:
         """A setting that is text."""
-        return self.value(name)
-
-    def open_state(self, task: str, log_partition: int) -> TaskState:
-        """Store and tables of a task."""
-        path: Path | None = None
-        if self.options.state_dir is not None:
-            path = self.options.state_dir / self.job.slug / task.replace(" ", "-")
-        run = self.coordination.member.job.run
-        return TaskState(
-            self.port,
-            self.declared,
-            task,
-            StreamPartition(self.topics.log, log_partition),
-            job_uuid=run.job_uuid if run is not None else "",
-            path=path,
-            memory=self.memory,
-            clock=lambda: self.now().wall,
-            ends=lambda at: outlasted(partial(log_ends, self.offsets, at)),
-            log_limit=self.job_topics.limit(self.topics.log),
-            unread=self.unreadable.passed,
-        )
-
-    async def ask_offsets(self, order: t.Resolve) -> t.Resolved:
-        """Positions of bounds, asked of the broker."""
-        return await outlasted(partial(resolved, self.offsets, order))
-
-    def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake:
-        """A consumer for a task."""
-        inputs = {plan.stream: plan for plan in actor.plan.inputs}
-        chooser = TaskChooser(self.declared, actor.plan, self.settings)
-        sources = [
-            Source(at, position, framed=inputs[at.stream].framed, times=chooser.times.get(at.stream))
-            for at, position in positions.items()
-        ]
-        name = f"{self.job.slug}-{actor.name}".replace(" ", "-")
-        room = self.value("buffer.bytes")
-        intake = Intake(
-            self.port,
-            sources,
-            name=name,
-            buffer_bytes=room,
-            fetch_bytes=min(FETCH_BYTES, max(1, room)),
-            watchdog_s=self.seconds("fetch.watchdog"),
-        )
-        return TaskIntake(actor, intake, positions, chooser)
+        return self.live.text(name)

@@ -70,7 +70,7 @@ def worker(*tasks):
         actors={one.name: one for one in tasks},
         counters={"Partition 0": Counter({"dead_letters": 2})},
         committing=Bag(commits=11),
-        outbox=None,
+        runtime=Bag(producers=Bag(outbox=None)),
         sensor=sensor,
         app=Bag(agents={"coordinator": 1}),
         coordination=Bag(),

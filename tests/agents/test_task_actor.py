@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -15,16 +14,19 @@ from aiokafka.errors import KafkaConnectionError
 import headgate as hg
 from headgate.agents.absence import Unread
 from headgate.agents.chunks import Chunk
+from headgate.agents.clients import ClientSettings
 from headgate.agents.declared import Declared
 from headgate.agents.faust_app import new_app
+from headgate.agents.kafka_port import KafkaPort
+from headgate.agents.mailbox import Mailbox
 from headgate.agents.outbox_buffer import Joining
+from headgate.agents.rawbatch import Builder
 from headgate.agents.task_actor import TaskActor
 from headgate.agents.task_intake import TaskIntake
 from headgate.agents.task_state import TaskState
 from headgate.agents.trouble import may_pass
 from headgate.core import task_events as t
 from headgate.core.errors import EnvironmentFault
-from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 from headgate.core.orders import Release, RunView, Start
 from headgate.core.settings import find, parse
@@ -40,7 +42,13 @@ class Joined(Joining):
     """The open transaction, with what stands in it to be looked at."""
 
     def __init__(self) -> None:
-        super().__init__(transactional=True, compression=None, batch_bytes=1 << 20, max_pending_bytes=1 << 30, wake=int)
+        super().__init__(
+            transactional=True,
+            batch=lambda limit: Builder(limit, None, transactional=True),
+            batch_bytes=1 << 20,
+            max_pending_bytes=1 << 30,
+            wake=int,
+        )
         self.open: list[tuple[str, bytes | None]] = []
 
     def _join(self, task: str, target: StreamPartition, keys: Any, values: Any, *_: Any) -> None:
@@ -50,7 +58,7 @@ class Joined(Joining):
 class Host:
     """The worker around one task: memory instead of a broker."""
 
-    client: Any = None
+    port = KafkaPort(ClientSettings("nobody:1"))
     spark: Any = None
     spark_in_flight = 1
     settings: dict[str, Any]
@@ -79,9 +87,6 @@ class Host:
 
     def seconds(self, name: str) -> float:
         return parse(name, self.settings.get(name, find(name).default)) / 1000
-
-    def now(self) -> Now:
-        return Now(time.monotonic(), int(time.time() * 1000))
 
     def buffer(self, task: str) -> Any:
         return self.outbox.buffer(task)
@@ -149,14 +154,14 @@ class Host:
 
         at = StreamPartition("log", log_partition)
         return TaskState(
-            self.client,
+            self.port,
             self.declared,
             task,
             at,
             job_uuid="u1",
             path=None,
             memory=None,
-            clock=lambda: self.now().wall,
+            clock=lambda: self.port.clock.now().wall,
             ends=ends,
         )
 
@@ -170,8 +175,8 @@ class Host:
         none = lambda *_, **__: None  # noqa: E731
         return SimpleNamespace(run=nothing, stop=nothing, wake=none, bound=none, seek=none, stop_fetching=none)
 
-    def faust(self) -> Any:
-        return self.app
+    def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> Mailbox:
+        return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)
 
     # ----------------------------------------------------------------------------------------------------- for tests
 

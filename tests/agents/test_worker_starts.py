@@ -55,10 +55,10 @@ async def test_a_start_that_is_called_off_while_its_predecessor_ends_begins_noth
     old: Any = worker.actors[TASK]
     worker.tell(TASK, start(1))
     worker.tell(TASK, Abandon("fenced"))
-    worker.gone(TASK)
+    worker.runtime.gone(TASK)
     old.ended.set()
     await settled(worker)
-    assert (worker._crash, worker.actors, worker._waiting) == (None, {}, {})
+    assert (worker._crash, worker.actors, worker.runtime.granted.waiting) == (None, {}, {})
 
 
 @pytest.mark.asyncio
@@ -69,7 +69,7 @@ async def test_of_two_starts_that_wait_only_the_last_counts(worker: Worker) -> N
     worker.tell(TASK, Abandon("fenced"))
     worker.tell(TASK, start(2))
     worker.tell(TASK, Abandon("fenced"))
-    worker.gone(TASK)
+    worker.runtime.gone(TASK)
     old.ended.set()
     await settled(worker)
-    assert (worker._crash, worker.actors, worker._waiting) == (None, {}, {})
+    assert (worker._crash, worker.actors, worker.runtime.granted.waiting) == (None, {}, {})

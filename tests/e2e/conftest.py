@@ -104,7 +104,7 @@ class Running:
         worker = self.worker
         worker.coordination.stop()
         for actor in list(worker.actors.values()):
-            actor.host = _Silent(worker)  # type: ignore[assignment]
+            actor.host = _Silent(actor.host)  # type: ignore[assignment]
         self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self.task
@@ -113,11 +113,11 @@ class Running:
 class _Silent:
     """A host through which a dying task says nothing."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, host: Any) -> None:
+        self._host = host
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._worker, name)
+        return getattr(self._host, name)
 
     def report(self, report: Any) -> None:
         pass

@@ -222,7 +222,7 @@ async def test_what_stands_between_two_stages(job, topic):
     await worker.until(closed, "a source waits for the stage behind it")
     held = closed()[0]
     partition = next(at.partition for at, why in held.machine.inputs.closed.items() if why == "lag")
-    end = await started.bound((inp, partition), "newest")
+    end = await started.end_of((inp, partition), committed=True)
     await job.write(inp, [{"k": "x"}], partition=partition)
     await worker.until(lambda: held.intake.intake.head((inp, partition)).count == 1, "it is fetched")
     assert held.machine.position((inp, partition)) == end
