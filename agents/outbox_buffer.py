@@ -170,6 +170,8 @@ class Joining:
         self._rules: dict[str, Rules] = {}
         """Of those topics that do not take everything."""
         self._partitioners: dict[str, Partitioner] = {}
+        self.ask: Callable[[str], object] | None = None
+        """Whoever can tell at once (`know`) of a topic that nobody has spoken of; no broker can."""
         self._open = Transaction()
         self._roomy = asyncio.Event()
         self._roomy.set()
@@ -201,6 +203,9 @@ class Joining:
 
     def _partitioner(self, topic: str) -> Partitioner:
         chooser = self._partitioners.get(topic)
+        if chooser is None and self.ask is not None:
+            self.ask(topic)
+            chooser = self._partitioners.get(topic)
         if chooser is None:
             raise UnknownTarget(topic)
         return chooser

@@ -70,6 +70,8 @@ class TaskActor:
         self.ends = TaskEnd(self.log, lambda: host.seconds("release.timeout") / 3)
         self.since_ms = host.port.clock.now().wall
         self.notes: dict[str, str] = {}
+        self.trouble: BaseException | None = None
+        """What was raised last, by user code or by whatever else it fails at."""
         self.idle = asyncio.Event()
         """Set while no letter is under way: the intake may give the next one."""
         self.idle.set()
@@ -156,6 +158,7 @@ class TaskActor:
 
     def feed_failure(self, error: BaseException) -> None:
         """Something that the machine did not foresee: the task fails with the reason, the worker goes on."""
+        self.trouble = error
         self.feed(t.Broken(told(error), passing=may_pass(error)))
 
     # ------------------------------------------------------------------------------------------------------------ the store
@@ -399,6 +402,7 @@ class TaskActor:
 
     def _fail_work(self, why: str, error: BaseException, *, final: bool = False) -> None:
         """Say it, with the traceback from the user's first frame; the same failure, tried again, is said without."""
+        self.trouble = error.cause if isinstance(error, BadRecord) else error
         if store_failed(error):
             self.log.error("the store cannot be read", why=why)
             self.feed(t.Broken(why, passing=True))

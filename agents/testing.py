@@ -4,50 +4,57 @@
         d.send("orders", {"country": "DE", "amount": 3})
         assert d.read("totals") == [hg.Record("DE", {"n": 1, "total": 3})]
 
-It runs what a worker runs: the machines of core, the operators, tables and their transactions, real frames through intermediate
-streams, watermarks, end of stream and drain. What it leaves out is Kafka, Faust, and time: clocks move by `advance` alone, and no
-call returns before everything that follows from it is processed and committed. The same calls always give the same results.
+It runs what a worker runs, and not something like it: the runtime (`runtime`) with its tasks, intakes, choosers, outbox and committer, over
+logs in memory (`testing_port`). What it leaves out is Kafka, Faust, and time: clocks move by `advance` alone, and no call returns before
+everything that follows from it is processed and committed. The same calls always give the same results.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from ..core import commit_events as ce
 from ..core import task_events as t
-from ..core.commit import Committer
 from ..core.errors import HeadgateError
 from ..core.graph import Graph
 from ..core.graph_resolve import resolve
-from ..core.machine import Now, Tick
 from ..core.model import JobModel, producer_sets
 from ..core.names import StreamPartition
-from ..core.orders import RunView
-from ..core.settings import duration_ms, parse
-from ..core.task_plan import TaskSettings
+from ..core.orders import RunView, Start
+from ..core.settings import duration_ms
+from ..core.task_plan import TaskPlan
 from . import steps as s
 from .declared import Declared
-from .plans import grouper
+from .live_settings import Settings
+from .plans import grouper, task_settings
 from .record import Headers, Record
+from .runtime import Runtime
 from .selecting import column_of
-from .store import MemoryStore
-from .testing_loop import AT_SPARK, VirtualLoop
+from .testing_clock import VirtualClock
+from .testing_life import Life
+from .testing_logs import Logs, in_columns
+from .testing_loop import VirtualLoop
+from .testing_port import MemoryPort
+from .testing_quiet import quiet
 from .testing_reads import DeadLetter, TableReader, as_it_is, dead_letter_of, record_of, result_of
-from .testing_task import DriverTask
-from .testing_topics import Emitted, MemoryTopics
+from .testing_targets import MemoryTargets
 
 if TYPE_CHECKING:
     from .app import App
+    from .task_actor import TaskActor
+    from .task_state import TaskState
 
-OPEN_END = 2**53
-"""Where the inputs of a driver end, for as long as nobody has called `end`."""
+OPEN_END = 2**40
+"""Where the inputs of a driver end, for as long as nobody has called `end`. The next run's end so far behind."""
 UUID = "00000000-0000-4000-8000-000000000000"
-MOST_TURNS = 1_000_000
+ID = "driver"
+MOST_LIVES = 10
+"""So many producers may die one after the other, without a call of the test's in between."""
 
 
 class DriverError(HeadgateError):
@@ -73,24 +80,43 @@ class Driver:
         self.app = app
         self.declared = Declared(app)
         self.spark = _spark(self.declared, spark)
-        self.counters: Counter[str] = Counter()
-        """What was counted: join_misses, dead_letters, records_skipped …"""
-        self._settings: dict[str, Any] = {"error.retries": 0, **app.settings, **(settings or {})}
-        self._now = Now(0.0, now)
-        self._loop = VirtualLoop()
+        self._settings = Settings(
+            {"error.retries": 0, "spark.in-flight": 1, **app.settings, **(settings or {}), "commit.interval": "0ms"}
+        )
         self._closed = False
         self._ended: set[str] = set()
-        self._committer = Committer(interval_s=0.0)
-        self._instructions: deque[Any] = deque()
         self._model = self._make_model(dict(partitions or {}))
-        self.topics = MemoryTopics({**dict(partitions or {}), **self._model.streams})
+        self._clock = VirtualClock(now)
+        self.topics = Logs({**dict(partitions or {}), **self._model.streams})
+        self._port = MemoryPort(self.topics, self._clock)
         self._inputs = {step.topic: step for step in self.declared.steps if isinstance(step, s.InputStep)}
-        self._stores = {task: MemoryStore(UUID) for task in self._model.tasks}
-        self._log_ends = dict.fromkeys(self._model.tasks, 0)
+        self._expires = any(spec.ttl_ms is not None for spec in self.declared.tables())
+        self._loop = VirtualLoop(self._clock.ring)
         self._runs = itertools.count(1)
         self._grants = itertools.count(1)
-        self.tasks: dict[str, DriverTask] = {}
         self._run = RunView("", "")
+        self._bounds: dict[StreamPartition, int] = {}
+        """Where each input ends in this run."""
+        self._lives = 0
+        self._life = Life(
+            self._loop,
+            plan=_weak(self._plan),
+            run=_weak(self._view),
+            again=_weak(self._next_life),
+            trouble_of=_weak(self._trouble_of),
+        )
+        self._runtime = Runtime(
+            ID,
+            self._life,
+            self._port,
+            self.declared,
+            self._settings,
+            MemoryTargets(self.declared, self.topics, len(self._model.tasks)),
+            self._port,
+            spark=self.spark,
+        )
+        self._abandoned = weakref.finalize(self, _end, self._loop, self._runtime, self._life)
+        self._abandoned.atexit = False
         self._begin()
 
     def __enter__(self) -> Self:
@@ -103,12 +129,7 @@ class Driver:
         """End what user code has running."""
         if not self._closed:
             self._closed = True
-            for task in self.tasks.values():
-                if task.pipeline is not None:
-                    self._loop.run_until_complete(task.pipeline.close())
-            if self.spark is not None:
-                self._loop.run_until_complete(self.spark.close())
-            self._loop.close()
+            self._abandoned()
 
     # ------------------------------------------------------------------------------------------------------------ the job
 
@@ -129,71 +150,63 @@ class Driver:
         tasks = resolve(
             Graph(graph.inputs, stages),
             {stream: asked.get(stream, 1) for stream in graph.input},
-            grouper=grouper(self._settings),
-            name=self._setting("grouper"),
+            grouper=grouper(self._settings.given),
+            name=self._settings.text("grouper"),
         )
         return JobModel(1, 1, tasks=tasks, producers=producer_sets(graph.fed, tasks, {}))
 
-    def _begin(self, run: RunView | None = None) -> None:
-        """Make the tasks, as a worker does that is granted them, and let them restore."""
-        producers = self._model.producers
-        self._run = run or RunView(f"run-{next(self._runs)}", UUID, producers=producers)
-        value = self._setting
-        settings = TaskSettings(
-            watermark_interval_s=0.0,
-            idle_timeout_s=value("watermark.idle-timeout") / 1000,
-            watermark_quorum=value("watermark.quorum"),
-            aggregate_above=value("control.aggregate-above"),
-            error_retries=value("error.retries"),
-        )
-        for task in self._model.tasks:
-            plan = self.declared.task_plan(task, self._model, settings)
-            inputs = tuple(self._bounded(one) for one in plan.inputs)
-            self._start(replace(plan, inputs=inputs))
-        self._settle()
+    def _begin(self) -> None:
+        """A new run."""
+        self._run = RunView(f"run-{next(self._runs)}", UUID, producers=self._model.producers)
+        for topic in self._inputs:
+            for partition in range(self.topics.width(topic)):
+                at = StreamPartition(topic, partition)
+                self._bounds[at] = (self.topics.log(at).end // OPEN_END + 1) * OPEN_END
+        self._settle(self._live())
 
-    def _start(self, plan: Any, *, careful: bool = False) -> None:
-        task = plan.task
-        made = DriverTask(
-            self,
-            plan,
-            self._stores[task],
-            chunk_records=self._setting("chunk.max-records"),
-            careful=careful,
-        )
-        made.log_end = self._log_ends[task]
-        self.tasks[task] = made
-        made.start(next(self._grants), self._run, list(self._model.tasks).index(task))
+    async def _live(self) -> None:
+        """A producer, and the tasks, as a worker has them that is granted all."""
+        await self._runtime.producers.begin(ID, ID)
+        for number, task in enumerate(self._model.tasks):
+            self._runtime.granted.tell(task, Start(task, next(self._grants), self._run, number))
 
-    async def _let_go(self, task: DriverTask) -> None:
-        if task.pipeline is not None:
-            await task.pipeline.close()
-        self._stores[task.name] = task.store
-        self._log_ends[task.name] = task.log_end
+    async def _next_life(self, why: str) -> None:
+        """The producer is dead, and with it what was not committed: as on a worker, all begin anew where they were committed."""
+        self._lives += 1
+        if self._lives > MOST_LIVES:
+            raise DriverError(f"no transaction can be committed: {why}")
+        for actor in list(self._runtime.granted.actors.values()):
+            await actor.ended.wait()
+        await self._live()
+
+    def _view(self) -> RunView:
+        return self._run
+
+    def _trouble_of(self, task: str) -> BaseException | None:
+        actor = self.tasks.get(task)
+        return None if actor is None else actor.trouble
+
+    def _plan(self, task: str) -> TaskPlan:
+        plan = self.declared.task_plan(task, self._model, task_settings(self._settings.given))
+        return replace(plan, inputs=tuple(self._bounded(one) for one in plan.inputs))
 
     def _bounded(self, one: Any) -> Any:
         """Each input ends when the test says so; offsets that were declared stand."""
         if not one.external:
             return one
-        until = {p: one.until_of.get(p, OPEN_END) for p in one.partitions}
-        return replace(one, start="oldest", until=None, until_of=until)
-
-    def _setting(self, name: str) -> Any:
-        from ..core.settings import find
-
-        return parse(name, self._settings.get(name, find(name).default))
+        open_ends = {p: self._bounds[StreamPartition(one.stream, p)] for p in one.partitions}
+        return replace(one, start="oldest", until=None, until_of={**open_ends, **one.until_of})
 
     def restart(self) -> None:
         """All tasks die and come back from what was committed. After `drain` or `end` of all inputs a new run begins."""
-        for task in self.tasks.values():
-            self._loop.run_until_complete(self._let_go(task))
-        over = all({"drained", "ended"} & set(task.said) for task in self.tasks.values())
-        self._committer = Committer(interval_s=0.0)
-        self._instructions.clear()
-        self.topics.open.clear()
+        over = all({"drained", "ended"} & said for said in self._life.said(self._model.tasks))
+        self._settle(_put_down(self._runtime, self._life))
+        self._life.begin()
         if over:
             self._ended.clear()
-        self._begin(None if over else self._run)
+            self._begin()
+        else:
+            self._settle(self._live())
 
     # ----------------------------------------------------------------------------------------------------- what tests call
 
@@ -216,8 +229,9 @@ class Driver:
     def send_all(self, topic: str, values: Iterable[Any], *, partition: int | None = None) -> None:
         """Several records at once (values, or `hg.Record`s): where they share a partition, one chunk."""
         step = self._input(topic)
+        written: dict[int, list[Any]] = {}
         for one in values:
-            record = one if isinstance(one, Record) else Record(None, one, self._now.wall)
+            record = one if isinstance(one, Record) else Record(None, one, self.wall_ms)
             key = self._key(step, record)
             value = record.value
             raw = value if value is None or isinstance(value, bytes) else step.serde.dumps(value)
@@ -229,7 +243,9 @@ class Driver:
                     f"'{topic}' has {self.topics.width(topic)} partitions, and no partition {where}",
                     remedy=f'Driver(app, partitions={{"{topic}": {where + 1}}})',
                 )
-            self.topics.append(StreamPartition(topic, where), key, raw, record.timestamp, record.headers)
+            written.setdefault(where, []).append((key, raw, record.timestamp, record.headers))
+        for where, rows in written.items():
+            self.topics.write(StreamPartition(topic, where), *in_columns(rows))
         self._settle()
 
     def _key(self, step: s.InputStep, record: Record[Any, Any]) -> bytes | None:
@@ -242,19 +258,19 @@ class Driver:
 
     def advance(self, duration: str | float) -> None:
         """Move both clocks: `"1m"`, or seconds. Whatever is due on the way happens at its time."""
-        left = duration_ms(duration)
-        until = Now(round(self._now.mono + left / 1000, 6), self._now.wall + left)
-        for _ in range(MOST_TURNS):
-            due = min((one for task in self.tasks.values() if (one := task.next_s()) is not None), default=until.mono)
-            moment = min(max(due, self._now.mono), until.mono)
-            step = moment - self._now.mono
-            self._now = Now(moment, self._now.wall + round(step * 1000)) if moment < until.mono else until
-            for task in self.tasks.values():
-                task.tick()
+        until_s = self._clock.now().mono + duration_ms(duration) / 1000
+        there = False
+        while not there:
+            there = self._clock.move(until_s)
+            for consumer in list(self._port.consumers):  # first: the broker answers all the time
+                consumer.answer_all()
             self._settle()
-            if self._now == until:
-                return
-        self._stuck()
+            if self._expires:
+                self._settle(self._look_for_expired())
+
+    async def _look_for_expired(self) -> None:
+        for actor in self.tasks.values():
+            actor.upkeep(refresh=False)
 
     def read(self, topic: str, *, partition: int | None = None) -> list[Record[Any, Any]]:
         """What was committed to a topic since it was last read, in order; without control messages."""
@@ -275,54 +291,81 @@ class Driver:
         names = [spec.name for spec in self.declared.tables()]
         if name not in names:
             raise DriverError(f"the job has no table '{name}'", remedy=f"it has {', '.join(sorted(names)) or 'none'}")
-        parts = {task.name: task.tables.table(name) for task in self.tasks.values()}
+        parts = {task: self._state(task, number).table(name) for number, task in enumerate(self._model.tasks)}
         finish: Any = as_it_is
         for step in self.declared.steps:
             if isinstance(step, s.AggregateStep) and step.name == name:
                 finish = result_of(step)
         return TableReader(name, parts, finish)
 
+    def _state(self, task: str, number: int) -> TaskState:
+        """The state of a task; of one that has failed, what is committed."""
+        actor = self.tasks.get(task)
+        if actor is not None and actor.state.tables is not None:
+            return actor.state
+        found = self._runtime.open_state(task, number)
+        self._settle(_restored(found))
+        return found
+
     def end(self, *topics: str) -> None:
         """These inputs have ended (all, if none is named). When all have, the run ends."""
         for topic in topics or tuple(self._inputs):
             self._input(topic)
             self._ended.add(topic)
-            for task in self.tasks.values():
-                task.end(topic, OPEN_END)
+            for partition in range(self.topics.width(topic)):
+                at = StreamPartition(topic, partition)
+                self.topics.end_at(at, max(self._bounds[at], self.topics.log(at).end))
         self._settle()
 
     def drain(self) -> None:
         """Drain the run: what is there is processed, windows, timers and batches flush. `restart` begins the next run."""
         self._run = replace(self._run, draining="drain-1")
-        for task in self.tasks.values():
-            task.feed(t.RunChanged(self._run))
-        self._settle()
-        missing = [task.name for task in self.tasks.values() if not {"drained", "ended"} & set(task.said)]
+        self._settle(self._tell(t.RunChanged(self._run)))
+        found = zip(self._model.tasks, self._life.said(self._model.tasks), strict=True)
+        missing = [task for task, said in found if not {"drained", "ended"} & said]
         if missing:
             raise DriverError(f"the drain is not complete: {', '.join(missing)}", remedy="see driver.states")
+
+    async def _tell(self, order: t.RunChanged) -> None:
+        for task in self._model.tasks:
+            self._runtime.granted.tell(task, order)
+
+    @property
+    def tasks(self) -> dict[str, TaskActor]:
+        """The tasks, as they are."""
+        actors = self._runtime.granted.actors
+        return {task: actors[task] for task in self._model.tasks if task in actors}
+
+    @property
+    def counters(self) -> Counter[str]:
+        """What was counted, of all tasks together: join_misses, dead_letters, records_skipped …"""
+        found: Counter[str] = Counter()
+        for counts in self._runtime.counters.values():
+            found.update(counts)
+        return found
 
     @property
     def states(self) -> dict[str, str]:
         """Each task's state."""
-        return {task.name: task.machine.state for task in self.tasks.values()}
+        return {name: actor.machine.state for name, actor in self.tasks.items()}
 
     @property
     def watermarks(self) -> dict[str, dict[str, int]]:
         """What each task's operators have been told of time, by stream."""
         return {
-            task.name: {stream: heard.ts for stream, heard in task.machine.letters.heard.items()}
-            for task in self.tasks.values()
+            name: {stream: heard.ts for stream, heard in actor.machine.letters.heard.items()}
+            for name, actor in self.tasks.items()
         }
 
     @property
     def wall_ms(self) -> int:
         """The wall clock, in ms."""
-        return self._now.wall
+        return self._clock.now().wall
 
     # ------------------------------------------------------------------------------------------------- what a task needs
 
     def _wall(self, at: int | None) -> int:
-        return self._now.wall if at is None else at
+        return self.wall_ms if at is None else at
 
     def _input(self, topic: str) -> s.InputStep:
         step = self._inputs.get(topic)
@@ -341,128 +384,68 @@ class Driver:
         step = self._inputs.get(topic)
         return (step.serde, step.key_serde or self.app.key_serde) if step else (self.app.serde, self.app.key_serde)
 
-    def now(self) -> Now:
-        """Both clocks."""
-        return self._now
-
-    def patience_s(self) -> float:
-        """How long awaited user code may take."""
-        return self._setting("await.timeout") / 1000
-
-    def count(self, task: str, name: str, amount: int) -> None:
-        """Something that users want to know."""
-        self.counters[name] += amount
-
-    def resolve(self, order: t.Resolve) -> t.Resolved:
-        """Where to start and to end."""
-        until = {at: bound if isinstance(bound, int) else OPEN_END for at, bound in order.until.items()}
-        ends = {at: len(self.topics.records(at)) for at in order.ends}
-        return t.Resolved(order.request, dict.fromkeys(order.positions, 0), until, ends)
-
-    def want_commit(self, task: str, urgent: bool) -> None:
-        """There is something to commit."""
-        self._commit_event(ce.Wanted(task, urgent))
-
     # ------------------------------------------------------------------------------------------------------- to a standstill
 
-    def _settle(self) -> None:
-        """Process and commit until nothing is left to do; then raise what user code raised."""
+    def _settle(self, work: Awaitable[None] | None = None) -> None:
+        """Do this, process and commit until nothing is left to do; then raise what user code raised."""
         if self._closed:
+            _discard(work)
             raise DriverError("the driver is closed")
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            self._loop.run_until_complete(self._until_quiet())
-        else:
+        if _in_a_loop():
+            _discard(work)
             raise DriverError(
                 "the driver cannot be used inside of a running event loop", remedy="write the test as a plain function"
             )
-        for task in self.tasks.values():
-            failure, task.failure = task.failure, None
-            if failure is not None:
-                raise failure
+        self._lives = 0
+        with quiet():
+            self._loop.until_quiet(self._life, work)
+        self._life.raise_failure()
 
-    async def _until_quiet(self) -> None:
-        for _ in range(MOST_TURNS):
-            turned = False
-            for task in self.tasks.values():
-                turned = await task.turn() or turned
-            if (
-                await self._mended()
-                or turned
-                or self._commit_turn()
-                or any(task.work() for task in self.tasks.values())
-            ):
-                continue
-            running = [one for one in asyncio.all_tasks() if one.get_name().startswith(AT_SPARK)]
-            if not running:
-                return
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        self._stuck()
 
-    async def _mended(self) -> bool:
-        """A commit failed on what a task held back: as on a worker, it begins anew where it was committed, and holds nothing back."""
-        spoilt = [task for task in self.tasks.values() if task.spoilt is not None]
-        for task in spoilt:
-            self._void(task)
-            await self._let_go(task)
-            self._start(task.plan, careful=True)
-            for topic in self._ended:
-                self.tasks[task.name].end(topic, OPEN_END)
-        return bool(spoilt)
+async def _put_down(runtime: Runtime, life: Life) -> None:
+    for actor in list(runtime.granted.actors.values()):
+        await actor.kill()
+    await runtime.producers.drop()
+    await life.end()
 
-    def _void(self, task: DriverTask) -> None:
-        self.topics.open = [one for one in self.topics.open if one.task != task.name]
 
-    def _stuck(self) -> NoReturn:
-        raise DriverError(f"the job does not come to rest; its tasks are {self.states}")
+def _end(loop: VirtualLoop, runtime: Runtime, life: Life) -> None:
+    """End what runs; also of a driver that nobody has closed, and that nobody has any more."""
+    if not _in_a_loop():
+        with quiet():
+            loop.run_until_complete(_put_down(runtime, life))
+        if runtime.spark is not None:
+            loop.run_until_complete(runtime.spark.close())
+    loop.close()
 
-    def _commit_event(self, event: Any) -> None:
-        self._instructions.extend(self._committer.handle(event, self._now))
 
-    def _commit_turn(self) -> bool:
-        """Carry out what the committer said; whether there was anything."""
-        deadline = self._committer.deadline()
-        if not self._instructions and deadline is not None and deadline <= self._now.mono:
-            self._commit_event(Tick())
-        did = bool(self._instructions)
-        while self._instructions:
-            match self._instructions.popleft():
-                case ce.Begin(txn):
-                    self._commit_event(ce.Begun(txn))
-                case ce.Seal(txn, names):
-                    self._seal(txn, names)
-                case ce.Flush(txn):
-                    self._commit_event(ce.Sent(txn))
-                    self._commit_event(ce.Acked(txn))
-                case ce.Commit(txn):
-                    self._commit(txn)
-                case ce.Apply(txn, task, position):
-                    self.tasks[task].apply(position)
-                    self._commit_event(ce.Applied(txn, task))
-                case ce.TellDone(txn, task, position):
-                    self.tasks[task].feed(t.CommitDone(txn, position))
-                case _:
-                    pass
-        return did
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
-    def _seal(self, txn: int, names: Iterable[str]) -> None:
-        took: set[str] = set()
-        for name in names:
-            task = self.tasks[name]
-            if task.seal(txn):
-                took.add(name)
-            elif task.spoilt is not None:
-                self._void(task)
-        self._commit_event(ce.Sealed(txn, frozenset(took)))
 
-    def _commit(self, txn: int) -> None:
-        emitted: list[Emitted] = self.topics.open
-        self.topics.open = []
-        self.topics.commit(emitted)
-        for name in self._committer.tasks:
-            self.tasks[name].log_end += 1
-        self._commit_event(ce.Committed(txn, {name: self.tasks[name].log_end for name in self._committer.tasks}))
+def _weak(method: Any) -> Any:
+    """A method of somebody who is not to live on for that."""
+    found = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        return found()(*args)  # type: ignore[misc]  # whoever calls it was called by its owner
+
+    return call
+
+
+async def _restored(state: TaskState) -> None:
+    await state.open()
+    ends = await state.log_ends()
+    await state.restore(t.Restore(state.log.partition, ends.start, ends.end), lambda _: None)
+
+
+def _discard(work: Any) -> None:
+    if work is not None:
+        work.close()
 
 
 def _spark(declared: Declared, session: Any) -> Any:

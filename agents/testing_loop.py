@@ -1,16 +1,25 @@
-"""The event loop on which a test driver runs user code: it never sleeps. When nothing is left to do but wait, its clock jumps.
+"""The event loop on which a test driver runs a job: it never sleeps. When nothing is left to do but wait, its clock jumps.
 
-Only what really happens outside (a thread, a socket) is really waited for.
+Only what really happens outside (a thread, a socket) is really waited for. There are two times here: that of the loop, by which user code
+sleeps and which jumps, and that of the job (`testing_clock`), which moves when the test says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 AT_SPARK = "spark "
 """How the names of tasks begin that wait for Spark."""
+
+
+class Life(Protocol):
+    """Who knows whether something is under way."""
+
+    @property
+    def busy(self) -> bool: ...
 
 
 class _Jumping(selectors.DefaultSelector):
@@ -20,10 +29,12 @@ class _Jumping(selectors.DefaultSelector):
         super().__init__()
         self.jumped = 0.0
         self.outside = 0
+        self.idle: Callable[[], bool] = lambda: False
+        """Asked when nothing is ready; whether it has made something so."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         found = super().select(0)
-        if found or timeout == 0:
+        if found or timeout == 0 or self.idle():
             return found
         if timeout is None or self.outside or len(self.get_map()) > 1:
             found = super().select(timeout)
@@ -35,14 +46,40 @@ class _Jumping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """`asyncio.sleep(3600)` takes no time on it."""
+    """`asyncio.sleep(3600)` takes no time on it. `ring` calls whoever waits for the job's time that is now."""
 
-    def __init__(self) -> None:
+    def __init__(self, ring: Callable[[], bool]) -> None:
         self._jumping = _Jumping()
         super().__init__(self._jumping)
+        self._ring = ring
+        self._jumping.idle = ring
+
+    def until_quiet(self, life: Life, work: Awaitable[None] | None) -> None:
+        """Do this, and run until nothing is under way and nobody waits for the time that is."""
+        self.run_until_complete(self._quiet(life, work))
+
+    async def _quiet(self, life: Life, work: Awaitable[None] | None) -> None:
+        if work is not None:
+            await work
+        quiet: asyncio.Future[None] = self.create_future()
+
+        def idle() -> bool:
+            if self._ring():
+                return True
+            if life.busy:
+                return False
+            if not quiet.done():
+                quiet.set_result(None)
+            return True
+
+        self._jumping.idle = idle
+        try:
+            await quiet
+        finally:
+            self._jumping.idle = self._ring
 
     def time(self) -> float:
-        """The loop's own clock; a driver's clocks are others."""
+        """The loop's own clock."""
         return self._jumping.jumped
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:

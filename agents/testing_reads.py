@@ -8,7 +8,7 @@ from typing import Any
 
 from . import steps as s
 from .record import Headers, Record
-from .testing_topics import Stored
+from .testing_logs import Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,16 +16,35 @@ from headgate.agents.columns import Columns
 from headgate.agents.declared import Declared
 from headgate.agents.failing import dead_letter, find_bad, policy_of
 from headgate.agents.framing import frame_cuts
+from headgate.agents.outbox_buffer import Joining
 from headgate.agents.pipeline import Pipeline
 from headgate.agents.serde import msgpack
 from headgate.agents.source import ARROW_KEY, ARROW_TIMESTAMP, BadRecord
 from headgate.agents.store import MemoryStore
 from headgate.agents.table_opening import open_tables
-from headgate.agents.testing_topics import MemoryBuffer, MemoryTopics
+from headgate.agents.testing_logs import Gathered
 from headgate.core.frames import BatchFrame, FrameError, decode
 from headgate.core.names import StreamPartition
 
 IN = StreamPartition("in", 0)
+
+
+class Joined(Joining):
+    """The open transaction, with what has joined it, emission by emission."""
+
+    def __init__(self, widths: dict[str, int]) -> None:
+        super().__init__(
+            transactional=True, batch=Gathered, batch_bytes=1 << 20, max_pending_bytes=1 << 30, wake=lambda: None
+        )
+        self.widths = widths
+        self.open: list[SimpleNamespace] = []
+        self.ask = lambda topic: self.know(topic, widths.get(topic, 1))
+
+    def _join(self, task: str, target: StreamPartition, keys: Any, values: Any, stamps: Any, headers: Any) -> None:
+        stamps = [stamps] * len(values) if isinstance(stamps, int) else stamps
+        self.open.append(
+            SimpleNamespace(task=task, at=target, keys=keys, values=values, timestamps=stamps, headers=headers)
+        )
 
 
 class Rig:
@@ -32,14 +52,14 @@ class Rig:
 
     def __init__(self, app: hg.App, *streams: str, width: int = 1, memory: CacheMemory | None = None) -> None:
         declared = Declared(app)
-        self.topics = MemoryTopics(dict.fromkeys(declared.graph.writer, width))
+        self.topics = Joined(dict.fromkeys(declared.graph.writer, width))
         self.tables = open_tables(MemoryStore("u"), declared, clock=lambda: 0, memory=memory).tables
         self.counted: dict[str, int] = {}
         self.pipeline = Pipeline(
             declared,
             "Partition 0",
-            buffer=MemoryBuffer(self.topics, "t"),
-            seal_buffer=MemoryBuffer(self.topics, "t"),
+            buffer=self.topics.buffer("t"),
+            seal_buffer=self.topics.buffer("t"),
             table=self.tables.table,
             widths=self.topics.widths,
             now_ms=lambda: 0,
