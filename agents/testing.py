@@ -116,7 +116,6 @@ class Driver:
             spark=self.spark,
         )
         self._abandoned = weakref.finalize(self, _end, self._loop, self._runtime, self._life)
-        self._abandoned.atexit = False
         self._begin()
 
     def __enter__(self) -> Self:
