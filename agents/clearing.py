@@ -24,8 +24,10 @@ from ..core.names import JobName, StreamPartition, leader_id
 from ..core.schema import SCHEMA_TABLE, unpack_history
 from .clients import ClientSettings
 from .expiry_index import TTL_TABLE
+from .kafka_port import KafkaPort
 from .offsets import Offsets
-from .outbox import LogWrite, Outbox
+from .outbox import Outbox
+from .outbox_buffer import LogWrite
 from .outbox_errors import OutboxError
 from .reading import CONNECT_S
 from .schemas import TABLE
@@ -152,9 +154,9 @@ async def read_logs(
     try:
         for task, partition in sorted(changelogs.items(), key=lambda one: one[1]):
             at = StreamPartition(topic, partition)
-            start, end = await offsets.bound(at, "oldest"), await offsets.bound(at, "newest")
+            start, end = await offsets.start_of(at), await offsets.end_of(at, committed=True)
             census = found[task] = Census(wanted)
-            await restore(client, at, census, start=start, end=end)
+            await restore(KafkaPort(client), at, census, start=start, end=end)
     finally:
         await offsets.stop()
     return found
@@ -192,7 +194,7 @@ class LogClearer:
 @contextlib.asynccontextmanager
 async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_ms: int) -> AsyncIterator[LogClearer]:
     """Take the leader's id: until somebody else does, nobody can be granted a task. Says what has become of a write that failed."""
-    outbox = Outbox(client, leader_id(job), name=f"{job.slug}-clear", transaction_timeout_ms=timeout_ms)
+    outbox = Outbox(KafkaPort(client), leader_id(job), name=f"{job.slug}-clear", transaction_timeout_ms=timeout_ms)
     owner: asyncio.Task[None] | None = None
     try:
         await outbox.start(deadline_s=CONNECT_S)
