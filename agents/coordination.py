@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import structlog
 
 from ..core import coordinator as c
+from ..core import coordinator_events as ce
 from ..core import leader_words as lw
 from ..core import member_words as mw
 from ..core.errors import DeclarationError
@@ -94,7 +95,7 @@ class Coordination:
         self.feed_member(event)
         self.feed_leader(event)
 
-    def beat(self, event: lw.Beat) -> None:
+    def beat(self, event: ce.Beat) -> None:
         """A heartbeat was heard."""
         self.feed_member(event)
         self.feed_leader(event)
@@ -144,19 +145,19 @@ class Coordination:
 
         self._beside(work(), "end of the coordinator stream")
 
-    def _fence(self, order: lw.Fence, feed: Callable[[Any], None]) -> None:
+    def _fence(self, order: ce.Fence, feed: Callable[[Any], None]) -> None:
         async def work() -> None:
             try:
                 with answered("the fence"):
                     await fence(self.client, self.job, order.processor, order.incarnation)
             except Exception as error:  # noqa: BLE001 - the machine asks again, and says so
-                feed(lw.FenceFailed(order.processor, order.incarnation, str(error)))
+                feed(ce.FenceFailed(order.processor, order.incarnation, str(error)))
             else:
-                feed(lw.FenceReturned(order.processor, order.incarnation))
+                feed(ce.FenceReturned(order.processor, order.incarnation))
 
         self._beside(work(), f"fence {order.processor} {order.incarnation}")
 
-    def _note(self, order: lw.Note) -> None:
+    def _note(self, order: ce.Note) -> None:
         getattr(log, order.level)(order.text, **order.fields)
 
     # ------------------------------------------------------------------------------------------------------------ leader's
@@ -259,8 +260,8 @@ class Coordination:
 
     _LEADER: ClassVar[Mapping[type[Any], Any]] = {
         c.AskEnd: lambda self, order: self._ask_end(order, self.feed_leader),
-        lw.Fence: lambda self, order: self._fence(order, self.feed_leader),
-        lw.Note: _note,
+        ce.Fence: lambda self, order: self._fence(order, self.feed_leader),
+        ce.Note: _note,
         lw.InitLeaderId: _init_leader,
         lw.Commit: _commit,
         lw.Resolve: _resolve,
@@ -269,8 +270,8 @@ class Coordination:
     }
     _MEMBER: ClassVar[Mapping[type[Any], Any]] = {
         c.AskEnd: lambda self, order: self._ask_end(order, self.feed_member),
-        lw.Fence: lambda self, order: self._fence(order, self.feed_member),
-        lw.Note: _note,
+        ce.Fence: lambda self, order: self._fence(order, self.feed_member),
+        ce.Note: _note,
         mw.Record: _record,
         mw.InitProducer: _init_producer,
         mw.CloseProducer: _close_producer,

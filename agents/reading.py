@@ -20,10 +20,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CorruptRecordException
 
 from ..core import coordinator as c
+from ..core.coordinator_events import Heartbeat
 from ..core.errors import DataError, DeclarationError
 from ..core.jobstate import JobState
 from ..core.leader_liveness import decode_beat
-from ..core.leader_words import Heartbeat
 from ..core.names import JobName, Topics, incarnation_order, parse_internal
 from ..core.settings import offer
 from .cli.group import NotFound

@@ -24,6 +24,7 @@ from ..core import leader_words as lw
 from ..core import member_words as mw
 from ..core.batches import Bridge
 from ..core.chooser_checked import CheckedChooser
+from ..core.coordinator_events import Heartbeat
 from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ..core.leader import Leader
 from ..core.machine import Now
@@ -368,9 +369,9 @@ class Worker:
                 self.coordination.feed_leader(lw.Counts(counts))
             await asyncio.sleep(30.0)
 
-    def _say(self) -> lw.Heartbeat:
+    def _say(self) -> Heartbeat:
         member = self.coordination.member
-        return lw.Heartbeat(
+        return Heartbeat(
             processor=self.options.processor,
             process=self.options.process,
             incarnation=member.incarnation,

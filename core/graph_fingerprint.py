@@ -90,6 +90,19 @@ def words(part: str, was: str | None, now: str | None) -> list[str]:
     ]
 
 
+def differences(before: Mapping[str, str], after: Mapping[str, str], parts: str = "") -> list[str]:
+    """What differs between two fingerprints, one line each; only the parts whose name begins so.
+
+    >>> differences({"setting:grouper": "partition"}, {"setting:grouper": "all", "stage:totals": "{}"})
+    ["setting:grouper: was 'partition', is 'all'", "stage 'totals' is new"]
+    """
+    lines: list[str] = []
+    for part in sorted({*before, *after}):
+        if part.startswith(parts) and before.get(part) != after.get(part):
+            lines += words(part, before.get(part), after.get(part))
+    return lines
+
+
 def _fields(text: str | None) -> dict[str, Any] | None:
     try:
         found = None if text is None else json.loads(text)

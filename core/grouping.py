@@ -21,9 +21,8 @@ from types import MappingProxyType
 from typing import cast
 
 from .errors import DeclarationError
-from .names import StreamPartition, task_name
+from .names import StreamPartition, natural, task_name
 from .own_rule import called, whole
-from .placement import natural
 
 Grouping = Mapping[str, tuple[StreamPartition, ...]]
 """Task name → its stream partitions, sorted; the tasks in natural order; immutable."""

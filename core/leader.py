@@ -28,6 +28,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from .coordinator import CLOSED, JOINED, LEFT, MAX_COUNT, AskEnd, End, Read, SetLeader, SetProcessor
+from .coordinator_events import Beat, FenceFailed, FenceReturned, Note
 from .jobstate import JobState
 from .leader_cleanup import cleanup
 from .leader_damage import repair
@@ -40,22 +41,18 @@ from .leader_plan import LeaderConfig, Timing, overridden
 from .leader_requests import requests, withdrawals
 from .leader_runs import begin, close, starter
 from .leader_words import (
-    Beat,
     Commit,
     Committed,
     Counts,
-    FenceFailed,
-    FenceReturned,
     InitLeaderId,
     LeaderEvent,
     LeaderIdLost,
     LeaderIdReady,
     LeaderInstruction,
-    Note,
     Resign,
     Resigned,
     Resolved,
-)  # fmt: skip
+)
 from .machine import Machine, Now, Rule, Tick, rules
 
 STATES = (

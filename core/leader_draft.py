@@ -16,11 +16,12 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from .coordinator import CLOSED, JOINED, Delete, Entry, Key, Message, SetProcessor, SetRun, Write, key_of
+from .coordinator_events import Note
 from .errors import DeclarationError
-from .graph_fingerprint import words
+from .following import fits
 from .jobstate import JobState
 from .leader_plan import LeaderConfig, overridden
-from .leader_words import LeaderInstruction, Note, Refuse, Resolved
+from .leader_words import LeaderInstruction, Refuse, Resolved
 from .machine import Level, Now
 
 NOTES_KEPT = 1000
@@ -162,26 +163,3 @@ class Draft:
             if fits(self.run, life) and not self.silent(life):
                 found[member.processor] = life
         return dict(sorted(found.items()))
-
-
-def fits(run: SetRun, life: SetProcessor) -> bool:
-    """Whether this worker may take part in this run: nothing differs that the fingerprint covers, and it asked for no other run.
-
-    >>> from headgate.core.coordinator import SetProcessor, SetRun
-    >>> fits(SetRun("r1", "d", "running", "u"), SetProcessor("p", "000001-a", "x", "here", "joined", run_id="r2"))
-    False
-    """
-    return dict(life.fingerprint) == dict(run.fingerprint) and life.run_id in ("", run.run_id)
-
-
-def differences(before: Mapping[str, str], after: Mapping[str, str], parts: str = "") -> list[str]:
-    """What differs between two fingerprints, one line each; only the parts whose name begins so.
-
-    >>> differences({"setting:grouper": "partition"}, {"setting:grouper": "all", "stage:totals": "{}"})
-    ["setting:grouper: was 'partition', is 'all'", "stage 'totals' is new"]
-    """
-    lines: list[str] = []
-    for part in sorted({*before, *after}):
-        if part.startswith(parts) and before.get(part) != after.get(part):
-            lines += words(part, before.get(part), after.get(part))
-    return lines

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
+from .coordinator_events import Heartbeat
 from .errors import DataError
-from .leader_words import Heartbeat
 
 GAP = 1.5
 """After more than so many intervals without an own heartbeat one of ours is missing: there was an outage or a stop, and others could

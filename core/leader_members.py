@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .coordinator import LEAVING, LEFT, SetFence, SetMember, SetProcessor
+from .coordinator_events import Fence
+from .following import fits
 from .jobstate import JobState, order
-from .leader_draft import Draft, fits
-from .leader_words import Fence
+from .leader_draft import Draft
 
 
 def write_fences(draft: Draft) -> None:

@@ -30,9 +30,9 @@ from .coordinator import (
     SetRun,
 )  # fmt: skip
 from .errors import DeclarationError
+from .following import cannot_follow
 from .leader_draft import Draft
 from .leader_model import FOR_GOOD, rewanted
-from .leader_runs import refusal
 from .leader_seeks import seek, withdraw
 from .placement import moved
 from .requests import (
@@ -198,8 +198,8 @@ def _start(draft: Draft, wish: SetRequest) -> Answer:
     if draft.impossible:
         return REFUSED, draft.impossible
     lives = draft.alive()
-    if lives and all(refusal(run, life.fingerprint) for life in lives):
-        return REFUSED, "; ".join(refusal(run, lives[-1].fingerprint))
+    if lives and all(cannot_follow(run, life.fingerprint) for life in lives):
+        return REFUSED, "; ".join(cannot_follow(run, lives[-1].fingerprint))
     return None
 
 

@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,23 +38,20 @@ from .coordinator import (
     SetRun,
 )  # fmt: skip
 from .errors import DeclarationError
+from .following import cannot_follow, late, may_begin
 from .jobstate import JobState
 from .leader_damage import unknown
-from .leader_draft import Draft, differences, fits
+from .leader_draft import Draft
 from .leader_model import tasks_of
 from .leader_words import Resolve
 from .model import JobModel
 from .requests import DRAIN, START, drain_ends, problem
-from .schema import STATE_PARTS
 from .settings import DYNAMIC, find
 
 STILL_S = 2.0
 """How long nothing must have moved in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
 MOST_TOLD = 5
 """Of so many failed tasks the run says why."""
-IMMUTABLE_PARTS = "setting:"
-"""Parts of a fingerprint that no later run may change either: they decide where state lies."""
-
 PAST_KEPT = 1000
 """So many past runs, and so many deployments, are remembered."""
 
@@ -68,31 +65,6 @@ class Starter:
     resume: bool
 
 
-def refusal(run: SetRun | None, fingerprint: Mapping[str, str]) -> list[str]:
-    """What differs in a worker's code so that it may not follow, or resume, this closed run; empty if nothing does.
-
-    What is kept may differ: each task compares it with what its log holds.
-    """
-    if run is None:
-        return []
-    if run.state != STOPPED:
-        return differences(run.fingerprint, fingerprint, IMMUTABLE_PARTS)
-    before, after = _without_state(run.fingerprint), _without_state(fingerprint)
-    if run.drain is not None:
-        return differences(before, after)
-    return differences(before, {part: value for part, value in after.items() if part in before})
-
-
-def _without_state(fingerprint: Mapping[str, str]) -> dict[str, str]:
-    return {part: value for part, value in fingerprint.items() if not part.startswith(STATE_PARTS)}
-
-
-def late(state: JobState, life: SetProcessor, session_s: float) -> bool:
-    """Whether this worker came so long after the run had closed that it cannot have been meant for it."""
-    came, closed = state.at["set-processor", (life.processor, life.incarnation)][1], state.at["set-run", ()][1]
-    return came - closed > session_s * 1000
-
-
 def starter(
     state: JobState, silent: Callable[[SetProcessor], str], wall: int, session_s: float = 6.0
 ) -> Starter | None:
@@ -101,7 +73,7 @@ def starter(
     if run is not None and run.state not in CLOSED:
         return None
     lives = [life for p in state.processors() if (life := state.newest(p)) is not None and life.state == JOINED]
-    lives = [life for life in lives if not silent(life) and not refusal(run, life.fingerprint)]
+    lives = [life for life in lives if not silent(life) and not cannot_follow(run, life.fingerprint)]
     lives.sort(key=lambda life: state.at["set-processor", (life.processor, life.incarnation)][0])
     for wish in state.open_requests():
         if wish.verb == START and not problem(wish) and (wish.not_after is None or wall <= wish.not_after):
@@ -141,22 +113,6 @@ def _by_itself(run: SetRun | None, life: SetProcessor, late: bool) -> Starter | 
     if not may_begin(run, life, late=late):
         return None
     return Starter(life, run.run_id, True) if run.state == STOPPED else Starter(life, life.run_id, False)
-
-
-def may_begin(run: SetRun, life: SetProcessor, *, late: bool) -> bool:
-    """Whether a closed run is resumed, or another one begun, for this worker without anybody's asking. `late`: see there."""
-    if run.state == STOPPED:
-        return life.run_id == run.run_id or bool(run.failed and not life.run_id)
-    if life.run_id:
-        return life.run_id not in (run.run_id, *run.past_runs)
-    if run.state == ENDED and life.bounded and (late or not ran(run, life)):
-        return True
-    return life.deployment not in run.past_deployments
-
-
-def ran(run: SetRun, life: SetProcessor) -> bool:
-    """Whether this worker has the code that the run ran: with any other it cannot have been meant for it, however soon it came."""
-    return life.deployment == run.deployment and fits(run, life)
 
 
 def begin(draft: Draft) -> None:

@@ -11,38 +11,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from .coordinator import AskEnd, End, Read, Write
-from .machine import Level, Tick
+from .coordinator_events import Beat, Fence, FenceFailed, FenceReturned, Note
+from .machine import Tick
 
 _EMPTY: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """What every worker says each second on the heartbeat topic, from a thread of its own."""
-
-    processor: str
-    process: str
-    incarnation: str
-    sent_s: float
-    """The sender's monotonic clock when it was produced (only compared with the same sender's)."""
-    turn_age_s: float = 0.0
-    """How long ago the sender's main loop last turned."""
-    term: int = 0
-    """The newest term that it has seen."""
-    gone: bool = False
-    """A supervisor says so of its child: this process is dead."""
-    load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """Lag, watermarks, progress, applied configuration offset: for people and metrics; no decision rests on it."""
-
-
 # --------------------------------------------------------------------------------------------------------------- events
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """A heartbeat was read: of anybody, oneself included, in the order of the topic, which is read from its end at start."""
-
-    heartbeat: Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +37,6 @@ class LeaderIdLost:
     """The leader's producer is dead. `fenced`: another candidate took the id; else the outcome of what was in flight is unknown."""
 
     fenced: bool
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FenceReturned:
-    """Answers `Fence`: that incarnation's transactional id was initialised by us; it can write nothing any more."""
-
-    processor: str
-    incarnation: str
-
-
-@dataclass(frozen=True, slots=True)
-class FenceFailed:
-    """Answers `Fence`: it did not work (yet). The machine asks again."""
-
-    processor: str
-    incarnation: str
     why: str = ""
 
 
@@ -128,14 +86,6 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """Initialise the transactional id of that incarnation, beside everything else. Answer `FenceReturned` or `FenceFailed`."""
-
-    processor: str
-    incarnation: str
-
-
-@dataclass(frozen=True, slots=True)
 class Resolve:
     """Find out where the inputs of this new run start and end. Answer `Resolved`."""
 
@@ -145,15 +95,6 @@ class Resolve:
 @dataclass(frozen=True, slots=True)
 class Resigned:
     """Nothing more comes from this machine; its producer may be closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something that people should see in the log: became leader, declared a worker dead, refused growth."""
-
-    text: str
-    fields: Mapping[str, str | int] = field(default_factory=lambda: MappingProxyType({}))
-    level: Level = "info"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from .coordinator import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor, SetRun, key_of
+from .coordinator_events import Beat, Fence, FenceFailed, FenceReturned, Note
+from .following import fits, late, may_begin
 from .jobstate import JobState, order
-from .leader_draft import fits
 from .leader_liveness import Liveness
-from .leader_runs import late, may_begin
-from .leader_words import Beat, Fence, FenceFailed, FenceReturned, Note
 from .machine import Level, Machine, Now, Rule, Tick, rules
 from .member_pauses import Pauses
 from .member_plan import MemberConfig

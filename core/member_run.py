@@ -10,9 +10,8 @@
 from __future__ import annotations
 
 from .coordinator import CLOSED, DRAINED, ENDED, STOPPED, SetProcessor, SetRun
-from .leader_draft import differences
-from .leader_runs import ran
-from .leader_runs import refusal as cannot_follow
+from .following import cannot_follow, ran
+from .graph_fingerprint import differences
 from .member_plan import MemberConfig
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .coordinator import AskEnd, End, Message, Read
-from .leader_words import Beat, Fence, FenceFailed, FenceReturned, Note
+from .coordinator_events import Beat, Fence, FenceFailed, FenceReturned, Note
 from .machine import Tick
 from .names import StreamPartition
 from .orders import Order, SeekApplied, TaskReported

@@ -295,3 +295,16 @@ def _quote(text: str) -> str:
 
 def _unquote(text: str) -> str:
     return text.replace("%2E", ".")
+
+
+def natural(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
+    """A sort key under which "Partition 10" stands behind "Partition 9".
+
+    >>> sorted(["Partition 10", "Partition 9"], key=natural)
+    ['Partition 9', 'Partition 10']
+    """
+    parts: list[tuple[int, str]] = []
+    for at, part in enumerate(re.split(r"([0-9]+)", name)):
+        digits = part.lstrip("0")
+        parts.append((len(digits), digits) if at % 2 else (0, part))
+    return tuple(parts), name

@@ -21,7 +21,6 @@ locations, to free seats. A location has few edges, so the network is small: 1,0
 from __future__ import annotations
 
 import heapq
-import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
@@ -29,6 +28,7 @@ from types import MappingProxyType
 from typing import Protocol, cast
 
 from .errors import DeclarationError
+from .names import natural
 from .own_rule import called
 
 Placement = Mapping[str, tuple[str, ...]]
@@ -46,19 +46,6 @@ class Placer(Protocol):
         previous: Mapping[str, str | None],
         /,
     ) -> Mapping[str, Collection[str]]: ...
-
-
-def natural(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
-    """A sort key under which "Partition 10" stands behind "Partition 9".
-
-    >>> sorted(["Partition 10", "Partition 9"], key=natural)
-    ['Partition 9', 'Partition 10']
-    """
-    parts: list[tuple[int, str]] = []
-    for at, part in enumerate(re.split(r"([0-9]+)", name)):
-        digits = part.lstrip("0")
-        parts.append((len(digits), digits) if at % 2 else (0, part))
-    return tuple(parts), name
 
 
 def place(

@@ -11,7 +11,8 @@ from ...core.errors import DeclarationError
 from ...core.grouping import counts as widths
 from ...core.leader_model import tasks_of
 from ...core.model import producer_sets
-from ...core.placement import asked, natural
+from ...core.names import natural
+from ...core.placement import asked
 from ..configuration import Configuration, Said
 from ..declared import Declared
 from ..job_topics import JobTopics

@@ -15,9 +15,9 @@ from headgate.agents.metrics import COUNTER, METRICS, render
 from headgate.agents.sensors import Counting
 from headgate.agents.unreadable import Unreadable
 from headgate.agents.web import documents
+from headgate.core.coordinator_events import Heartbeat
 from headgate.core.frames import MAX_TIME
 from headgate.core.leader_liveness import MAX_BEAT, decode_beat, encode_beat
-from headgate.core.leader_words import Heartbeat
 from headgate.core.names import StreamPartition
 from headgate.core.task_states import RESTING, RESTORING, RUNNING, WORKING
 

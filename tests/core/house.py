@@ -22,28 +22,23 @@ from headgate.core.coordinator import (
     Write,
     key_of,
 )  # fmt: skip
+from headgate.core.coordinator_events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, Note
 from headgate.core.graph import Graph, Input, Stage
 from headgate.core.jobstate import JobState
 from headgate.core.leader import Leader
 from headgate.core.leader_plan import LeaderConfig, Plan, Timing
 from headgate.core.leader_words import (
-    Beat,
     Commit,
     Committed,
     Counts,
-    Fence,
-    FenceFailed,
-    FenceReturned,
-    Heartbeat,
     InitLeaderId,
     LeaderIdLost,
     LeaderIdReady,
-    Note,
     Refuse,
     Resign,
     Resolve,
     Resolved,
-)  # fmt: skip
+)
 from headgate.core.machine import Now, Tick
 from headgate.core.member import Member
 from headgate.core.member_plan import MemberConfig

@@ -8,8 +8,7 @@ import sys
 import msgpack
 
 from headgate.core.graph import Graph, Input, Stage
-from headgate.core.graph_fingerprint import MOST, covered, digest, fingerprint, parts, words
-from headgate.core.leader_draft import differences
+from headgate.core.graph_fingerprint import MOST, covered, differences, digest, fingerprint, parts, words
 
 GRAPH = Graph(
     (Input("a", until=((0, 5),)), Input("b")),
@@ -108,3 +107,13 @@ def test_a_part_that_is_no_fields_is_shown_as_it_is():
     assert words("stage:a", "8fa3c1", '{"verb":"map"}') == ["stage:a: was '8fa3c1', is '{\"verb\":\"map\"}'"]
     assert words("setting:grouper", None, "all") == ["setting:grouper: was not set, is 'all'"]
     assert words("setting:grouper", "4", None) == ["setting:grouper: was '4', is not set"]
+
+
+def test_differences_are_lines_for_people():
+    assert differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == [
+        "a: was '1', is not there",
+        "b: was '2', is '3'",
+        "c: was not there, is '4'",
+    ]
+    assert differences({"a": "1"}, {"a": "1"}) == []
+    assert differences({"stage:a": "1"}, {"stage:a": "2"}, "setting:") == []

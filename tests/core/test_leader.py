@@ -7,24 +7,20 @@ import pytest
 from headgate.core import coordinator as c
 from headgate.core import orders as o
 from headgate.core.coordinator import AskEnd, End, Read
+from headgate.core.coordinator_events import Beat, FenceFailed, FenceReturned, Heartbeat, Note
 from headgate.core.leader import STATES, Leader
 from headgate.core.leader_plan import LeaderConfig
 from headgate.core.leader_words import (
-    Beat,
     Commit,
     Committed,
     Counts,
-    FenceFailed,
-    FenceReturned,
-    Heartbeat,
     InitLeaderId,
     LeaderIdLost,
     LeaderIdReady,
-    Note,
     Resign,
     Resigned,
     Resolved,
-)  # fmt: skip
+)
 from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
 from headgate.core.member_words import Exit
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from headgate.core import coordinator as c
 from headgate.core.coordinator_bytes import encode, encode_key, read
+from headgate.core.coordinator_events import Fence
 from headgate.core.jobstate import JobState
 from headgate.core.leader_draft import Draft, Memory
 from headgate.core.leader_grants import changelogs, grants
 from headgate.core.leader_plan import LeaderConfig
-from headgate.core.leader_words import Fence
 from headgate.core.machine import Now
 from headgate.core.model import JobModel
 from headgate.core.requests import VERBS

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from headgate.core.coordinator import Delete, SetFence, SetMember, SetProcessor, SetRun, key_of
+from headgate.core.coordinator_events import Note
 from headgate.core.errors import DeclarationError
 from headgate.core.jobstate import JobState
-from headgate.core.leader_draft import Draft, Memory, Waits, differences, fits
+from headgate.core.leader_draft import Draft, Memory, Waits
 from headgate.core.leader_plan import LeaderConfig
-from headgate.core.leader_words import Note, Refuse
+from headgate.core.leader_words import Refuse
 from headgate.core.machine import Now
 
 
@@ -50,8 +51,6 @@ def test_who_may_be_granted_something():
     draft.silent = lambda life: "silent"
     assert draft.workers() == {}
     assert draft.alive() == []
-    assert fits(run, life)
-    assert not fits(SetRun("r1", "d", "running", "u", fingerprint={"a": "2"}), life)
 
 
 def test_a_wait_lasts_while_its_reason_is_named():
@@ -71,16 +70,6 @@ def test_a_wait_lasts_while_its_reason_is_named():
     waits.begin(7.0)
     assert not waits.over("x", 5.0)
     assert waits.wake == 12.0
-
-
-def test_differences_are_lines_for_people():
-    assert differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == [
-        "a: was '1', is not there",
-        "b: was '2', is '3'",
-        "c: was not there, is '4'",
-    ]
-    assert differences({"a": "1"}, {"a": "1"}) == []
-    assert differences({"stage:a": "1"}, {"stage:a": "2"}, "setting:") == []
 
 
 def test_a_run_that_cannot_begin_is_refused_once_with_its_remedy():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.coordinator_events import Heartbeat
 from headgate.core.errors import DataError
 from headgate.core.leader_liveness import Liveness, decode_beat, encode_beat
-from headgate.core.leader_words import Heartbeat
 
 
 def beat(process: str, sent: float = 0.0, **given: object) -> Heartbeat:

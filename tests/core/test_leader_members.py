@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.core import coordinator as c
-from headgate.core.leader_words import Fence, FenceFailed, Heartbeat
+from headgate.core.coordinator_events import Fence, FenceFailed, Heartbeat
 
 from .house import House, plan
 

@@ -7,7 +7,7 @@ import pytest
 from headgate.core import coordinator as c
 from headgate.core import orders as o
 from headgate.core.coordinator import AskEnd, End, Read, SetLeader
-from headgate.core.leader_words import Beat, Fence, FenceFailed, FenceReturned, Heartbeat
+from headgate.core.coordinator_events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat
 from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
 from headgate.core.member import STATES, Member
 from headgate.core.member_plan import MemberConfig

@@ -20,6 +20,7 @@ from headgate.core.names import (
     incarnation_order,
     leader_id,
     metric_form,
+    natural,
     parse_internal,
     processor_id,
     task_name,
@@ -157,6 +158,19 @@ def test_a_processor_id_is_checked():
     for text in ("", "a b", "p" * 201):
         with pytest.raises(DeclarationError):
             processor_id(text)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [["Partition 2", "Partition 10", "Partition 010"], ["a", "a0", "a1", "ab"], ["7", "77", "7 b"], ["", "0"]],
+)
+def test_numbers_in_names_sort_as_numbers(order):
+    assert sorted(sorted(order), key=natural)[0] == order[0]
+    assert len({natural(name) for name in order}) == len(order)
+
+
+def test_a_name_may_have_more_digits_than_python_reads():
+    assert sorted(["a" + "9" * 6000, "a" + "1" * 6001], key=natural)[0] == "a" + "9" * 6000
 
 
 def test_its_examples_are_true():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError
-from headgate.core.placement import asked, check_placement, moved, natural, place
+from headgate.core.placement import asked, check_placement, moved, place
 
 PLACES = [None, "x", "y", "z"]
 
@@ -219,19 +219,6 @@ def test_the_result_cannot_be_changed():
     assert isinstance(placement, MappingProxyType)
     with pytest.raises(TypeError):
         placement["p1"] = ()
-
-
-@pytest.mark.parametrize(
-    "order",
-    [["Partition 2", "Partition 10", "Partition 010"], ["a", "a0", "a1", "ab"], ["7", "77", "7 b"], ["", "0"]],
-)
-def test_numbers_in_names_sort_as_numbers(order):
-    assert sorted(sorted(order), key=natural)[0] == order[0]
-    assert len({natural(name) for name in order}) == len(order)
-
-
-def test_a_name_may_have_more_digits_than_python_reads():
-    assert sorted(["a" + "9" * 6000, "a" + "1" * 6001], key=natural)[0] == "a" + "9" * 6000
 
 
 def test_a_thousand_tasks_on_a_hundred_processors_take_less_than_fifty_milliseconds():

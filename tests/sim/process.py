@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import coordinator as words
-from headgate.core import leader_words, member_words
+from headgate.core import coordinator_events, leader_words, member_words
 from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition, worker_id
 
@@ -194,7 +194,7 @@ class Process(Host):
         self.schedule.post(self, job.heartbeat_s, self.beat)
         if self.kafka.down or self.exiting:
             return
-        beat = leader_words.Heartbeat(
+        beat = coordinator_events.Heartbeat(
             processor=self.slot.processor,
             process=self.name,
             incarnation=self.member.incarnation,
@@ -207,11 +207,11 @@ class Process(Host):
             copies = 2
         for _ in range(copies):
             self.kafka.plain(job.heartbeat_topic, 0, None, beat)
-            event = leader_words.Beat(beat)
+            event = coordinator_events.Beat(beat)
             for process in job.coordinator_watchers:
                 process.schedule.post(process, process.schedule.latency(), process.heard, event)
 
-    def heard(self, event: leader_words.Beat) -> None:
+    def heard(self, event: coordinator_events.Beat) -> None:
         """A heartbeat came back from the topic."""
         if self.kafka.down:
             self.schedule.post(self, RETRY_S, self.heard, event)
@@ -246,7 +246,7 @@ class Process(Host):
         self._arm("member", self.member, self.to_member)
 
     def _note(self, who: str, state: str, event: Any, instructions: list[Any]) -> None:
-        if type(event) in (leader_words.Beat, Tick) and not instructions:
+        if type(event) in (coordinator_events.Beat, Tick) and not instructions:
             return
         if type(event) is words.Read:
             seen = " ".join(str(entry.message or entry.key).replace("Set", "", 1)[:90] for entry in event.entries[:4])
@@ -278,13 +278,13 @@ class Process(Host):
         topic = self.job.coordinator_topic
         self.call(lambda: self.kafka.end(topic, 0, committed=True), lambda end: give(words.End(end, order.ticket)))
 
-    def fence(self, order: leader_words.Fence, give: Callable[[Any], None]) -> None:
+    def fence(self, order: coordinator_events.Fence, give: Callable[[Any], None]) -> None:
         """Initialise that incarnation's id, as often as it takes; sometimes that is slow, sometimes it fails the first time."""
         world = self.world
         if world.failing_fences > 0:
             world.failing_fences -= 1
             world.took_effect("fence-fails")
-            failed = leader_words.FenceFailed(order.processor, order.incarnation, "timed out")
+            failed = coordinator_events.FenceFailed(order.processor, order.incarnation, "timed out")
             self.schedule.post(self, 0.5, give, failed)
             return
         slow = world.fence_delay()
@@ -294,7 +294,7 @@ class Process(Host):
             world.invariants.fencing(self, order)
             self.kafka.init(txid, WORKER_TIMEOUT_MS)
 
-        self.call(effect, lambda _: give(leader_words.FenceReturned(order.processor, order.incarnation)), slow)
+        self.call(effect, lambda _: give(coordinator_events.FenceReturned(order.processor, order.incarnation)), slow)
 
     # --------------------------------------------------------------------------------------------------- the leader
 
@@ -338,7 +338,7 @@ class Process(Host):
 
         self.write(send, sent, failed)
 
-    def _l_fence(self, order: leader_words.Fence) -> None:
+    def _l_fence(self, order: coordinator_events.Fence) -> None:
         self.fence(order, self.to_leader)
 
     def _l_resolve(self, order: leader_words.Resolve) -> None:
@@ -355,7 +355,7 @@ class Process(Host):
     def _l_refuse(self, order: leader_words.Refuse) -> None:
         raise AssertionError(f"the tasks of this job can always be made: {order.what}")
 
-    def _l_note(self, order: leader_words.Note) -> None:
+    def _l_note(self, order: coordinator_events.Note) -> None:
         self.world.invariants.leader_note(self, order)
 
     # --------------------------------------------------------------------------------------------------- the member
@@ -363,7 +363,7 @@ class Process(Host):
     def _m_ask_end(self, order: words.AskEnd) -> None:
         self.ask_end(order, self.to_member)
 
-    def _m_fence(self, order: leader_words.Fence) -> None:
+    def _m_fence(self, order: coordinator_events.Fence) -> None:
         self.fence(order, self.to_member)
 
     def _m_init(self, order: member_words.InitProducer) -> None:
@@ -447,7 +447,7 @@ class Process(Host):
         self.to_leader(leader_words.Resign())
         self.schedule.post(self, 5.0, self.world.exited, self, order.code, order.why)
 
-    def _m_note(self, order: leader_words.Note) -> None:
+    def _m_note(self, order: coordinator_events.Note) -> None:
         pass
 
 
@@ -455,15 +455,15 @@ LEADER_EDGE: dict[type, Callable[[Process, Any], None]] = {
     leader_words.InitLeaderId: Process._l_init,
     words.AskEnd: Process._l_ask_end,
     leader_words.Commit: Process._l_commit,
-    leader_words.Fence: Process._l_fence,
+    coordinator_events.Fence: Process._l_fence,
     leader_words.Resolve: Process._l_resolve,
     leader_words.Resigned: Process._l_resigned,
-    leader_words.Note: Process._l_note,
+    coordinator_events.Note: Process._l_note,
     leader_words.Refuse: Process._l_refuse,
 }
 MEMBER_EDGE: dict[type, Callable[[Process, Any], None]] = {
     words.AskEnd: Process._m_ask_end,
-    leader_words.Fence: Process._m_fence,
+    coordinator_events.Fence: Process._m_fence,
     member_words.InitProducer: Process._m_init,
     member_words.CloseProducer: Process._m_close,
     member_words.Probe: Process._m_probe,
@@ -472,5 +472,5 @@ MEMBER_EDGE: dict[type, Callable[[Process, Any], None]] = {
     member_words.ConfigChanged: Process._m_config,
     member_words.Standing: Process._m_standing,
     member_words.Exit: Process._m_exit,
-    leader_words.Note: Process._m_note,
+    coordinator_events.Note: Process._m_note,
 }
