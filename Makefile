@@ -43,10 +43,10 @@ fuzz: venv ## what chance finds: other examples of every property, other seeds o
 faults: venv ## faults drawn at every edge of a worker on a real broker (FAULTS=0:200: which seeds)
 	HEADGATE_FAULTS=$(FAULTS) $(PYTEST) -n $(JOBS) --dist load tests/e2e/test_drawn_faults.py
 
-rules: venv ## the import rule, and one test file for each source file of core
+rules: venv ## the import rule, and tests for each room of core
 	$(PYTEST) -q tests/core/test_imports.py
 
-coverage: venv ## each file of core is covered by its own test file (FILES="frames names" for some of them)
+coverage: venv ## each room of core is covered by its own tests (FILES="task graph" for some of them)
 	$(PY) tests/core/coverage_gate.py $(FILES)
 
 lint: $(VENV)/.made-lint ## ruff: findings and format

@@ -1,12 +1,12 @@
-"""Each file of core is covered by its own test file: one run of all tests, and one judgement for each file.
+"""Each room of core is covered by its own tests: one run of all of them, and one judgement for each room.
 
-    python tests/core/coverage_gate.py                       all of core
-    python tests/core/coverage_gate.py frames names          these files only, with the lines and branches that are missing
+    python tests/core/coverage_gate.py               all of core
+    python tests/core/coverage_gate.py task graph    these rooms only (`core`: the files that stand beside the rooms)
 
-A file that is covered only because a neighbour's tests happen to pass through it has no tests of its own, so what counts for
-`core/x.py` is what was executed while `tests/core/test_x.py` was collected and run, and what executes at import. That needs no
-run per file: coverage records under a context, and here the context is the name of the test file. All of core is imported before
-the first test file, under the context `import`, so that nobody gets the credit for definitions.
+What is covered only because a neighbour's tests happen to pass through it has no tests of its own, so what counts for `core/task`
+is what was executed while tests below `tests/core/task` were collected and run, and what executes at import. That needs no run per
+room: coverage records under a context, and here the context is the room of the test file. All of core is imported before the first
+test file, under the context `import`, so that nobody gets the credit for definitions.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import coverage
 import pytest
@@ -26,17 +27,39 @@ CORE, TESTS = ROOT / "core", ROOT / "tests" / "core"
 WANTED = 98.0
 
 
+def room_of(path: Path, top: Path) -> str:
+    """The room of a file below `top`: the path of its directory, or `core` for what stands at the top itself."""
+    below = path.parent.relative_to(top).as_posix()
+    return "core" if below == "." else below
+
+
+def rooms() -> dict[str, list[Path]]:
+    """Every room that has files, and its files."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(CORE.rglob("*.py")):
+        if path.name != "__init__.py":
+            found.setdefault(room_of(path, CORE), []).append(path)
+    return found
+
+
+def tests_of(room: str) -> list[str]:
+    """The test files of a room."""
+    directory = TESTS if room == "core" else TESTS / room
+    return [str(path) for path in sorted(directory.glob("test_*.py"))]
+
+
 class Contexts:
-    """A pytest plugin: whatever runs, runs under the name of the test file that wants it."""
+    """A pytest plugin: whatever runs, runs under the name of the room whose test file wants it."""
 
     def __init__(self, measured: coverage.Coverage) -> None:
         self.measured = measured
         self.present = "import"
 
     def switch(self, path: Path) -> None:
-        if self.present != path.name:
-            self.present = path.name
-            self.measured.switch_context(path.name)
+        room = room_of(path, TESTS)
+        if self.present != room:
+            self.present = room
+            self.measured.switch_context(room)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
@@ -51,44 +74,51 @@ class Contexts:
 
 
 def run(names: list[str], data_file: str) -> tuple[coverage.Coverage, int]:
-    """Run the test files of these source files; returns what was executed under which context, and pytest's exit code."""
+    """Run the tests of these rooms; returns what was executed under which context, and pytest's exit code."""
     # By directory: to find a package by name coverage imports it, and then msgpack would be there twice.
     measured = coverage.Coverage(data_file=data_file, branch=True, source=[str(CORE)], config_file=False)
     measured.start()
     measured.switch_context("import")
-    for path in sorted(CORE.glob("*.py")):
-        importlib.import_module(f"headgate.core.{path.stem}")
-    files = [str(TESTS / f"test_{name}.py") for name in names]
+    for path in sorted(CORE.rglob("*.py")):
+        dotted = path.relative_to(CORE).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+        importlib.import_module("headgate.core" if dotted == "__init__" else f"headgate.core.{dotted}")
+    files = [file for name in names for file in tests_of(name)]
     code = pytest.main(["-q", "-p", "no:cacheprovider", *files], plugins=[Contexts(measured)])
     measured.stop()
     measured.save()
     return measured, int(code)
 
 
-def covered(measured: coverage.Coverage, name: str, report: Path) -> tuple[float, list[int], list[list[int]]]:
-    """Percent of lines and branches of one file that its own tests execute, and what they do not."""
-    own = [r"^import$", rf"^test_{name}\.py$"]
-    measured.json_report(morfs=[str(CORE / f"{name}.py")], outfile=str(report), contexts=own)
-    (found,) = json.loads(report.read_text(encoding="utf-8"))["files"].values()
-    return found["summary"]["percent_covered"], found["missing_lines"], found["missing_branches"]
+def covered(measured: coverage.Coverage, room: str, files: list[Path], report: Path) -> dict[str, Any]:
+    """What a room's own tests execute of it: percent, and for each file what they do not."""
+    measured.json_report(morfs=[str(path) for path in files], outfile=str(report), contexts=[r"^import$", rf"^{room}$"])
+    return json.loads(report.read_text(encoding="utf-8"))
 
 
 def judge(names: list[str]) -> int:
-    """Run, print a line for each file (all of them, or those that lack something), and return the exit code."""
+    """Run, print a line for each file that lacks something and one for each room, and return the exit code."""
+    there = rooms()
+    if unknown := sorted({*names} - {*there}):
+        print(f"no room {', '.join(unknown)}; there are {', '.join(there)}")
+        return 2
+    short: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         measured, code = run(names, str(Path(directory) / "data"))
-        found = {name: covered(measured, name, Path(directory) / "report") for name in names}
-    for name, (percent, lines, branches) in sorted(found.items(), key=lambda item: item[1][0]):
-        if percent < 100:
-            arrows = ", ".join(f"{source}->{to if to > 0 else 'exit'}" for source, to in branches)
-            print(f"{percent:6.2f} %  core/{name}.py  lines {lines or '-'}  branches {arrows or '-'}")
-    short = [name for name, (percent, _, _) in found.items() if percent < WANTED]
-    print(f"{len(found)} files of core; {sum(one[0] == 100 for one in found.values())} at 100 % by their own tests")
-    for name in short:
-        print(f"core/{name}.py: less than {WANTED:g} % by tests/core/test_{name}.py")
+        for room in names:
+            found = covered(measured, room, there[room], Path(directory) / "report")
+            for file, one in sorted(found["files"].items()):
+                if one["summary"]["percent_covered"] < 100:
+                    arrows = ", ".join(f"{a}->{b if b > 0 else 'exit'}" for a, b in one["missing_branches"])
+                    percent, where = one["summary"]["percent_covered"], Path(file).resolve().relative_to(ROOT)
+                    print(f"{percent:6.2f} %  {where}  lines {one['missing_lines'] or '-'}  branches {arrows or '-'}")
+            percent = found["totals"]["percent_covered"]
+            print(f"{percent:6.2f} %  the room {room}, {len(there[room])} files, by its own tests")
+            if percent < WANTED:
+                short.append(room)
+    for room in short:
+        print(f"{room}: less than {WANTED:g} % by its own tests")
     return code or int(bool(short))
 
 
 if __name__ == "__main__":
-    everything = [path.stem for path in sorted(CORE.glob("*.py")) if path.name != "__init__.py"]
-    sys.exit(judge(sys.argv[1:] or everything))
+    sys.exit(judge(sys.argv[1:] or list(rooms())))

@@ -109,7 +109,7 @@ def machines() -> list[type[Machine[Any, Any]]]:
     """Every machine of core that has a table."""
     import headgate.core
 
-    for module in pkgutil.iter_modules(headgate.core.__path__, "headgate.core."):
+    for module in pkgutil.walk_packages(headgate.core.__path__, "headgate.core."):
         importlib.import_module(module.name)
 
     def below(kind: type[Machine[Any, Any]]) -> Iterator[type[Machine[Any, Any]]]:
