@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..core.checkpoint import CHECKPOINT_KEY, CheckpointError, parse_log_key, table_prefix
-from ..core.errors import EnvironmentFault
+from ..core.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
+from ..core.errors import CheckpointError, EnvironmentFault
 from ..core.names import StreamPartition
 from .chunks import Chunk
 from .expiry_index import Rows, indexed

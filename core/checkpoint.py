@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
-from .errors import DataError, DeclarationError
+from .errors import CheckpointError, DeclarationError
 from .names import StreamPartition
 
 VERSION = 1
@@ -46,10 +46,6 @@ _unpackb: Callable[..., Any] = _library.unpackb
 
 Positions = Mapping[StreamPartition, int]
 _NOWHERE: Positions = MappingProxyType({})
-
-
-class CheckpointError(DataError):
-    """Bytes of a task log that this version cannot read."""
 
 
 @dataclass(frozen=True, slots=True)

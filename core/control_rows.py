@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
-from .checkpoint import CheckpointError
+from .errors import CheckpointError
 
 VERSION = 1
 """Of all rows together; each carries it first."""

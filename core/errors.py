@@ -44,6 +44,10 @@ class DataError(HeadgateError):
     """Bytes or a value that cannot be what they should be."""
 
 
+class CheckpointError(DataError):
+    """Bytes of a task log that this version cannot read."""
+
+
 class EnvironmentFault(HeadgateError):
     """The surroundings do not allow it: broker, permission, disk, Java, a port."""
 

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
-from .checkpoint import CheckpointError
-from .errors import DeclarationError
+from .errors import CheckpointError, DeclarationError
 
 VERSION = 1
 SCHEMA_TABLE = "__schema"

@@ -22,22 +22,25 @@ from .names import StreamPartition
 from .orders import FAILED as SAYS_FAILED
 from .orders import RUNNING as SAYS_RUNNING
 from .orders import RunView, TaskReported
-from .task_events import ChunkTaken, LogEnds, StoreOpened, TaskEvent
-from .task_inputs import NEVER, Inputs
-from .task_instructions import (
+from .task_events import (
     Bounds,
+    ChunkTaken,
     CloseStore,
     Discard,
     DropChunk,
     Gate,
+    LogEnds,
     Note,
     RequestCommit,
     RunStep,
     SeekConsumer,
     StopFetching,
+    StoreOpened,
+    TaskEvent,
     TaskInstruction,
     Tell,
 )
+from .task_inputs import NEVER, Inputs
 from .task_ledger import Ledger
 from .task_letters import Letters
 from .task_plan import TaskPlan

@@ -21,8 +21,18 @@ from .orders import DRAINED as SAYS_DRAINED
 from .orders import ENDED as SAYS_ENDED
 from .orders import TaskReported
 from .task_body import TaskBody
-from .task_events import ApplyFailed, CommitBegins, CommitDone, CommitLost
-from .task_instructions import Contribute, Discard, RowChanges, SendControl, TaskInstruction, Tell
+from .task_events import (
+    ApplyFailed,
+    CommitBegins,
+    CommitDone,
+    CommitLost,
+    Contribute,
+    Discard,
+    RowChanges,
+    SendControl,
+    TaskInstruction,
+    Tell,
+)
 from .task_states import ABANDONED, DRAINED, ENDED, FAILED, GONE, RELEASING, RESTORING, WORKING
 
 Out = list[TaskInstruction]

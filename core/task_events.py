@@ -1,6 +1,7 @@
 """The words between a task's machine and its edge: facts in, instructions out.
 
-Here stand the facts; the instructions stand in `task_instructions`, and can be had from here, too, for an edge speaks both.
+Instructions are carried out in order. Those that ask for something name the fact that is awaited; the others are done at once and never
+answered. A report (`Tell`) says only what is durable already.
 
 The machine sees positions, counts, timestamps and control messages; it never sees a record. The edge owns what is behind them:
 the consumer, the buffers, the operators, the store. The orders that come from the member, and the reports that go back to it,
@@ -17,92 +18,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .machine import Tick
+from .machine import Level, Tick
 from .names import StreamPartition
-from .orders import Abandon, Release, RunChanged, Seek, Start
-from .task_instructions import (
-    DRAIN as DRAIN,
-)
-from .task_instructions import (
-    END as END,
-)
-from .task_instructions import (
-    WATERMARK as WATERMARK,
-)
-from .task_instructions import (
-    AskLogEnds as AskLogEnds,
-)
-from .task_instructions import (
-    BeginAgain as BeginAgain,
-)
-from .task_instructions import (
-    Bounds as Bounds,
-)
-from .task_instructions import (
-    CloseStore as CloseStore,
-)
-from .task_instructions import (
-    Contribute as Contribute,
-)
-from .task_instructions import (
-    Discard as Discard,
-)
-from .task_instructions import (
-    DropChunk as DropChunk,
-)
-from .task_instructions import (
-    Gate as Gate,
-)
-from .task_instructions import (
-    Note as Note,
-)
-from .task_instructions import (
-    OpenStore as OpenStore,
-)
-from .task_instructions import (
-    Positions as Positions,
-)
-from .task_instructions import (
-    RequestCommit as RequestCommit,
-)
-from .task_instructions import (
-    Resolve as Resolve,
-)
-from .task_instructions import (
-    Restore as Restore,
-)
-from .task_instructions import (
-    RowChanges as RowChanges,
-)
-from .task_instructions import (
-    RunAgain as RunAgain,
-)
-from .task_instructions import (
-    RunStep as RunStep,
-)
-from .task_instructions import (
-    SeekConsumer as SeekConsumer,
-)
-from .task_instructions import (
-    SendControl as SendControl,
-)
-from .task_instructions import (
-    StopFetching as StopFetching,
-)
-from .task_instructions import (
-    TaskInstruction as TaskInstruction,
-)
-from .task_instructions import (
-    Tell as Tell,
-)
-from .task_instructions import (
-    WipeStore as WipeStore,
-)
+from .orders import Abandon, Release, Report, RunChanged, Seek, Start
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .frames import ControlFrame
-    from .task_plan import TaskSettings
+    from .task_plan import Bound, TaskSettings
 
 Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]
 """Rows of the control table: what the machine must find again after a restart, beside the checkpoint. Keys and values are tuples of
@@ -381,4 +304,186 @@ TaskEvent = (
     | StoreOpened | StoreBroken | LogEnds | StoreWiped | RestoreProgress | Restored | Resolved | StoreClosed
     | ChunkTaken | ChunkDone | ChunkDropped | WorkFailed | PositionMoved | ControlAtHead | AtEnd | NotAtEnd | NotAnswered
     | Lost | Lag | FetchStopped | WorkDue | StepDone | CommitWanted | CommitBegins | CommitDone | CommitLost | ApplyFailed | Broken
+)  # fmt: skip
+
+# --------------------------------------------------------------------------------------------------------- instructions
+
+Positions = Mapping[StreamPartition, int]
+RowChanges = Mapping[tuple[Any, ...], tuple[Any, ...] | None]
+"""What changed in the control table, see `Rows`; None deletes a row."""
+
+WATERMARK = "watermark"
+END = "end"
+DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """Open the local store of this task, whatever is there; answer `StoreOpened` or `StoreBroken`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskLogEnds:
+    """Ask the broker for start and end of the task's log partition; answer `LogEnds`."""
+
+    log_partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class WipeStore:
+    """Remove the local store and open an empty one; answer `StoreWiped`. `why` belongs in the log."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Read the log from `start` (read committed) into the store until the position reaches `end`; answer `Restored`.
+
+    The last checkpoint may stand before `start` (it is then the one kept in the store).
+    """
+
+    log_partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Ask the broker for offsets; answer `Resolved` with the same `request` (retry while the broker is unavailable)."""
+
+    request: int
+    positions: Mapping[StreamPartition, Bound] = field(default_factory=lambda: MappingProxyType({}))
+    until: Mapping[StreamPartition, Bound] = field(default_factory=lambda: MappingProxyType({}))
+    ends: frozenset[StreamPartition] = frozenset()
+    """Bootstrap partitions: their read-committed end, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeekConsumer:
+    """Read on from these positions; what was buffered of these partitions is dropped. Fetching begins with the first one."""
+
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Hand out nothing at or behind these offsets (`until`), and tell the chooser which partitions to bootstrap up to where."""
+
+    until: Positions
+    bootstrap: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """From now on these partitions may not be taken, each with the reason: it replaces the last `Gate`. A reason is one of
+    `ended`, `draining`, `bootstrap`, `paused`, `lag`, `epoch` (a control message waits for a newer job state), `lost`, `seek`."""
+
+    closed: Mapping[StreamPartition, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StopFetching:
+    """Fetch these partitions no longer, keep what is buffered (`keep`) or drop it; answer `FetchStopped`."""
+
+    partitions: tuple[StreamPartition, ...]
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DropChunk:
+    """Drop the chunk (or step) under work if it has not completed; answer `ChunkDropped`, or `ChunkDone` if it had."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunAgain:
+    """Run the chunk, or the step, that failed once more; answered as the first time."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """Let the operators do one bounded step of a letter; answer `StepDone` or `WorkFailed`. No chunk runs until its last step.
+
+    `kind` is `watermark` (of `stream`, at `ts`), `end`, `drain` (of `stream`; of the whole task where it is None), or the kind of a
+    `WorkDue`. `cause` says what results must name as their reason: `watermark`, `end` or `drain`. A `watermark` says in `times` how far
+    each step is whose time goes on with it; its `stream` is None where that is because a stream has ended or fallen silent.
+    """
+
+    letter: int
+    kind: str
+    stream: str | None = None
+    ts: int | None = None
+    key: str = ""
+    cause: str = ""
+    times: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendControl:
+    """Put this control message into the ready buffer, for each of these partitions of the stream."""
+
+    frame: ControlFrame
+    stream: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCommit:
+    """There is something to commit; `urgent`: do not wait for the interval."""
+
+    why: str
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Answer to `CommitBegins`: the whole ready buffer, these rows of the control table and this checkpoint join `txn`."""
+
+    txn: int
+    checkpoint: Checkpoint
+    rows: RowChanges = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Report this to the member, and through it to the coordinator stream. What it says is durable."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class CloseStore:
+    """Close the store (it stays on disk) and the consumer; answer `StoreClosed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Drop everything at once: the chunk, the buffers, the ready buffer, the consumer; close the store. No answer is wanted."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAgain:
+    """The task has failed, and somebody wants it to go on elsewhere: drop it, and start it once more under its grant, with these seeks."""
+
+    seeks: tuple[Seek, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For the log, the status and the counters; nothing depends on it."""
+
+    what: str
+    detail: str = ""
+    level: Level = "info"
+
+
+TaskInstruction = (
+    OpenStore | AskLogEnds | WipeStore | Restore | Resolve | SeekConsumer | Bounds | Gate | StopFetching | DropChunk | RunAgain
+    | RunStep | SendControl | RequestCommit | Contribute | Tell | CloseStore | Discard | BeginAgain | Note
 )  # fmt: skip

@@ -16,9 +16,8 @@ from collections.abc import Mapping
 
 from .frames import MAX_TIME, NO_TIME
 from .progress_producers import DRAINED, ENDED, OPEN
-from .task_events import WorkDue
+from .task_events import DRAIN, END, WATERMARK, RunStep, WorkDue
 from .task_inputs import Inputs
-from .task_instructions import DRAIN, END, WATERMARK, RunStep
 from .task_ledger import Ledger
 from .task_time import DEAF, Heard, time_through
 

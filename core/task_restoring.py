@@ -17,15 +17,20 @@ from .machine import Now
 from .names import StreamPartition
 from .orders import RunView, Start
 from .task_events import (
+    AskLogEnds,
     LogEnds,
+    OpenStore,
+    Resolve,
     Resolved,
+    Restore,
     Restored,
     RestoreProgress,
     StoreBroken,
     StoreOpened,
     StoreWiped,
+    TaskInstruction,
+    WipeStore,
 )
-from .task_instructions import AskLogEnds, OpenStore, Resolve, Restore, TaskInstruction, WipeStore
 from .task_restore import Beginning, beginning
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from .checkpoint import MAX_APPLIED
 from .names import StreamPartition
 from .orders import NO_POSITION, Seek, SeekApplied
-from .task_events import Lost
-from .task_instructions import Note, Resolve, SeekConsumer, TaskInstruction, Tell
+from .task_events import Lost, Note, Resolve, SeekConsumer, TaskInstruction, Tell
 from .task_plan import INTERMEDIATE
 
 if TYPE_CHECKING:

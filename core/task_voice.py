@@ -28,8 +28,8 @@ from .control import (
 from .frames import MAX_TIME, NO_TIME
 from .orders import ProducerSet, RunView
 from .progress_producers import DRAINED, ENDED, OPEN, Standing
+from .task_events import SendControl
 from .task_inputs import Inputs
-from .task_instructions import SendControl
 from .task_ledger import Ledger
 from .task_plan import INTERMEDIATE, InputPlan, OutputPlan
 from .task_time import DEAF, Heard, time_through

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from ...core import requests as r
-from ...core.checkpoint import CHECKPOINT_KEY, CheckpointError, decode_checkpoint
-from ...core.errors import HeadgateError
+from ...core.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from ...core.errors import CheckpointError, HeadgateError
 from ...core.jobstate import JobState
 from ...core.names import StreamPartition
 from ...core.settings import offer

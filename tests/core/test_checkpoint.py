@@ -19,7 +19,6 @@ from headgate.core.checkpoint import (
     PHASES,
     RUNNING,
     Checkpoint,
-    CheckpointError,
     LogKey,
     decode_checkpoint,
     encode_checkpoint,
@@ -30,7 +29,7 @@ from headgate.core.checkpoint import (
     parse_log_value,
     table_prefix,
 )
-from headgate.core.errors import DeclarationError
+from headgate.core.errors import CheckpointError, DeclarationError
 from headgate.core.names import StreamPartition
 
 FULL = Checkpoint(

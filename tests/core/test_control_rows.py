@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.checkpoint import CheckpointError
 from headgate.core.control_rows import VERSION, pack_rows, unpack_rows
+from headgate.core.errors import CheckpointError
 
 ROWS = {
     (":heard", "s"): ("r", 5, 0),

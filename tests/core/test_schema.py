@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from headgate.core import schema as module
-from headgate.core.checkpoint import CheckpointError
+from headgate.core.errors import CheckpointError
 from headgate.core.schema import (
     MOST_TEXT,
     Field,

@@ -15,23 +15,21 @@ from headgate.core.task_events import (
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
-    FetchStopped,
-    Lost,
-    NotAtEnd,
-    RestoreProgress,
-    StepDone,
-    WorkFailed,
-)
-from headgate.core.task_instructions import (
     CloseStore,
     Discard,
     DropChunk,
+    FetchStopped,
+    Lost,
+    NotAtEnd,
     Note,
     RequestCommit,
+    RestoreProgress,
     RunStep,
     SeekConsumer,
+    StepDone,
     StopFetching,
     Tell,
+    WorkFailed,
 )
 from headgate.core.task_plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
 

@@ -11,13 +11,19 @@ from headgate.core.task_events import (
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
+    CloseStore,
     CommitBegins,
     CommitDone,
     CommitLost,
+    Contribute,
+    Discard,
+    DropChunk,
+    RunStep,
+    SendControl,
     StepDone,
+    Tell,
     WorkFailed,
 )
-from headgate.core.task_instructions import CloseStore, Contribute, Discard, DropChunk, RunStep, SendControl, Tell
 
 from .task_rig import (
     ORDERS,

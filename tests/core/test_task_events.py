@@ -1,4 +1,4 @@
-"""What a task is told are plain values: frozen, slotted, explained, and their empty defaults cannot be changed."""
+"""What a task is told and asks for are plain values: frozen, slotted, explained, and their empty defaults cannot be changed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import get_args
 
 import pytest
 
-from headgate.core.task_events import Resolved, Restored, TaskEvent
-from headgate.core.task_instructions import TaskInstruction
+from headgate.core.task_events import Contribute, Resolve, Resolved, Restored, TaskEvent, TaskInstruction
 
 
-@pytest.mark.parametrize("word", get_args(TaskEvent))
+@pytest.mark.parametrize("word", [*get_args(TaskEvent), *get_args(TaskInstruction)])
 def test_every_word_is_a_frozen_slotted_dataclass_with_a_docstring(word):
     assert dataclasses.is_dataclass(word)
     assert word.__dataclass_params__.frozen
@@ -25,6 +24,21 @@ def test_no_word_is_both_a_fact_and_an_instruction():
 
 
 def test_empty_defaults_are_read_only():
-    for mapping in (Resolved(1).positions, Restored(0).rows):
+    empty = (Resolved(1).positions, Restored(0).rows, Resolve(1).until, Resolve(1).positions)
+    for mapping in (*empty, Contribute(1, None).rows):  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             mapping["a"] = 1  # type: ignore[index]
+
+
+def test_every_fact_that_is_promised_as_an_answer_is_there():
+    """`answer `X`` in a docstring names a fact."""
+    promised = {
+        name.strip("`,.;:")
+        for word in get_args(TaskInstruction)
+        for sentence in word.__doc__.split("answer")[1:]
+        for name in sentence.split()
+        if name.startswith("`") and name.strip("`,.;:")[:1].isupper()
+    }
+    facts = {fact.__name__ for fact in get_args(TaskEvent)}
+    assert {"StoreOpened", "Restored", "ChunkDropped", "StepDone"} <= promised
+    assert promised - {word.__name__ for word in get_args(TaskInstruction)} <= facts

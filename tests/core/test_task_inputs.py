@@ -12,6 +12,7 @@ from headgate.core.task_events import (
     AtEnd,
     ChunkDone,
     ChunkTaken,
+    Gate,
     Lag,
     LogEnds,
     NotAnswered,
@@ -23,7 +24,6 @@ from headgate.core.task_events import (
     StoreOpened,
     WorkFailed,
 )
-from headgate.core.task_instructions import Gate
 from headgate.core.task_plan import FOREIGN, InputPlan, StepPlan, TaskPlan, TaskSettings
 
 from .task_rig import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from headgate.core import orders as o
 from headgate.core.frames import MAX_TIME
-from headgate.core.task_events import ChunkDone, ChunkTaken, StepDone, WorkDue, WorkFailed
-from headgate.core.task_instructions import RunAgain, RunStep
+from headgate.core.task_events import ChunkDone, ChunkTaken, RunAgain, RunStep, StepDone, WorkDue, WorkFailed
 from headgate.core.task_plan import InputPlan, OutputPlan, TaskPlan
 
 from .task_rig import (

@@ -6,8 +6,20 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.machine import IllegalEvent, Tick
-from headgate.core.task_events import LogEnds, Resolved, Restored, RestoreProgress, StoreBroken, StoreOpened, StoreWiped
-from headgate.core.task_instructions import Discard, RequestCommit, Resolve, SeekConsumer, WipeStore
+from headgate.core.task_events import (
+    Discard,
+    LogEnds,
+    RequestCommit,
+    Resolve,
+    Resolved,
+    Restored,
+    RestoreProgress,
+    SeekConsumer,
+    StoreBroken,
+    StoreOpened,
+    StoreWiped,
+    WipeStore,
+)
 from headgate.core.task_plan import TaskSettings
 
 from .task_rig import (

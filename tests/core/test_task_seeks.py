@@ -8,19 +8,22 @@ from headgate.core import orders as o
 from headgate.core.checkpoint import MAX_APPLIED
 from headgate.core.names import StreamPartition as SP
 from headgate.core.task_events import (
+    BeginAgain,
     Broken,
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
     CommitDone,
     CommitLost,
+    DropChunk,
     LogEnds,
     Lost,
+    Note,
     Resolved,
+    SeekConsumer,
     StoreOpened,
     WorkFailed,
 )
-from headgate.core.task_instructions import BeginAgain, DropChunk, Note, SeekConsumer
 from headgate.core.task_plan import InputPlan, TaskPlan
 
 from .task_rig import (

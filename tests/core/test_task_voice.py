@@ -8,7 +8,7 @@ from headgate.core import orders as o
 from headgate.core.control import aggregator
 from headgate.core.frames import MAX_TIME, NO_TIME
 from headgate.core.names import StreamPartition as SP
-from headgate.core.task_instructions import Gate, SendControl
+from headgate.core.task_events import Gate, SendControl
 from headgate.core.task_plan import INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
 
 from .task_rig import (
