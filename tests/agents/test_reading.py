@@ -6,8 +6,8 @@ import pytest
 
 from headgate.agents.reading import SILENT_S, Heard, Hearing
 from headgate.core.coordinator import JOINED, LEFT, Entry, SetProcessor, key_of
+from headgate.core.coordinator_events import Heartbeat
 from headgate.core.jobstate import JobState
-from headgate.core.leader_words import Heartbeat
 
 FIRST, SECOND = "000001-aa", "000002-bb"
 
