@@ -12,7 +12,8 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
 
 import headgate.agents
-from headgate.agents.connect import BrokerAway, closed, outlasted, retried, started
+from headgate.agents.connect import closed, retried, started
+from headgate.agents.outlasting import BrokerAway, outlasted
 
 
 class Broker:
