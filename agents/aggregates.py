@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 
 from ..core.errors import DeclarationError
-from ..core.schema import digest
+from ..core.graph.schema import digest
 from .declaring import check_function, check_selector
 from .schemas import fields_of
 from .selecting import column_of, lacking

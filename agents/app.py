@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from ..core.errors import DeclarationError
-from ..core.keying import PARTITIONERS
+from ..core.graph.keying import PARTITIONERS
 from ..core.names import JobName, Topics
 from ..core.settings import parse
 from . import serde as serdes
@@ -39,7 +39,7 @@ from .stream import Stream
 from .timestamps import When, timestamps_of
 
 if TYPE_CHECKING:
-    from ..core.graph import Graph
+    from ..core.graph.graph import Graph
     from .schemas import Migrate
 
 K = TypeVar("K")

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ..core import coordinator as c
-from ..core import requests as r
+from ..core.coordination import messages as c
+from ..core.coordination import requests as r
+from ..core.coordination.state import FINAL, JobState
 from ..core.errors import HeadgateError
-from ..core.jobstate import FINAL, JobState
 from ..core.names import JobName, Topics
 from ..core.orders import DRAINED, ENDED
 from ..core.settings import offer

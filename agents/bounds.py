@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import task_events as t
-from ..core.graph import Graph
+from ..core.graph.graph import Graph
 from ..core.names import StreamPartition
+from ..core.task import protocol as t
 from .port import Offsets
 
 DAY_MS = 86_400_000

@@ -15,7 +15,7 @@ from ..core.errors import SettingError
 def imported(what: str, path: str, built_in: Iterable[str]) -> Any:
     """What stands under `package.module:name` (or with a dot).
 
-    >>> imported("grouper", "headgate.core.grouping:all_in_one", ["partition"]).__name__
+    >>> imported("grouper", "headgate.core.graph.grouping:all_in_one", ["partition"]).__name__
     'all_in_one'
     """
     remedy = f"one of {', '.join(built_in)}, or package.module:name"

@@ -16,8 +16,17 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ..core.frames import NO_TIME, ArrowFrame, BatchFrame, ControlFrame, FrameError, UserFrame, decode, is_control
 from ..core.names import StreamPartition
+from ..core.progress.frames import (
+    NO_TIME,
+    ArrowFrame,
+    BatchFrame,
+    ControlFrame,
+    FrameError,
+    UserFrame,
+    decode,
+    is_control,
+)
 from .columns import Bytes, Columns, DamagedBatch, Header, joined
 from .fetched import Batch
 

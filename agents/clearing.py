@@ -18,10 +18,10 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..core.checkpoint import decode_checkpoint, parse_log_value
 from ..core.errors import EnvironmentFault
+from ..core.graph.schema import SCHEMA_TABLE, unpack_history
 from ..core.names import JobName, StreamPartition, leader_id
-from ..core.schema import SCHEMA_TABLE, unpack_history
+from ..core.task.checkpoint import decode_checkpoint, parse_log_value
 from .clients import ClientSettings
 from .expiry_index import TTL_TABLE
 from .kafka_port import KafkaPort

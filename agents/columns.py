@@ -155,7 +155,7 @@ def read_batch(raw: bytes, start: int, end: int) -> Columns:
     data, at, stop = raw, start + HEAD.size, end
     try:
         if attributes & 7:
-            from .codecs import DECODERS  # aiokafka's: who reads nothing of a broker's needs none
+            from .codecs import DECODERS
 
             data = DECODERS[attributes & 7](raw[at:end])
             at, stop = 0, len(data)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from ..core import commit_events as e
-from ..core.commit import FINISHED, OVER, Committer
 from ..core.machine import Tick
 from ..core.names import StreamPartition
+from ..core.task import commit_protocol as e
+from ..core.task.commit import FINISHED, OVER, Committer
 from .alarm import Alarm
 from .awaiting import said
 from .outbox import Outbox
@@ -89,7 +89,7 @@ class Committing:
             case e.TellApplyFailed(task, why):
                 actor = self.host.actor(task)
                 if actor is not None:
-                    from ..core.task_events import ApplyFailed
+                    from ..core.task.protocol import ApplyFailed
 
                     actor.feed(ApplyFailed(why))
             case e.IncarnationOver():

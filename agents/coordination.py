@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Protocol
 
 import structlog
 
-from ..core import coordinator as c
-from ..core import coordinator_events as ce
-from ..core import leader_words as lw
-from ..core import member_words as mw
+from ..core.coordination import events as ce
+from ..core.coordination import messages as c
+from ..core.coordination.leader import protocol as lw
+from ..core.coordination.leader.leader import Leader
+from ..core.coordination.member import protocol as mw
+from ..core.coordination.member.member import Member
 from ..core.errors import DeclarationError
-from ..core.leader import Leader
 from ..core.machine import Machine, Now, Tick
-from ..core.member import Member
 from ..core.names import JobName, StreamPartition
 from ..core.orders import Order, Report
 from .alarm import Alarm

@@ -14,20 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.batches import FORMAT as BOOK
 from ..core.errors import DeclarationError
-from ..core.graph import Graph, Input, Stage, loose_name
-from ..core.graph_checks import validate
-from ..core.keying import check_stated
-from ..core.model import JobModel
-from ..core.task_plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
+from ..core.graph.checks import validate
+from ..core.graph.graph import Graph, Input, Stage, loose_name
+from ..core.graph.keying import check_stated
+from ..core.graph.model import JobModel
+from ..core.task.plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from . import steps as s
-from .schemas import (
-    BATCHES,
-    TIMERS,
-    TableSpec,
-    schema_of_aggregate,
-    schema_of_own,
-    schema_of_table,
-)
+from .schemas import BATCHES, TIMERS, TableSpec, schema_of_aggregate, schema_of_own, schema_of_table
 from .serde import msgpack
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgpack as _msgpack
 
-from ..core.checkpoint import expiry_bytes
+from ..core.task.checkpoint import expiry_bytes
 from .store import Store
 
 Rows = dict[bytes, bytes | None]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.orders import Abandon, Order, Start
-from ..core.task_events import SettingsChanged
+from ..core.task.protocol import SettingsChanged
 from .outlasting import outlasted
 from .plans import task_settings
 from .task_actor import TaskActor

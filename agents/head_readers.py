@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..core.frames import NO_TIME, BatchFrame, FrameError, UserFrame, decode
+from ..core.progress.frames import NO_TIME, BatchFrame, FrameError, UserFrame, decode
 from . import steps as s
 from .columns import Columns
 from .declared import Declared

@@ -19,9 +19,9 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import CorruptRecordException, KafkaError
 
-from ..core.coordinator_events import Beat, Heartbeat
+from ..core.coordination.events import Beat, Heartbeat
+from ..core.coordination.liveness import decode_beat, encode_beat
 from ..core.errors import DataError
-from ..core.leader_liveness import decode_beat, encode_beat
 from .awaiting import passes
 from .clients import ClientSettings
 from .connect import closed, retried, started

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import structlog
 
 from ..core.errors import EnvironmentFault
-from ..core.frames import ControlFrame
 from ..core.names import StreamPartition
+from ..core.progress.frames import ControlFrame
 from .chunks import Buffer, Chunk
 from .columns import Columns, DamagedBatch
 from .fetched import Answer, OutOfRange, Taken

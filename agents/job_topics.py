@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from ..core.errors import DeclarationError, EnvironmentFault
-from ..core.model import JobModel
+from ..core.graph.model import JobModel
 from ..core.names import Topics as OwnTopics
 from ..core.names import collision, parse_internal
 from ..core.settings import did_you_mean

@@ -1,4 +1,4 @@
-"""Tests by which partitioner the keys of a task's inputs were spread (`core.keying`), while their chunks come in.
+"""Tests by which partitioner the keys of a task's inputs were spread (`core.graph.keying`), while their chunks come in.
 
 It looks at each chunk before its rows go on, and only until it knows: a set of keys for each input, hashed once each. A topic that
 never has 50 keys costs one pass over the keys of a chunk.
@@ -16,8 +16,8 @@ from zlib import crc32
 import structlog
 
 from ..core.errors import HeadgateError
-from ..core.keying import CRC32, MOST, MURMUR2, OTHER, Sample, disagreement, to_test
-from ..core.task_plan import InputPlan
+from ..core.graph.keying import CRC32, MOST, MURMUR2, OTHER, Sample, disagreement, to_test
+from ..core.task.plan import InputPlan
 from . import steps as s
 from .chunks import Chunk
 from .declared import Declared

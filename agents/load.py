@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
-from ..core.frames import MAX_TIME, NO_TIME
-from ..core.keying import VERDICTS
-from ..core.task_states import (
+from ..core.graph.keying import VERDICTS
+from ..core.progress.frames import MAX_TIME, NO_TIME
+from ..core.task.states import (
     ABANDONED,
     BOOTSTRAPPING,
     DRAINED,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from ..core.frames import MAX_TIME, NO_TIME
-from ..core.task_states import RESTORING
+from ..core.progress.frames import MAX_TIME, NO_TIME
+from ..core.task.states import RESTORING
 from .load import STATES
 from .web.documents import leads, readiness, watermarks
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from ..core.frames import HEADER, BatchFrame, header_value
-from ..core.frames import encode as encode_frame
+from ..core.progress.frames import HEADER, BatchFrame, header_value
+from ..core.progress.frames import encode as encode_frame
 from . import steps as s
 from .actor_operator import ActorOp
 from .async_operators import AgentOp, Deferred, MapAsyncOp, SinkOp

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.graph_fingerprint import digest
-from ..core.graph_fingerprint import parts as graph_parts
-from ..core.grouping import GROUPERS, Grouper
-from ..core.leader_plan import LeaderConfig, Plan, Timing
-from ..core.member_plan import MemberConfig
-from ..core.placement import Placer, place
-from ..core.schema import state_parts
+from ..core.coordination.leader.plan import LeaderConfig, Plan, Timing
+from ..core.coordination.member.plan import MemberConfig
+from ..core.coordination.placement import Placer, place
+from ..core.graph.fingerprint import digest
+from ..core.graph.fingerprint import parts as graph_parts
+from ..core.graph.grouping import GROUPERS, Grouper
+from ..core.graph.schema import state_parts
 from ..core.settings import IMMUTABLE, SETTINGS, find, parse
-from ..core.task_plan import TaskSettings
+from ..core.task.plan import TaskSettings
 from .by_name import imported
 from .declared import Declared
 from .worker_options import WorkerOptions

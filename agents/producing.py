@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ..core import commit_events as ce
-from ..core import member_words as mw
-from ..core import task_events as t
+from ..core.coordination.member import protocol as mw
 from ..core.names import StreamPartition
+from ..core.task import commit_protocol as ce
+from ..core.task import protocol as t
 from .committing import Committing
 from .guarantee import SplitBuffer
 from .outbox import Outbox

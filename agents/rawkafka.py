@@ -45,7 +45,6 @@ from aiokafka.structs import ConsumerRecord
 
 from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
-from . import codecs as codecs  # what it corrects holds from here on
 from . import columns, rawcontract
 from .columns import CHECKED_FROM, HEAD, DamagedBatch, columns_of
 from .fetched import Answer, Batch, OutOfRange, Taken

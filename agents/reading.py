@@ -19,11 +19,11 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CorruptRecordException
 
-from ..core import coordinator as c
-from ..core.coordinator_events import Heartbeat
+from ..core.coordination import messages as c
+from ..core.coordination.events import Heartbeat
+from ..core.coordination.liveness import decode_beat
+from ..core.coordination.state import JobState
 from ..core.errors import DataError, DeclarationError
-from ..core.jobstate import JobState
-from ..core.leader_liveness import decode_beat
 from ..core.names import JobName, Topics, incarnation_order, parse_internal
 from ..core.settings import offer
 from .cli.group import NotFound

@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..core import member_words as mw
-from ..core import task_events as t
+from ..core.coordination.member import protocol as mw
 from ..core.names import StreamPartition
 from ..core.orders import Order, Report, RunView, Start
-from ..core.task_plan import TaskPlan
+from ..core.task import protocol as t
+from ..core.task.plan import TaskPlan
 from .absence import Unread
 from .bounds import log_ends, resolved
 from .declared import Declared

@@ -1,6 +1,6 @@
 """The schema of each table as the code declares it, and how rows that were written under an earlier one are read.
 
-What it decides: what of a declaration is compared when the code has changed (`core.schema` compares). For an aggregate that is each
+What it decides: what of a declaration is compared when the code has changed (`core.graph.schema` compares). For an aggregate that is each
 field's name and kind, and the type of what a custom one begins with; for a table the format of its values and, where they have a
 declared type, its fields. Functions cannot be compared, and are not.
 
@@ -14,9 +14,9 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.checkpoint import log_head
 from ..core.errors import DataError
-from ..core.schema import ANY, Field, History, Schema, adopt
+from ..core.graph.schema import ANY, Field, History, Schema, adopt
+from ..core.task.checkpoint import log_head
 from . import serde as serdes
 from .awaiting import passes, said
 from .serde import Serde

@@ -29,7 +29,7 @@ import orjson
 from ..core import origins
 from ..core.batches import AGE, BLOCK_BYTES, BLOCK_ROWS, BatchInfo, Book, Bridge, Closed, Limits, Outcome, Stage
 from ..core.errors import DataError
-from ..core.frames import MAX_TIME
+from ..core.progress.frames import MAX_TIME
 from . import steps as s
 from .awaiting import said
 from .operators import Env, Operator, UserCodeError

@@ -16,8 +16,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 
-from ..core import coordinator as c
-from ..core import coordinator_bytes as cb
+from ..core.coordination import messages as c
+from ..core.coordination import wire as cb
 from ..core.errors import EnvironmentFault
 from ..core.names import JobName, leader_id, worker_id
 from .awaiting import answered

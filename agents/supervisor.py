@@ -34,8 +34,8 @@ from typing import Any
 import click
 from aiokafka import AIOKafkaProducer
 
-from ..core.coordinator_events import Heartbeat
-from ..core.leader_liveness import encode_beat
+from ..core.coordination.events import Heartbeat
+from ..core.coordination.liveness import encode_beat
 from ..core.names import processor_id
 from .app import App
 from .configuration import Configuration

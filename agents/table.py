@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..core.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..core.errors import DataError
+from ..core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from .cache_memory import CacheMemory, Held
 from .expiry_index import ExpiryIndex, Rows
 from .schemas import Layout

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from ..core.checkpoint import CONTROL_TABLE
 from ..core.errors import DeclarationError
-from ..core.schema import SCHEMA_TABLE, History, SchemaRefused, pack_history, unpack_history
+from ..core.graph.schema import SCHEMA_TABLE, History, SchemaRefused, pack_history, unpack_history
+from ..core.task.checkpoint import CONTROL_TABLE
 from .cache_memory import CacheMemory
 from .declared import Declared
 from .expiry_index import TTL_TABLE

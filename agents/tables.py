@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.errors import DeclarationError
-from ..core.schema import SCHEMA_TABLE, pack_history
+from ..core.graph.schema import SCHEMA_TABLE, pack_history
 from .cache_memory import CacheMemory
 from .expiry_index import Rows
 from .schemas import Layout

@@ -14,10 +14,10 @@ from typing import Any, cast
 import msgpack
 import orjson
 
-from ..core.checkpoint import CONTROL_TABLE, parse_log_value
 from ..core.errors import DataError, HeadgateError
-from ..core.schema import SCHEMA_TABLE, History, unpack_history
+from ..core.graph.schema import SCHEMA_TABLE, History, unpack_history
 from ..core.settings import offer
+from ..core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from .declared import Declared
 from .expiry_index import TTL_TABLE
 from .pipeline import CLOSED

@@ -1,6 +1,6 @@
 """One task at work: its machine decides, this carries out.
 
-`core.task.Task` says when to open the store, where to read on, what may be taken, which marker goes where and when to commit. This
+`core.task.task.Task` says when to open the store, where to read on, what may be taken, which marker goes where and when to commit. This
 file owns what is behind these words: the actor (a Faust agent), the intake, the operators, the store. It decides only what the
 machine leaves to the edge: which records of a failing chunk are skipped or become dead letters.
 
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import structlog
 
-from ..core import task_events as t
-from ..core.frames import HEADER, header_value
-from ..core.frames import encode as encode_frame
 from ..core.names import StreamPartition
 from ..core.orders import Order, Report, Start
-from ..core.task import Task
-from ..core.task_plan import TaskPlan
-from ..core.task_states import FAILED, WORKING
+from ..core.progress.frames import HEADER, header_value
+from ..core.progress.frames import encode as encode_frame
+from ..core.task import protocol as t
+from ..core.task.plan import TaskPlan
+from ..core.task.states import FAILED, WORKING
+from ..core.task.task import Task
 from .alarm import Alarm
 from .awaiting import CalledOff, answered, passes, said
 from .due import Due

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..core.chooser import Choice, Head
-from ..core.chooser_stack import RULES, Stack, settings_of
-from ..core.frames import NO_TIME
+from ..core.choosing.chooser import Choice, Head
+from ..core.choosing.stack import RULES, Stack, settings_of
 from ..core.machine import Now
 from ..core.names import StreamPartition
+from ..core.progress.frames import NO_TIME
 from ..core.settings import find, parse
-from ..core.task_plan import TaskPlan
+from ..core.task.plan import TaskPlan
 from . import intake as i
 from .by_name import imported
 from .declared import Declared

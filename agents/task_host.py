@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core import task_events as t
 from ..core.names import StreamPartition
 from ..core.orders import Order, Start
-from ..core.task_plan import TaskPlan
+from ..core.task import protocol as t
+from ..core.task.plan import TaskPlan
 from .absence import Unread
 from .port import Mailbox, Port
 

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core import task_events as t
 from ..core.names import StreamPartition
+from ..core.task import protocol as t
 from .awaiting import answered
 from .chunks import Chunk
 from .intake import Head, Intake

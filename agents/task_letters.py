@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.task_events import RunStep
+from ..core.task.protocol import RunStep
 from .chunks import Chunk
 
 

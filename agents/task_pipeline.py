@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..core.task_plan import TaskPlan
+from ..core.task.plan import TaskPlan
 from .key_test import KeyTest
 from .pipeline import Pipeline
 from .task_host import Host

@@ -14,15 +14,10 @@ from typing import Any
 
 import structlog
 
-from ..core import task_events as t
-from ..core.checkpoint import (
-    CONTROL_TABLE,
-    Checkpoint,
-    decode_checkpoint,
-    encode_checkpoint,
-)
-from ..core.control_rows import pack_rows, unpack_rows
 from ..core.names import StreamPartition
+from ..core.task import protocol as t
+from ..core.task.checkpoint import CONTROL_TABLE, Checkpoint, decode_checkpoint, encode_checkpoint
+from ..core.task.rows import pack_rows, unpack_rows
 from .awaiting import CalledOff
 from .declared import Declared
 from .outbox_buffer import LogWrite

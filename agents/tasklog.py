@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..core.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ..core.errors import CheckpointError, EnvironmentFault
 from ..core.names import StreamPartition
+from ..core.task.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from .chunks import Chunk
 from .expiry_index import Rows, indexed
 from .intake import Intake, Source

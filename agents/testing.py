@@ -19,15 +19,15 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from ..core import task_events as t
 from ..core.errors import HeadgateError
-from ..core.graph import Graph
-from ..core.graph_resolve import resolve
-from ..core.model import JobModel, producer_sets
+from ..core.graph.graph import Graph
+from ..core.graph.model import JobModel, producer_sets
+from ..core.graph.resolve import resolve
 from ..core.names import StreamPartition
 from ..core.orders import RunView, Start
 from ..core.settings import duration_ms
-from ..core.task_plan import TaskPlan
+from ..core.task import protocol as t
+from ..core.task.plan import TaskPlan
 from . import steps as s
 from .declared import Declared
 from .live_settings import Settings

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ..core import member_words as mw
+from ..core.coordination.member import protocol as mw
 from ..core.orders import FAILED, Report, RunView, TaskReported
-from ..core.task_plan import TaskPlan
+from ..core.task.plan import TaskPlan
 from .testing_loop import AT_SPARK, VirtualLoop
 from .testing_port import MemoryMailbox
 

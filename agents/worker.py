@@ -19,21 +19,21 @@ from typing import Any
 import structlog
 from aiokafka.errors import CorruptRecordException
 
-from ..core import coordinator as c
-from ..core import leader_words as lw
-from ..core import member_words as mw
 from ..core.batches import Bridge
-from ..core.chooser_checked import CheckedChooser
-from ..core.coordinator_events import Heartbeat
+from ..core.choosing.checked import CheckedChooser
+from ..core.coordination import messages as c
+from ..core.coordination.events import Heartbeat
+from ..core.coordination.leader import protocol as lw
+from ..core.coordination.leader.leader import Leader
+from ..core.coordination.member import protocol as mw
+from ..core.coordination.member.member import Member
 from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
-from ..core.leader import Leader
+from ..core.graph.model import JobModel
 from ..core.machine import Now
-from ..core.member import Member
-from ..core.model import JobModel
 from ..core.names import StreamPartition, TransactionalId, worker_id
 from ..core.orders import FAILED, Order, Report, RunView, TaskReported
 from ..core.settings import parse
-from ..core.task_plan import TaskPlan
+from ..core.task.plan import TaskPlan
 from .awaiting import answered, passes
 from .bounds import run_bounds
 from .clients import ClientSettings

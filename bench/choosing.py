@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from headgate.core.chooser import Choice, Head
-from headgate.core.chooser_stack import ChooserSettings, Stack
+from headgate.core.choosing.chooser import Choice, Head
+from headgate.core.choosing.stack import ChooserSettings, Stack
+from headgate.core.coordination.placement import place
 from headgate.core.names import StreamPartition
-from headgate.core.placement import place
 
 PLACE_MS = 50.0
 CHOOSE_US = 20.0

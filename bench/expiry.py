@@ -32,8 +32,8 @@ from headgate.agents.store import StoreBusy
 from headgate.agents.store_rocks import StoreMemory, open_rocks
 from headgate.agents.tables import TaskTables
 from headgate.agents.tasklog import log_write
-from headgate.core.checkpoint import table_prefix
 from headgate.core.names import StreamPartition
+from headgate.core.task.checkpoint import table_prefix
 
 from . import report
 from .rig import HERE, Program, admin, drop_topics, record, scratch

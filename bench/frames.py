@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgpack
 
-from headgate.core.frames import BatchFrame, Drain, EndOfStream, Frame, Watermark, decode, encode
+from headgate.core.progress.frames import BatchFrame, Drain, EndOfStream, Frame, Watermark, decode, encode
 
 PROMISED = 0.30
 ROUNDS = 41

@@ -28,8 +28,8 @@ from headgate.agents.memory import keep_memory
 from headgate.agents.pipeline import Pipeline
 from headgate.agents.store import MemoryStore
 from headgate.agents.table_opening import open_tables
-from headgate.core.frames import BatchFrame, decode
 from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import BatchFrame, decode
 
 CHUNK = 2000
 CHUNKS_A_COMMIT = 100

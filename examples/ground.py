@@ -27,7 +27,7 @@ from rich.table import Table
 
 from headgate.agents.broker.broker import Broker
 from headgate.core.errors import HeadgateError
-from headgate.core.frames import EndOfStream, UserFrame, Watermark, decode, encode
+from headgate.core.progress.frames import EndOfStream, UserFrame, Watermark, decode, encode
 
 TOPIC = "demo-1-orders"
 PARTITION = TopicPartition(TOPIC, 0)

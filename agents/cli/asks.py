@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ...core import requests as r
+from ...core.coordination import requests as r
 from ..asking import Outcome, Wish, ask
 from ..reading import shown
 from .options import Target, broker_options, run_async, target, wait_options

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ...core import requests as r
+from ...core.coordination import requests as r
 from ...core.settings import find, parse, shown
 from ..asking import Wish
 from ..reading import following, heard

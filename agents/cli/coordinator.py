@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from ...core import coordinator as c
-from ...core import requests as r
-from ...core.coordinator_bytes import encode, read
+from ...core.coordination import messages as c
+from ...core.coordination import requests as r
+from ...core.coordination.wire import encode, read
 from ...core.errors import HeadgateError
 from ..asking import Wish
 from ..reading import must_exist, shown

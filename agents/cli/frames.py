@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ...core.frames import ArrowFrame, BatchFrame, Drain, EndOfStream, FrameError, UserFrame, Watermark, decode
+from ...core.progress.frames import ArrowFrame, BatchFrame, Drain, EndOfStream, FrameError, UserFrame, Watermark, decode
 from ..configuration import Said
 from ..tablescan import guess
 from ..topicscan import scan_topic

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from ...core.coordination.leader.assignment import tasks_of
+from ...core.coordination.placement import asked
 from ...core.errors import DeclarationError
-from ...core.grouping import counts as widths
-from ...core.leader_model import tasks_of
-from ...core.model import producer_sets
+from ...core.graph.grouping import counts as widths
+from ...core.graph.model import producer_sets
 from ...core.names import natural
-from ...core.placement import asked
 from ..configuration import Configuration, Said
 from ..declared import Declared
 from ..job_topics import JobTopics

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from ...core import requests as r
-from ...core.jobstate import JobState
+from ...core.coordination import requests as r
+from ...core.coordination.state import JobState
 from ...core.settings import offer
 from ..asking import Wish
 from ..reading import following, heard, shown

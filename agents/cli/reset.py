@@ -15,7 +15,7 @@ import click
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
 
-from ...core import coordinator as c
+from ...core.coordination import messages as c
 from ...core.errors import HeadgateError
 from ..connect import closed, started
 from ..launch import state_root

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 import click
 import structlog
 
-from ...core.coordinator import DRAINED, ENDED, STOPPED
+from ...core.coordination.member.admission import goes_on
+from ...core.coordination.messages import DRAINED, ENDED, STOPPED
 from ...core.errors import HeadgateError
-from ...core.member_run import goes_on
 from ...core.settings import parse
 from ..configuration import Said
 from ..launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options

@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from ...core import requests as r
-from ...core.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from ...core.coordination import requests as r
+from ...core.coordination.state import JobState
 from ...core.errors import CheckpointError, HeadgateError
-from ...core.jobstate import JobState
 from ...core.names import StreamPartition
 from ...core.settings import offer
+from ...core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from ..asking import Wish
 from ..bounds import offset_of
 from ..declaring import end_meant

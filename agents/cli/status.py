@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from ...core.jobstate import JobState
-from ...core.keying import ENOUGH, OTHER, UNKNOWN
-from ...core.member_run import goes_on
+from ...core.coordination.member.admission import goes_on
+from ...core.coordination.requests import EXPIRED, expired
+from ...core.coordination.state import JobState
+from ...core.graph.keying import ENOUGH, OTHER, UNKNOWN
 from ...core.names import JobName
 from ...core.orders import DRAINED, ENDED
-from ...core.requests import EXPIRED, expired
 from ...core.settings import offer
 from ..load import key_load, task_load
 from ..reading import Hearing, following, heard, shown

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import click
 
-from ...core.jobstate import JobState
+from ...core.coordination.state import JobState
 from ...core.names import StreamPartition
 from ...core.settings import offer
 from ..bounds import log_ends

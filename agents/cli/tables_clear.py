@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
+from ...core.coordination.state import JobState
 from ...core.errors import HeadgateError
-from ...core.jobstate import JobState
 from ...core.names import StreamPartition, Topics
 from ...core.settings import offer
 from ..clearing import Census, Found, Kept, leading, put_together, read_logs

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...core.coordination.state import JobState
 from ...core.errors import HeadgateError
-from ...core.jobstate import JobState
 from ..reading import following, heard, shown
 from ..steering import fence
 from .options import Target

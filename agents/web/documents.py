@@ -9,10 +9,10 @@ import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ...core import coordinator as c
-from ...core.frames import MAX_TIME, NO_TIME
+from ...core.coordination import messages as c
+from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
-from ...core.task_states import RESTING, RESTORING, WORKING
+from ...core.task.states import RESTING, RESTORING, WORKING
 
 if TYPE_CHECKING:
     from ..configuration import Configuration

@@ -6,9 +6,9 @@ import pytest
 
 from headgate.agents import asking as a
 from headgate.agents.cli.group import DeadlinePassed, NotFound, exit_code
-from headgate.core import coordinator as c
-from headgate.core.jobstate import JobState
-from headgate.core.model import JobModel
+from headgate.core.coordination import messages as c
+from headgate.core.coordination.state import JobState
+from headgate.core.graph.model import JobModel
 from headgate.core.names import JobName, StreamPartition
 
 JOB = JobName("sales")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from headgate.agents.chunks import Buffer, Chunk
 from headgate.agents.fetched import Batch
-from headgate.core.frames import ArrowFrame, BatchFrame, Drain, UserFrame, Watermark, encode
 from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import ArrowFrame, BatchFrame, Drain, UserFrame, Watermark, encode
 
 AT = StreamPartition("orders", 0)
 

@@ -11,9 +11,9 @@ from headgate.agents.cli.coordinator import INSTEAD, TYPES, wish_of
 from headgate.agents.cli.group import LazyGroup, Mistyped
 from headgate.agents.cli.run import last_words
 from headgate.agents.web.documents import model_document
-from headgate.core.coordinator import SetRun
-from headgate.core.member_plan import MemberConfig
-from headgate.core.member_run import refusal
+from headgate.core.coordination.member.admission import refusal
+from headgate.core.coordination.member.plan import MemberConfig
+from headgate.core.coordination.messages import SetRun
 
 PARTS = {"stage:a": "1"}
 

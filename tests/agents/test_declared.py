@@ -6,10 +6,10 @@ from typing import Any
 
 import headgate as hg
 from headgate.agents.declared import Declared
-from headgate.core.graph_fingerprint import fingerprint
-from headgate.core.model import JobModel, producer_sets
+from headgate.core.graph.fingerprint import fingerprint
+from headgate.core.graph.model import JobModel, producer_sets
 from headgate.core.names import StreamPartition
-from headgate.core.task_plan import INTERMEDIATE, SOURCE, TaskSettings
+from headgate.core.task.plan import INTERMEDIATE, SOURCE, TaskSettings
 
 
 def sales(**options: Any) -> hg.App:

@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.testing import Driver
-from headgate.core.chooser import Choice, Wait
+from headgate.core.choosing.chooser import Choice, Wait
 from headgate.core.names import StreamPartition
 
 

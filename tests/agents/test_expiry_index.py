@@ -4,7 +4,7 @@ import pytest
 
 from headgate.agents.expiry_index import BLOCK, TTL_TABLE, ExpiryIndex, indexed
 from headgate.agents.store import MemoryStore
-from headgate.core.checkpoint import log_value
+from headgate.core.task.checkpoint import log_value
 
 INDEX = TTL_TABLE + "counts"
 KEYS = [b"user %05d" % n for n in range(2 * BLOCK + 500)]

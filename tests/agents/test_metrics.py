@@ -15,11 +15,11 @@ from headgate.agents.metrics import COUNTER, METRICS, render
 from headgate.agents.sensors import Counting
 from headgate.agents.unreadable import Unreadable
 from headgate.agents.web import documents
-from headgate.core.coordinator_events import Heartbeat
-from headgate.core.frames import MAX_TIME
-from headgate.core.leader_liveness import MAX_BEAT, decode_beat, encode_beat
+from headgate.core.coordination.events import Heartbeat
+from headgate.core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
 from headgate.core.names import StreamPartition
-from headgate.core.task_states import RESTING, RESTORING, RUNNING, WORKING
+from headgate.core.progress.frames import MAX_TIME
+from headgate.core.task.states import RESTING, RESTORING, RUNNING, WORKING
 
 
 def task(name: str, state: str, watermark: int = 1_000_000):

@@ -23,8 +23,8 @@ from headgate.agents.source import ARROW_KEY, ARROW_TIMESTAMP, BadRecord
 from headgate.agents.store import MemoryStore
 from headgate.agents.table_opening import open_tables
 from headgate.agents.testing_logs import Gathered
-from headgate.core.frames import BatchFrame, FrameError, decode
 from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import BatchFrame, FrameError, decode
 
 IN = StreamPartition("in", 0)
 

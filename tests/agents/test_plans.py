@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headgate.agents.plans import grouper, immutable, placer
+from headgate.core.coordination.placement import place
 from headgate.core.errors import SettingError
-from headgate.core.grouping import all_in_one, by_partition, by_stream_partition
-from headgate.core.placement import place
+from headgate.core.graph.grouping import all_in_one, by_partition, by_stream_partition
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from headgate.core.placement import place
         ({"grouper": "partition"}, by_partition),
         ({"grouper": "stream-partition"}, by_stream_partition),
         ({"grouper": "all"}, all_in_one),
-        ({"grouper": "headgate.core.grouping:all_in_one"}, all_in_one),
+        ({"grouper": "headgate.core.graph.grouping:all_in_one"}, all_in_one),
     ],
 )
 def test_the_grouper_that_a_setting_names(setting, rule):
@@ -27,7 +27,7 @@ def test_the_grouper_that_a_setting_names(setting, rule):
 def test_the_placement_that_a_setting_names():
     assert placer({}) is place
     assert placer({"placement": "default"}) is place
-    assert placer({"placement": "headgate.core.placement.place"}) is place
+    assert placer({"placement": "headgate.core.coordination.placement.place"}) is place
 
 
 @pytest.mark.parametrize(("rule", "name"), [(grouper, "grouper"), (placer, "placement")])

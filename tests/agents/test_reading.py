@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headgate.agents.reading import SILENT_S, Heard, Hearing
-from headgate.core.coordinator import JOINED, LEFT, Entry, SetProcessor, key_of
-from headgate.core.coordinator_events import Heartbeat
-from headgate.core.jobstate import JobState
+from headgate.core.coordination.events import Heartbeat
+from headgate.core.coordination.messages import JOINED, LEFT, Entry, SetProcessor, key_of
+from headgate.core.coordination.state import JobState
 
 FIRST, SECOND = "000001-aa", "000002-bb"
 

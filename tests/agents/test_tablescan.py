@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.agents.store import MemoryStore
 from headgate.agents.tablescan import TableReader, scan
-from headgate.core.checkpoint import log_value
+from headgate.core.task.checkpoint import log_value
 
 
 def test_a_row_that_nobody_can_read_hides_no_other() -> None:

@@ -25,12 +25,12 @@ from headgate.agents.task_actor import TaskActor
 from headgate.agents.task_intake import TaskIntake
 from headgate.agents.task_state import TaskState
 from headgate.agents.trouble import may_pass
-from headgate.core import task_events as t
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 from headgate.core.orders import Release, RunView, Start
 from headgate.core.settings import find, parse
-from headgate.core.task_plan import InputPlan, TaskPlan, TaskSettings
+from headgate.core.task import protocol as t
+from headgate.core.task.plan import InputPlan, TaskPlan, TaskSettings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
 IN = StreamPartition("in", 0)

@@ -14,11 +14,11 @@ from headgate.agents.fetched import Batch
 from headgate.agents.head_readers import event_times, head_values
 from headgate.agents.intake import Head
 from headgate.agents.task_chooser import TaskChooser
-from headgate.core.chooser import Choice
-from headgate.core.frames import NO_TIME, BatchFrame, Drain, UserFrame, encode
+from headgate.core.choosing.chooser import Choice
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
-from headgate.core.task_plan import InputPlan, TaskPlan
+from headgate.core.progress.frames import NO_TIME, BatchFrame, Drain, UserFrame, encode
+from headgate.core.task.plan import InputPlan, TaskPlan
 
 LOW, HIGH = StreamPartition("low", 0), StreamPartition("high", 0)
 NOW = Now(10.0, 0)

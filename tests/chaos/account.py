@@ -14,8 +14,8 @@ from typing import Any
 import msgpack
 import orjson
 
-from headgate.core.checkpoint import CHECKPOINT_KEY, decode_checkpoint, parse_log_key
-from headgate.core.frames import BatchFrame, UserFrame, decode
+from headgate.core.progress.frames import BatchFrame, UserFrame, decode
+from headgate.core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint, parse_log_key
 
 from .reader import read_all
 

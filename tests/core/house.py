@@ -11,23 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.core import orders as o
-from headgate.core.coordinator import (
-    AskEnd,
-    Delete,
-    End,
-    Entry,
-    Message,
-    Read,
-    SetRequest,
-    Write,
-    key_of,
-)  # fmt: skip
-from headgate.core.coordinator_events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, Note
-from headgate.core.graph import Graph, Input, Stage
-from headgate.core.jobstate import JobState
-from headgate.core.leader import Leader
-from headgate.core.leader_plan import LeaderConfig, Plan, Timing
-from headgate.core.leader_words import (
+from headgate.core.coordination.events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, Note
+from headgate.core.coordination.leader.leader import Leader
+from headgate.core.coordination.leader.plan import LeaderConfig, Plan, Timing
+from headgate.core.coordination.leader.protocol import (
     Commit,
     Committed,
     Counts,
@@ -39,10 +26,9 @@ from headgate.core.leader_words import (
     Resolve,
     Resolved,
 )
-from headgate.core.machine import Now, Tick
-from headgate.core.member import Member
-from headgate.core.member_plan import MemberConfig
-from headgate.core.member_words import (
+from headgate.core.coordination.member.member import Member
+from headgate.core.coordination.member.plan import MemberConfig
+from headgate.core.coordination.member.protocol import (
     CloseProducer,
     ConfigChanged,
     Exit,
@@ -56,7 +42,11 @@ from headgate.core.member_words import (
     Recorded,
     Standing,
     Tell,
-)  # fmt: skip
+)
+from headgate.core.coordination.messages import AskEnd, Delete, End, Entry, Message, Read, SetRequest, Write, key_of
+from headgate.core.coordination.state import JobState
+from headgate.core.graph.graph import Graph, Input, Stage
+from headgate.core.machine import Now, Tick
 from headgate.core.names import StreamPartition
 
 

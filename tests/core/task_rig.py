@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headgate.core.frames import Drain, EndOfStream, Watermark
 from headgate.core.machine import Now, Tick
 from headgate.core.names import StreamPartition as SP
 from headgate.core.orders import ProducerSet, RunView, SeekApplied, Start, TaskReported
-from headgate.core.task import Task
-from headgate.core.task_events import (
+from headgate.core.progress.frames import Drain, EndOfStream, Watermark
+from headgate.core.task.plan import INTERMEDIATE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
+from headgate.core.task.protocol import (
     AskLogEnds,
     ChunkDone,
     ChunkTaken,
@@ -42,8 +42,8 @@ from headgate.core.task_events import (
     Tell,
     WipeStore,
 )
-from headgate.core.task_plan import INTERMEDIATE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
-from headgate.core.task_restoring import BEGINNING
+from headgate.core.task.restoring import BEGINNING
+from headgate.core.task.task import Task
 
 JOB, RUN, UUID, ME = "sales/1", "r1", "u1", "Partition 0"
 ORDERS, BY = "orders", "sales-1-by"

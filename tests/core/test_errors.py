@@ -19,7 +19,7 @@ from headgate.core.errors import (
     cause_for,
     causes,
 )
-from headgate.core.frames import FrameError
+from headgate.core.progress.frames import FrameError
 
 
 @pytest.mark.parametrize("kind", [DeclarationError, SettingError, DataError, EnvironmentFault])

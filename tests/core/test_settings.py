@@ -21,7 +21,7 @@ from headgate.core.settings import (
     shown,
     size_bytes,
     stream_problem,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))

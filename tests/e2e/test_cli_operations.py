@@ -301,7 +301,7 @@ async def by_hand(hg: Headgate, messages: list[tuple[str, tuple[str, ...], str]]
     """Write messages as a producer of the user's own may; the offset of the first."""
     from headgate.agents.clients import ClientSettings
     from headgate.agents.plainwrite import Plain, put
-    from headgate.core.coordinator_bytes import encode_key
+    from headgate.core.coordination.wire import encode_key
 
     topic = f"__headgate_coordinator_{hg.job}_1"
     records = [

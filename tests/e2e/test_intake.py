@@ -16,8 +16,8 @@ from headgate.agents.clients import ClientSettings
 from headgate.agents.intake import Intake, Source
 from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.rawkafka import _KeptRecords
-from headgate.core.frames import BatchFrame, EndOfStream, UserFrame, encode
 from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 

@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.steering import fence
-from headgate.core.member_pauses import Pauses
+from headgate.core.coordination.member.pauses import Pauses
 from headgate.core.names import JobName
 
 from .scenes import life

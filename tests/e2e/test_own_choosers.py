@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headgate as hg
-from headgate.core.chooser import Choice, Wait
+from headgate.core.choosing.chooser import Choice, Wait
 from headgate.core.errors import HeadgateError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]

@@ -89,7 +89,7 @@ async def test_an_error_that_nobody_knows_has_a_culprit_and_ends_a_bounded_numbe
     """A broker that refuses a record for reasons that no setting tells: the one who wrote it is tried a few times, with growing pauses, and
     then given up. A seek behind it goes on without a restart."""
     monkeypatch.setattr("headgate.agents.target_rules.Rules.refuse", lambda *_: None)
-    monkeypatch.setattr("headgate.core.member_targets.TRIES", 2)
+    monkeypatch.setattr("headgate.core.coordination.member.targets.TRIES", 2)
     inp, out = topic("in", 4), topic("out", config={"cleanup.policy": "compact"})
     app = hg.App(job.name)
     records = app.input(inp)

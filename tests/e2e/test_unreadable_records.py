@@ -12,8 +12,8 @@ from headgate.agents.metrics import render
 from headgate.agents.reading import following, heard
 from headgate.agents.topicscan import scan_topic
 from headgate.agents.web.documents import status
-from headgate.core.coordinator_events import Heartbeat
-from headgate.core.leader_liveness import encode_beat
+from headgate.core.coordination.events import Heartbeat
+from headgate.core.coordination.liveness import encode_beat
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 

@@ -1,6 +1,6 @@
 """One task under one grant: its machine, its buffers, its table, and the job's operators.
 
-What is here the machine (`core.task.Task`) never sees: fetched records, the table with its changes on the way to a commit, and the
+What is here the machine (`core.task.task.Task`) never sees: fetched records, the table with its changes on the way to a commit, and the
 store on the location's disk. What happens when is the schedule's; what is decided is the machine's.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from headgate.core import commit_events as commits
 from headgate.core import orders
-from headgate.core import task_events as facts
-from headgate.core.frames import Drain, EndOfStream, Watermark
 from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition
-from headgate.core.task import Task
+from headgate.core.progress.frames import Drain, EndOfStream, Watermark
+from headgate.core.task import commit_protocol as commits
+from headgate.core.task import protocol as facts
+from headgate.core.task.task import Task
 
 from .job import CYCLE, LAG_MS, Counted, Row, Sent, passes
 from .log import OffsetOutOfRange

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.core import coordinator as words
-from headgate.core import leader_words, member_words
+from headgate.core.coordination import messages as words
+from headgate.core.coordination.leader import protocol as leader_words
+from headgate.core.coordination.member import protocol as member_words
 from headgate.core.names import StreamPartition
 
 from .job import EXTRAS, SOURCE

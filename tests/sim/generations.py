@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from headgate.core import coordinator as words
-from headgate.core import member_words
-from headgate.core.coordinator import FORGOTTEN
+from headgate.core.coordination import messages as words
+from headgate.core.coordination.member import protocol as member_words
+from headgate.core.coordination.messages import FORGOTTEN
 
 from .job import Shape
 from .process import Slot

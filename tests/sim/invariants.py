@@ -23,13 +23,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from headgate.core import coordinator as words
-from headgate.core import member_words, orders
-from headgate.core import task_events as facts
-from headgate.core.checkpoint import MAX_APPLIED
-from headgate.core.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
-from headgate.core.jobstate import FINAL, JobState
+from headgate.core import orders
+from headgate.core.coordination import messages as words
+from headgate.core.coordination.member import protocol as member_words
+from headgate.core.coordination.state import FINAL, JobState
 from headgate.core.names import StreamPartition, incarnation_order, worker_id
+from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
+from headgate.core.task import protocol as facts
+from headgate.core.task.checkpoint import MAX_APPLIED
 
 from .job import LAG_MS, Sent
 from .log import COMMITTED, MARKER

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headgate.core import task_events as facts
+from headgate.core.task import protocol as facts
 
 if TYPE_CHECKING:
     from .world import World
@@ -41,7 +41,8 @@ class Plant:
 
 
 def _grant_before_the_fence_returned() -> list[tuple[Any, str, Any]]:
-    from headgate.core import leader_grants, leader_members
+    from headgate.core.coordination.leader import grants as leader_grants
+    from headgate.core.coordination.leader import members as leader_members
 
     original = leader_members.fence
 
@@ -53,8 +54,8 @@ def _grant_before_the_fence_returned() -> list[tuple[Any, str, Any]]:
 
 
 def _fold_judges_in_log_order() -> list[tuple[Any, str, Any]]:
-    from headgate.core import coordinator as words
-    from headgate.core.jobstate import JobState
+    from headgate.core.coordination import messages as words
+    from headgate.core.coordination.state import JobState
 
     original = JobState.apply
 
@@ -72,7 +73,7 @@ def _fold_judges_in_log_order() -> list[tuple[Any, str, Any]]:
 
 
 def _superseded_move_grants_two_owners() -> list[tuple[Any, str, Any]]:
-    from headgate.core import leader_grants
+    from headgate.core.coordination.leader import grants as leader_grants
 
     original = leader_grants._must_go
 
@@ -88,7 +89,7 @@ def _superseded_move_grants_two_owners() -> list[tuple[Any, str, Any]]:
 
 
 def _half_a_chunk() -> list[tuple[Any, str, Any]]:
-    from headgate.core.task import Task
+    from headgate.core.task.task import Task
 
     original = Task.on_ChunkTaken
 
@@ -101,7 +102,7 @@ def _half_a_chunk() -> list[tuple[Any, str, Any]]:
 
 
 def _bookkeeping_not_in_the_checkpoint() -> list[tuple[Any, str, Any]]:
-    from headgate.core.task import Task
+    from headgate.core.task.task import Task
 
     original = Task.on_CommitBegins
 
@@ -112,8 +113,8 @@ def _bookkeeping_not_in_the_checkpoint() -> list[tuple[Any, str, Any]]:
 
 
 def _aggregating_owner_waits_for_siblings() -> list[tuple[Any, str, Any]]:
-    from headgate.core.progress_producers import Standing, fold
-    from headgate.core.task_voice import Mouth
+    from headgate.core.progress.producers import Standing, fold
+    from headgate.core.task.announcer import Mouth
 
     def relay_standing(self: Mouth, one: Any) -> Standing:
         return fold([self.inputs.progress.partition(one.stream, partition) for partition in one.partitions])
@@ -122,7 +123,7 @@ def _aggregating_owner_waits_for_siblings() -> list[tuple[Any, str, Any]]:
 
 
 def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
-    from headgate.core.task_inputs import Inputs
+    from headgate.core.task.inputs import Inputs
 
     def is_idle(self: Inputs, clock: Any, now: Any) -> bool:
         return now.mono - max(clock.seen_s, clock.end_since_s or float("-inf")) >= self.plan.settings.idle_timeout_s
@@ -135,8 +136,8 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
     """Alone it would only cost time, since everything is said again in a new epoch; so here nothing is said again, either."""
-    from headgate.core import task_voice
-    from headgate.core.progress_producers import Circle
+    from headgate.core.progress.producers import Circle
+    from headgate.core.task import announcer as task_voice
 
     original, between = Circle.set_members, task_voice.speak
 
@@ -152,13 +153,13 @@ def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
 
 
 def _store_older_than_the_tombstones() -> list[tuple[Any, str, Any]]:
-    from headgate.core import task_restore
+    from headgate.core.task import restore as task_restore
 
     return [(task_restore, "tombstones_gone", lambda store, log, wall_ms: "")]
 
 
 def _restart_undoes_a_drain() -> list[tuple[Any, str, Any]]:
-    from headgate.core import leader_runs
+    from headgate.core.coordination.leader import runs as leader_runs
 
     original = leader_runs._by_itself
 
@@ -171,7 +172,7 @@ def _restart_undoes_a_drain() -> list[tuple[Any, str, Any]]:
 
 
 def _silence_counted_during_an_outage() -> list[tuple[Any, str, Any]]:
-    from headgate.core.leader_liveness import Liveness
+    from headgate.core.coordination.liveness import Liveness
 
     def heard(self: Liveness, beat: Any) -> bool:
         if beat.gone:
@@ -189,7 +190,7 @@ def _silence_counted_during_an_outage() -> list[tuple[Any, str, Any]]:
 
 
 def _request_applied_twice() -> list[tuple[Any, str, Any]]:
-    from headgate.core.task_body import TaskBody
+    from headgate.core.task.body import TaskBody
 
     original = TaskBody.remember
 
@@ -201,8 +202,8 @@ def _request_applied_twice() -> list[tuple[Any, str, Any]]:
 
 
 def _an_id_initialised_twice() -> list[tuple[Any, str, Any]]:
-    from headgate.core.member import Member
-    from headgate.core.member_words import InitProducer
+    from headgate.core.coordination.member.member import Member
+    from headgate.core.coordination.member.protocol import InitProducer
 
     original = Member._initialise
 
@@ -216,8 +217,8 @@ def _an_id_initialised_twice() -> list[tuple[Any, str, Any]]:
 
 
 def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
-    from headgate.core.member_tasks import Tasks
-    from headgate.core.member_words import Tell
+    from headgate.core.coordination.member.grants import Tasks
+    from headgate.core.coordination.member.protocol import Tell
     from headgate.core.orders import RunChanged
 
     def abandoned(self: Tasks, job: Any) -> list[Any]:
@@ -240,7 +241,7 @@ def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
 
 
 def _tried_instead_of_asked() -> list[tuple[Any, str, Any]]:
-    from headgate.core.member_targets import Targets
+    from headgate.core.coordination.member.targets import Targets
 
     def due(self: Targets, waiting: set[str], mono: float) -> list[Any]:
         for trouble in self._awaited(waiting):

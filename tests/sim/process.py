@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headgate.core import coordinator as words
-from headgate.core import coordinator_events, leader_words, member_words
+from headgate.core.coordination import events as coordinator_events
+from headgate.core.coordination import messages as words
+from headgate.core.coordination.leader import protocol as leader_words
+from headgate.core.coordination.member import protocol as member_words
 from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition, worker_id
 
@@ -22,8 +24,8 @@ from .log import Fenced, NotOngoing, Producer, Refused, Unavailable
 from .schedule import Host
 
 if TYPE_CHECKING:
-    from headgate.core.leader import Leader
-    from headgate.core.member import Member
+    from headgate.core.coordination.leader.leader import Leader
+    from headgate.core.coordination.member.member import Member
 
     from .tasks import Tasks
     from .world import Job, World

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headgate.core import commit_events as commits
-from headgate.core import member_words, orders
-from headgate.core import task_events as facts
-from headgate.core.commit import Committer
+from headgate.core import orders
+from headgate.core.coordination.member import protocol as member_words
 from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition
+from headgate.core.task import commit_protocol as commits
+from headgate.core.task import protocol as facts
+from headgate.core.task.commit import Committer
 
 from .actor import Actor, Contribution
 from .log import Producer, Refused

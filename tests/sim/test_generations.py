@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headgate.core import leader_cleanup
-from headgate.core.leader_draft import Draft
+from headgate.core.coordination.leader import cleanup as leader_cleanup
+from headgate.core.coordination.leader.draft import Draft
 from tests.sim.generations import Generations
 from tests.sim.invariants import Violation
 

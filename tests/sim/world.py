@@ -11,20 +11,20 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from headgate.core import coordinator as words
 from headgate.core import orders
-from headgate.core.graph import Graph, Input, Stage
-from headgate.core.graph_checks import validate
-from headgate.core.grouping import by_partition, by_stream_partition
-from headgate.core.jobstate import FINAL
-from headgate.core.leader import Leader
-from headgate.core.leader_plan import LeaderConfig, Plan, Timing
-from headgate.core.member import Member
-from headgate.core.member_plan import MemberConfig
+from headgate.core.coordination import messages as words
+from headgate.core.coordination.leader.leader import Leader
+from headgate.core.coordination.leader.plan import LeaderConfig, Plan, Timing
+from headgate.core.coordination.member.member import Member
+from headgate.core.coordination.member.plan import MemberConfig
+from headgate.core.coordination.state import FINAL
+from headgate.core.graph.checks import validate
+from headgate.core.graph.graph import Graph, Input, Stage
+from headgate.core.graph.grouping import by_partition, by_stream_partition
 from headgate.core.names import JobName, StreamPartition, leader_id
-from headgate.core.task import Task
-from headgate.core.task_plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
-from headgate.core.task_plan import SOURCE as PLAIN
+from headgate.core.task.plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from headgate.core.task.plan import SOURCE as PLAIN
+from headgate.core.task.task import Task
 
 from .actor import Actor, Store
 from .faults import Faults

@@ -9,8 +9,8 @@ import pytest
 
 import headgate as hg
 from headgate.agents.testing import Driver
-from headgate.core.frames import BatchFrame, decode
 from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import BatchFrame, decode
 
 pytestmark = [pytest.mark.spark]
 SCHEMA = "batch string, country string, n long, total long"

@@ -1,0 +1,1 @@
+"""Which partition a task reads next, and how much of it."""

@@ -1,0 +1,155 @@
+"""The chooser of a task, stacked from its settings: bootstrap, tiers, batching, and the rule.
+
+What it decides: the job's own streams stand in a tier above all inputs, so that what is between two stages is finished before
+more is read; `max_starve` still lets inputs through. A user's own chooser takes the place of batching and rule; if it is a class,
+each tier has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import SettingError
+from ..settings import find, parse
+from .checked import CheckedChooser
+from .chooser import Choice, Chooser, Head, Rule, Wait
+from .layers import Batching, Bootstrap, Tiers
+from .rules import RoundRobin, StartingAlignment, TimeAligned
+
+OWN_STREAMS = 2**31
+"""The priority of intermediate streams; inputs stay below it."""
+
+PRIORITY = ("streams.", ".priority")
+RULES = ("round-robin", "time-aligned", "starting-alignment")
+
+
+@dataclass(frozen=True, slots=True)
+class ChooserSettings:
+    """What can be set about choosing; wrong values are refused here.
+
+    >>> ChooserSettings(rule="time-aligned", batch_size=500).rule
+    'time-aligned'
+    """
+
+    rule: str = "round-robin"
+    batch_size: int = 0
+    """Records from one partition before the rule is asked again; 0 = no batches."""
+    align_wait: float = 0.5
+    """Seconds that a time-aligned task waits for an empty partition."""
+    max_starve: float | None = 10.0
+    """Seconds after which a lower tier gets a chunk; None = never."""
+    priorities: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By input stream; 0 for those that are not named."""
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise SettingError(f"chooser.rule is '{self.rule}'", remedy=f"use one of {', '.join(RULES)}")
+        for name, value in (
+            ("batch-size", self.batch_size),
+            ("align-wait", self.align_wait),
+            ("max-starve", self.max_starve),
+        ):
+            if value is not None and value < 0:
+                raise SettingError(f"chooser.{name} is {value}", remedy="use zero or more")
+        for stream, priority in self.priorities.items():
+            if not -OWN_STREAMS < priority < OWN_STREAMS:
+                raise SettingError(
+                    f"streams.{stream}.priority is {priority}",
+                    remedy=f"stay between -{OWN_STREAMS - 1} and {OWN_STREAMS - 1}",
+                )
+
+
+def settings_of(values: Mapping[str, Any], declared: Mapping[str, int] = MappingProxyType({})) -> ChooserSettings:
+    """The chooser's part of a job's settings, as they stand in files and in the coordinator stream; the rest is ignored.
+
+    `declared`: the priorities of the declaration; a setting `streams.<name>.priority` overrides them. A `chooser` that is not one of
+    `RULES` is the import path of a user's own, which the caller loads and gives to `Stack`.
+
+    >>> settings_of({"chooser": "time-aligned", "streams.orders.priority": "2"}, {"orders": 1, "rates": 1}).priorities["orders"]
+    2
+    """
+
+    def value(name: str) -> Any:
+        return parse(name, values.get(name, find(name).default))
+
+    priorities = dict(declared)
+    for name in values:
+        if name.startswith(PRIORITY[0]) and name.endswith(PRIORITY[1]):
+            priorities[name.removeprefix(PRIORITY[0]).removesuffix(PRIORITY[1])] = parse(name, values[name])
+    rule = value("chooser")
+    return ChooserSettings(
+        rule=rule if rule in RULES else RULES[0],
+        batch_size=value("chooser.batch-size"),
+        align_wait=value("chooser.align-wait") / 1000,
+        max_starve=value("chooser.max-starve") / 1000,
+        priorities=MappingProxyType({stream: int(priorities[stream]) for stream in sorted(priorities)}),
+    )
+
+
+class Stack:
+    """The whole chooser of one task.
+
+    >>> stack = Stack(ChooserSettings(priorities={"urgent": 1}))
+    >>> heads = [Head(StreamPartition("slow", 0), ready=9), Head(StreamPartition("urgent", 0), ready=3)]
+    >>> stack.choose(heads, now=0.0)
+    Choice(at=StreamPartition(stream='urgent', partition=0), max_records=3, up_to_timestamp=None, up_to_offset=None)
+    """
+
+    def __init__(
+        self,
+        settings: ChooserSettings | None = None,
+        *,
+        intermediates: Iterable[str] = (),
+        own: object = None,
+        own_name: str = "",
+    ) -> None:
+        self.intermediates = frozenset(intermediates)
+        self._own = own
+        self._own_name = own_name
+        self.needs: frozenset[str] = CheckedChooser(own, own_name).needs if own is not None else frozenset()
+        self.apply(settings or ChooserSettings())
+
+    def apply(self, settings: ChooserSettings) -> None:
+        """New settings from the next choice on. Only a change of priorities or `max_starve` keeps whose turn it is."""
+        new = Tiers(
+            self._inner, {**settings.priorities, **dict.fromkeys(self.intermediates, OWN_STREAMS)}, settings.max_starve
+        )
+        before: ChooserSettings | None = getattr(self, "settings", None)
+        self.settings = settings
+        if before is not None and _inner_part(before) == _inner_part(settings):
+            self._tiers.priorities, self._tiers.max_starve = new.priorities, new.max_starve
+            return
+        self._tiers = new
+        self._top = Bootstrap(new)
+
+    def _inner(self) -> Chooser:
+        if self._own is not None:
+            return CheckedChooser(self._own, self._own_name)
+        rule = self._rule()
+        return Batching(rule, self.settings.batch_size) if self.settings.batch_size else rule
+
+    def _rule(self) -> Rule:
+        match self.settings.rule:
+            case "time-aligned":
+                return TimeAligned(self.settings.align_wait)
+            case "starting-alignment":
+                return StartingAlignment()
+            case _:
+                return RoundRobin()
+
+    def choose(self, heads: Sequence[Head], now: float) -> Choice | Wait:
+        """The next partition, or how long to wait for one. Without heads there is nothing to choose."""
+        return self._top.choose(heads, now) or Wait() if heads else Wait()
+
+    def taken(self, choice: Choice, records: int) -> None:
+        self._top.taken(choice, records)
+
+    def describe(self) -> Mapping[str, object]:
+        return self._top.describe()
+
+
+def _inner_part(settings: ChooserSettings) -> tuple[str, int, float]:
+    return settings.rule, settings.batch_size, settings.align_wait

@@ -1,0 +1,66 @@
+"""Which worker goes with which run: what its code must have in common with it, and which closed run is resumed, or followed by another.
+
+One derivation for the leader, who begins runs, and for the member, who must know what the leader will do without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..graph.fingerprint import differences
+from ..graph.schema import STATE_PARTS
+from .messages import ENDED, STOPPED, SetProcessor, SetRun
+from .state import JobState
+
+IMMUTABLE_PARTS = "setting:"
+"""Parts of a fingerprint that no later run may change either: they decide where state lies."""
+
+
+def fits(run: SetRun, life: SetProcessor) -> bool:
+    """Whether this worker may take part in this run: nothing differs that the fingerprint covers, and it asked for no other run.
+
+    >>> fits(SetRun("r1", "d", "running", "u"), SetProcessor("p", "000001-a", "x", "here", "joined", run_id="r2"))
+    False
+    """
+    return dict(life.fingerprint) == dict(run.fingerprint) and life.run_id in ("", run.run_id)
+
+
+def ran(run: SetRun, life: SetProcessor) -> bool:
+    """Whether this worker has the code that the run ran: with any other it cannot have been meant for it, however soon it came."""
+    return life.deployment == run.deployment and fits(run, life)
+
+
+def cannot_follow(run: SetRun | None, fingerprint: Mapping[str, str]) -> list[str]:
+    """What differs in a worker's code so that it may not follow, or resume, this closed run; empty if nothing does.
+
+    What is kept may differ: each task compares it with what its log holds.
+    """
+    if run is None:
+        return []
+    if run.state != STOPPED:
+        return differences(run.fingerprint, fingerprint, IMMUTABLE_PARTS)
+    before, after = _without_state(run.fingerprint), _without_state(fingerprint)
+    if run.drain is not None:
+        return differences(before, after)
+    return differences(before, {part: value for part, value in after.items() if part in before})
+
+
+def _without_state(fingerprint: Mapping[str, str]) -> dict[str, str]:
+    return {part: value for part, value in fingerprint.items() if not part.startswith(STATE_PARTS)}
+
+
+def late(state: JobState, life: SetProcessor, session_s: float) -> bool:
+    """Whether this worker came so long after the run had closed that it cannot have been meant for it."""
+    came, closed = state.at["set-processor", (life.processor, life.incarnation)][1], state.at["set-run", ()][1]
+    return came - closed > session_s * 1000
+
+
+def may_begin(run: SetRun, life: SetProcessor, *, late: bool) -> bool:
+    """Whether a closed run is resumed, or another one begun, for this worker without anybody's asking. `late`: see there."""
+    if run.state == STOPPED:
+        return life.run_id == run.run_id or bool(run.failed and not life.run_id)
+    if life.run_id:
+        return life.run_id not in (run.run_id, *run.past_runs)
+    if run.state == ENDED and life.bounded and (late or not ran(run, life)):
+        return True
+    return life.deployment not in run.past_deployments

@@ -1,0 +1,1 @@
+"""Who leads, and what is decided while one does."""

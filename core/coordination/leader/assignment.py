@@ -1,0 +1,191 @@
+"""Which tasks there are and who should run them: grouping, placement, debounce, rejoin grace, growth.
+
+- The tasks are made anew when the run or its deployment changes, and, without state, when an input has grown. Never during a drain.
+- Growth in a live run only adds tasks. One that is there keeps its partitions (it may have said its end already), and an input whose
+  bounds were resolved for the run keeps its count (its readers may have heard the end of all its producers): that waits for the next run.
+- They are placed when somebody came or went and nobody else has for `debounce`; the first model does not wait.
+- The tasks with state of a processor that went, but was not found dead by silence, wait for it for `rejoin-grace`, however many leaders
+  there are meanwhile; a drain does not wait.
+- While a run drains only the tasks of those who are gone get a new owner: moves that are not needed are frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...errors import DeclarationError
+from ...graph.grouping import Grouping, counts
+from ...graph.model import JobModel, producer_sets
+from ...graph.resolve import resolve
+from ..messages import DRAINING, JOINED, RUNNING, SetJobModel, SetRun
+from ..placement import asked
+from ..state import JobState, order
+from .damage import unknown
+from .draft import Draft
+from .plan import Plan
+
+FOR_GOOD = "for good"
+
+
+def tasks_of(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> Grouping | None:
+    """The tasks, grown from those that were there; None while counts are missing. Raises `DeclarationError` for what cannot be.
+
+    >>> list(tasks_of(Plan(graph=Graph((Input("orders"),))), {"orders": 2}, None))
+    ['Partition 0', 'Partition 1']
+    """
+    if any(stream not in found for stream in plan.inputs):
+        return None
+    had = None if before is None else before.tasks
+    return resolve(plan.graph, found, grouper=plan.grouper, before=had, name=plan.grouper_name)
+
+
+def model(draft: Draft) -> None:
+    """Write a new model if tasks or placement must change."""
+    run = draft.run
+    if run is None or run.closing or run.state not in (RUNNING, DRAINING) or unknown(draft, "set-job-model"):
+        return
+    before = draft.state.model
+    same = before is not None and before.is_of(run.run_id, run.deployment)
+    tasks = before.tasks if same and before is not None else None
+    counted = _counted(draft, run, before)
+    if not same or (not draft.plan.stateful and run.state == RUNNING and _differ(draft, counted, before)):
+        try:
+            grown = tasks_of(draft.plan, counted, before)
+        except DeclarationError as error:
+            draft.note_once(f"the tasks cannot be made: {error}", level="error")
+            grown = None
+        if grown is not None and tasks is not None and any(grown.get(task) != tasks[task] for task in tasks):
+            draft.note_once(
+                "an input has grown into tasks that are there; its new partitions are read from the next run"
+            )
+        elif grown is not None and (tasks is None or dict(grown) != dict(tasks)):
+            tasks = grown
+    if tasks is None:
+        draft.note_once("waiting for the partition counts of the inputs")
+        return
+    if draft.plan.stateful and same and draft.memory.counts:
+        _growth_waits(draft, tasks)
+    _place(draft, run, before, tasks, same)
+
+
+def _counted(draft: Draft, run: SetRun, before: JobModel | None) -> Mapping[str, int]:
+    """The partition counts that count in this run: an input whose ends were resolved for it does not grow in it."""
+    if before is None or before.run_id != run.run_id:
+        return draft.memory.counts
+    return {
+        **draft.memory.counts,
+        **{s: n for s, n in before.streams.items() if s in run.untils and s in draft.plan.inputs},
+    }
+
+
+def _differ(draft: Draft, counted: Mapping[str, int], before: JobModel | None) -> bool:
+    """Whether an input has other partitions than the model knows."""
+    known = {} if before is None else before.streams
+    return any(counted.get(stream) != known.get(stream) for stream in draft.plan.inputs)
+
+
+def _growth_waits(draft: Draft, tasks: Grouping) -> None:
+    now = counts(tasks)
+    for stream in draft.plan.inputs:
+        found = draft.memory.counts.get(stream, 0)
+        if found > now.get(stream, 0):
+            draft.note_once(
+                f"'{stream}' has grown to {found} partitions; the job has state, so they are read from its next run"
+            )
+
+
+def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:
+    workers = {p: life.location for p, life in draft.workers().items()}
+    known: Mapping[str, str] = before.wanted if before is not None else {}
+    if run.state == DRAINING and same and before is not None:
+        homeless = [task for task in tasks if known.get(task) not in workers]
+        if homeless and workers:
+            wanted = {**known, **_least_loaded(homeless, known, list(workers))}
+            _put(draft, run, before, tasks, wanted, tuple(workers))
+        return
+    if before is not None and same and run.state == RUNNING:
+        workers |= {p: before_location(draft, p) for p in before.processors if p not in workers and _awaited(draft, p)}
+    if not workers:
+        return
+    if same and before is not None and tasks is before.tasks and set(workers) == set(before.processors):
+        return
+    homeless = any(known.get(task) not in workers for task in tasks)
+    if (
+        same
+        and not homeless
+        and not draft.waits.over(("place", tuple(sorted(workers)), len(tasks)), draft.timing.debounce_s)
+    ):
+        return
+    locality = {task: draft.state.location(task) for task in tasks}
+    plan = draft.plan
+    try:
+        placed = asked(plan.placer_name, plan.placer, list(tasks), locality, workers, known)
+    except DeclarationError as error:
+        draft.note_once(f"the tasks cannot be placed: {error}", level="error")
+        return
+    wanted = {task: processor for processor, given in placed.items() for task in given}
+    _put(draft, run, before, tasks, wanted, tuple(placed))
+
+
+def before_location(draft: Draft, processor: str) -> str:
+    """Where a processor was when it was last named."""
+    member = draft.state.member(processor)
+    return "" if member is None else member.location
+
+
+def _awaited(draft: Draft, processor: str) -> bool:
+    """Whether the tasks of a processor that is not there wait for it: they have state, and it may be back soon."""
+    member = draft.state.member(processor)
+    if not draft.plan.stateful or member is None or member.dismissed == FOR_GOOD:
+        return False
+    if processor in draft.memory.condemned:
+        return False
+    return not draft.waits.over(("rejoin", processor), draft.timing.grace_s - _gone_before_s(draft.state, processor))
+
+
+def _gone_before_s(state: JobState, processor: str) -> float:
+    """How long this processor had been gone when this leader's term began, by the broker's clock: leaders may come and go, and its tasks
+    are placed all the same."""
+    marks = [state.at.get(("set-fence", (processor,)))]
+    life = max(state.recorded(processor).values(), key=lambda one: order(one.incarnation), default=None)
+    if life is not None and life.state != JOINED:
+        marks.append(state.at["set-processor", (processor, life.incarnation)])
+    went, began = max((mark[1] for mark in marks if mark is not None), default=None), state.at.get(("set-leader", ()))
+    return 0.0 if went is None or began is None else max(0.0, (began[1] - went) / 1000)
+
+
+def _least_loaded(tasks: list[str], known: Mapping[str, str], workers: list[str]) -> dict[str, str]:
+    load = {p: sum(1 for owner in known.values() if owner == p) for p in workers}
+    found: dict[str, str] = {}
+    for task in tasks:
+        found[task] = min(workers, key=lambda p: (load[p], p))
+        load[found[task]] += 1
+    return found
+
+
+def _put(
+    draft: Draft,
+    run: SetRun,
+    before: JobModel | None,
+    tasks: Grouping,
+    wanted: Mapping[str, str],
+    processors: tuple[str, ...],
+) -> None:
+    """A new version of the model."""
+    made = JobModel(
+        term=draft.term,
+        version=1 if before is None else before.version + 1,
+        run_id=run.run_id,
+        deployment=run.deployment,
+        tasks=tasks,
+        wanted={task: wanted[task] for task in tasks},
+        processors=processors,
+        producers=producer_sets(draft.plan.graph.fed, tasks, before.producers if before is not None else {}),
+    )
+    draft.put(SetJobModel(made))
+
+
+def rewanted(before: JobModel, term: int, wanted: Mapping[str, str]) -> JobModel:
+    """The same tasks, otherwise placed, by an operator's wish."""
+    return replace(before, term=term, version=before.version + 1, wanted={task: wanted[task] for task in before.tasks})

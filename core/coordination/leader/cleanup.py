@@ -1,0 +1,115 @@
+"""What may be deleted: keys that are answered, superseded or fenced, and nothing else.
+
+- a task state below the current grant is superseded;
+- a fenced incarnation's record is superseded when nobody asks any more where it was;
+- a request goes when its final answer stands; the answer goes after `answers.keep`, and after nobody can want the request any more;
+- a request or an answer that nobody can read goes: nobody can answer it, and nobody waits for it.
+
+- all that is known of a processor goes some time after no life of it is left that is neither fenced nor gone, and no grant and no
+  model speaks of it: generated names never come back, and what stands in the stream is bounded by what lives.
+
+What a zombie writes again afterwards stands below the fence or beside the current grant: it is ignored, and deleted again. Where the
+fence is gone, too, it is a worker like any other: it finds its record deleted and begins a new life; until it has read so far
+it holds no grant, and Kafka refuses what it writes; and a successor of its name counts on from all that was forgotten
+(`coordinator.FORGOTTEN`), so it is the older one. Grants, task log partitions, the run and the model are never deleted: their numbers must
+not begin again.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ..messages import FORGOTTEN, LEFT, SetAnswer, SetFence, SetRequest
+from ..state import FINAL, order
+from .draft import Draft
+
+MOST = 200
+"""Deletions in one round: a clean-up must not make the transaction that carries it large."""
+
+
+def cleanup(draft: Draft) -> None:
+    """Delete what is due."""
+    due = [*_task_states(draft), *_incarnations(draft), *_requests(draft), *_answers(draft), *_unread(draft)]
+    due += _gone(draft, MOST - len(due))
+    for key in due[:MOST]:
+        draft.delete(key)
+
+
+def _task_states(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
+    state = draft.state
+    found: list[tuple[str, tuple[str | int, ...]]] = []
+    for grant in state.grants():
+        said = state.task_states(grant.task)
+        if len(said) > 1 or (said and grant.grant not in said):
+            found += [("set-task-state", (grant.task, number)) for number in said if number < grant.grant]
+    return found
+
+
+def _incarnations(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
+    state = draft.state
+    found: list[tuple[str, tuple[str | int, ...]]] = []
+    asked = {(grant.processor, grant.incarnation) for grant in state.grants()}
+    for processor in state.processors():
+        for incarnation in state.recorded(processor):
+            if state.fenced(processor, incarnation) and (processor, incarnation) not in asked:
+                found.append(("set-processor", (processor, incarnation)))
+    return found
+
+
+def _gone(draft: Draft, most: int) -> list[tuple[str, tuple[str | int, ...]]]:
+    """All keys of processors that are not there any more and that nobody speaks of; remembers how far these have counted."""
+    state, model = draft.state, draft.state.model
+    spoken_of = {grant.processor for grant in state.grants()} | {FORGOTTEN}
+    if model is not None:
+        spoken_of |= {*model.processors, *model.wanted.values()}
+    named = {str(key[0]) for kind in ("set-processor", "set-member", "set-fence") for key in state.messages[kind]}
+    found: list[tuple[str, tuple[str | int, ...]]] = []
+    highest, oldest = state.fence(FORGOTTEN), draft.now.wall - draft.timing.gone_kept_ms
+    for processor in sorted(named - spoken_of):
+        lives = state.recorded(processor)
+        if any(life.state != LEFT and not state.fenced(processor, one) for one, life in lives.items()):
+            continue
+        keys: list[tuple[str, tuple[str | int, ...]]] = [("set-processor", (processor, one)) for one in lives]
+        keys += [(kind, (processor,)) for kind in ("set-member", "set-fence") if (processor,) in state.messages[kind]]
+        if max(state.at[key][1] for key in keys) > oldest:
+            continue
+        if len(found) + len(keys) > most:
+            break
+        found += keys
+        highest = max(
+            (one for one in (*lives, _named(draft, processor), state.fence(processor), highest) if one is not None),
+            key=order,
+        )
+    if highest is not None and highest != state.fence(FORGOTTEN):
+        draft.put(SetFence(FORGOTTEN, highest))
+    return found
+
+
+def _named(draft: Draft, processor: str) -> str | None:
+    member = draft.state.member(processor)
+    return None if member is None else member.incarnation
+
+
+def _requests(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
+    state = draft.state
+    return [
+        ("set-request", key)
+        for key, wish in state.messages["set-request"].items()
+        if (answer := state.answer(cast("SetRequest", wish).uuid)) is not None and answer.state in FINAL
+    ]
+
+
+def _answers(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
+    state, oldest = draft.state, draft.now.wall - draft.timing.answer_kept_ms
+    return [
+        ("set-answer", key)
+        for key, answer in state.messages["set-answer"].items()
+        if cast("SetAnswer", answer).state in FINAL
+        and state.at["set-answer", key][1] < oldest
+        and key not in state.messages["set-request"]
+    ]
+
+
+def _unread(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
+    state = draft.state
+    return [at for at in state.damaged if at[0] in ("set-request", "set-answer") and at[1] not in state.messages[at[0]]]

@@ -1,0 +1,73 @@
+"""Who may run which task: grants, and the releases that they wait for.
+
+- Grant n+1 is written only after `released` of grant n by its holder, who must release even a grant that he never used, or in one
+  transaction with the fence of its holder. Nothing else frees a task, whatever anybody believes.
+- A holder that is no longer wanted, that is going, or whose run closes has `release.timeout` to release; then it is fenced.
+- A task log partition is given to a task once, for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+
+from ..messages import DRAINING, JOINED, RUNNING, SetChangelog, SetGrant, SetProcessor
+from .damage import may_be_held, unknown
+from .draft import Draft
+from .members import fence
+
+
+def changelogs(draft: Draft) -> None:
+    """Give every task of the model its partition of the task log."""
+    model = draft.state.model
+    if model is None:
+        return
+    given = draft.state.changelogs
+    taken = set(given.values())
+    free = (partition for partition in count() if partition not in taken)
+    for task in model.tasks:
+        if task not in given and not unknown(draft, "set-changelog", task):
+            draft.put(SetChangelog(task, next(free)))
+
+
+def grants(draft: Draft) -> None:
+    """Grant what is free to who is wanted, and see to it that the others let go."""
+    run, model = draft.run, draft.state.model
+    workers = draft.workers()
+    granting = run is not None and run.state in (RUNNING, DRAINING) and not run.closing
+    current = model is not None and run is not None and model.is_of(run.run_id, run.deployment)
+    wanted: Mapping[str, str] = model.wanted if model is not None and current else {}
+    for task in sorted({grant.task for grant in draft.state.grants()} | set(wanted)):
+        owner = workers.get(wanted.get(task, "")) if granting else None
+        held = draft.state.held(task)
+        if held is None:
+            if owner is not None and not may_be_held(draft, task):
+                _grant(draft, task, owner)
+        elif not granting or _must_go(draft, held, owner, wanted.get(task)):
+            _let_go(draft, held)
+
+
+def _let_go(draft: Draft, held: SetGrant) -> None:
+    """The holder sees for itself that it must release; whoever does not in time is fenced."""
+    if draft.waits.over(("release", held.task, held.grant), draft.timing.release_s):
+        text = f"grant {held.grant} of '{held.task}' was not released in time"
+        draft.note_once(text, level="error", task=held.task, grant=held.grant, processor=held.processor)
+        fence(draft, held.processor, held.incarnation)
+
+
+def _must_go(draft: Draft, held: SetGrant, owner: SetProcessor | None, wanted: str | None) -> bool:
+    """Whether the holder has to release: somebody else should run the task, nobody should, or the holder itself is going."""
+    if owner is not None:
+        return (owner.processor, owner.incarnation) != (held.processor, held.incarnation)
+    life = draft.state.recorded(held.processor).get(held.incarnation)
+    member = draft.state.member(held.processor)
+    going = life is None or life.state != JOINED or (member is not None and bool(member.dismissed))
+    return going or wanted is None or wanted != held.processor
+
+
+def _grant(draft: Draft, task: str, owner: SetProcessor) -> None:
+    draft.put(
+        SetGrant(
+            task, draft.state.next_grant(task), owner.processor, owner.incarnation, draft.state.location(task) or ""
+        )
+    )

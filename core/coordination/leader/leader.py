@@ -1,0 +1,387 @@
+"""The leader: who may write assignments, and everything that is decided while one does.
+
+Every worker has one of these machines. Its states, and why there are so many between wanting to lead and leading:
+
+    new          nothing is known; the stream's end is asked for
+    catching_up  reading to that end: nobody judges a state that he has read half of
+    following    somebody else leads, or nobody yet; heartbeats say whether the leader lives
+    standing     initialising the leader's transactional id: from now on the last leader can write nothing
+    measuring    asking for the stream's end: what the last leader wrote is before it
+    reading_up   reading to it
+    claiming     `set-leader` with the next term is being written
+    confirming   it is written, and waits to be read back: only then are all words of all former leaders known
+    leading      deciding
+    writing      a transaction is under way; nothing is decided meanwhile
+    settling     it is written, and waits to be read back: every decision rests on what everybody can read
+    resigning    the last transaction is under way; it gives the leadership back
+    resigned     the end
+
+While it leads it decides in rounds. A round looks at the folded state and at who is silent, and remembers nothing that the next
+leader would need: whatever an old leader left (a fence, a grant, an answer) is found missing by the new one, and made. Rules stand
+in `leader_members`, `leader_runs`, `leader_requests`, `leader_model`, `leader_grants` and `leader_cleanup`; a round is one transaction.
+
+Two processes may believe that they lead; only one can write, since the other's id was initialised by somebody else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...machine import Machine, Now, Rule, Tick, rules
+from ..events import Beat, FenceFailed, FenceReturned, Note
+from ..liveness import Liveness
+from ..messages import CLOSED, JOINED, LEFT, MAX_COUNT, AskEnd, End, Read, SetLeader, SetProcessor
+from ..state import JobState
+from .assignment import model
+from .cleanup import cleanup
+from .damage import repair
+from .draft import Draft, Memory
+from .grants import changelogs, grants
+from .members import members, spoken_of, write_fences
+from .plan import LeaderConfig, Timing, overridden
+from .protocol import (
+    Commit,
+    Committed,
+    Counts,
+    InitLeaderId,
+    LeaderEvent,
+    LeaderIdLost,
+    LeaderIdReady,
+    LeaderInstruction,
+    Resign,
+    Resigned,
+    Resolved,
+)
+from .requests import requests, withdrawals
+from .runs import begin, close, starter
+
+STATES = (
+    "new", "catching_up", "following", "standing", "measuring", "reading_up", "claiming", "confirming", "leading",
+    "writing", "settling", "resigning", "resigned",
+)  # fmt: skip
+_RUNGS = ("standing", "measuring", "reading_up", "claiming", "confirming", "leading", "writing", "settling")
+_ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, Resolved, Tick)
+
+
+def _table() -> tuple[Rule, ...]:
+    specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
+        ("new", Tick, "catching_up", "the first thing to know is how far to read"),
+        ("catching_up", End, ("catching_up", "following", "standing"), "read to here before judging anything"),
+        ("catching_up", Read, ("catching_up", "following", "standing"), "the end is reached"),
+        ("following", Read, ("following", "standing"), "the leader left, resigned, or was fenced"),
+        ("following", Beat, ("following", "standing"), "the leader is silent"),
+        ("standing", LeaderIdReady, "measuring", "the id is ours"),
+        ("measuring", End, ("reading_up", "claiming"), "all that former leaders wrote is before this"),
+        ("reading_up", Read, ("reading_up", "claiming"), "the end is reached"),
+        ("claiming", Committed, ("confirming", "leading", "writing", "following"), "the claim is in the stream"),
+        ("confirming", Read, ("confirming", "claiming", "leading", "writing", "following"), "the claim is read back"),
+        ("writing", Committed, ("settling", "leading", "writing", "following"), "the round is in the stream"),
+        ("settling", Read, ("settling", "leading", "writing", "following"), "the round is read back"),
+        ("resigning", Committed, "resigned", "the leadership is given back"),
+        ("resigning", Resign, "", "said twice"),
+        ("resigning", LeaderIdLost, "resigned", "somebody has it already, or will find that we left"),
+    ]
+    for event in (Counts, FenceReturned, FenceFailed, Resolved, Tick, End, Committed):
+        # whichever event comes first when the time is up: a clock is seen with any of them
+        specific.append(("following", event, ("following", "standing"), "the rival that fenced us never claimed"))
+    for event in _ANYWHERE:
+        specific.append(("leading", event, ("leading", "writing", "following"), "a round of decisions"))
+    specific += [(rung, LeaderIdLost, "following", "another candidate, or a dead producer") for rung in _RUNGS]
+    resign = ("resigned", "resigning")
+    specific += [(state, Resign, resign, "the process ends") for state in STATES if state not in resign]
+    taken = {(state, event) for state, event, _, _ in specific}
+    late = (*_ANYWHERE, End, LeaderIdReady, Committed, LeaderIdLost, Resign)
+    for state in STATES:
+        for event in late:
+            if (state, event) in taken:
+                continue
+            if event in _ANYWHERE or state == "resigned" or (event is End and state != "new"):
+                specific.append((state, event, "", "noted, or too late to matter"))
+            elif event in (LeaderIdReady, Committed) and state == "following":
+                specific.append((state, event, "", "the answer of a producer that was lost meanwhile"))
+            elif event is LeaderIdLost and state == "following":
+                specific.append((state, event, "", "said twice"))
+    return rules(specific)
+
+
+class Leader(Machine[LeaderEvent, LeaderInstruction]):
+    """A candidate, until it leads."""
+
+    TABLE: ClassVar[tuple[Rule, ...]] = _table()
+    INITIAL: ClassVar[str] = "new"
+
+    def __init__(self, config: LeaderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.job = JobState()
+        self.liveness = Liveness(config.process, config.timing.beat_s)
+        self.memory = Memory()
+        self.term = 0
+        """The term that it leads, or stands for."""
+        self._position = 0
+        self._end: int | None = None
+        self._written = -1
+        self._bar: float | None = None
+        self._bar_term = -1
+        self._watched = ""
+        self._resign_asked = False
+        self._dirty = False
+
+    # ------------------------------------------------------------------------------------------------- always allowed
+
+    def on_Read(self, event: Read, now: Now) -> list[LeaderInstruction]:
+        for entry in event.entries:
+            self.job.apply(entry)
+        self._position = max(self._position, event.position)
+        self._dirty = True
+        return self._move_on(now)
+
+    def on_Beat(self, event: Beat, now: Now) -> list[LeaderInstruction]:
+        own = self.liveness.heard(event.heartbeat)
+        return self._move_on(now) if own or event.heartbeat.gone else []
+
+    def on_Counts(self, event: Counts, now: Now) -> list[LeaderInstruction]:
+        self.memory.counts = dict(event.streams)
+        return self._move_on(now)
+
+    def on_Resolved(self, event: Resolved, now: Now) -> list[LeaderInstruction]:
+        self.memory.resolved = event
+        return self._move_on(now)
+
+    def on_FenceReturned(self, event: FenceReturned, now: Now) -> list[LeaderInstruction]:
+        each = (event.processor, event.incarnation)
+        self.memory.fencing.pop(each, None)
+        self.memory.fenced.add(each)
+        return self._move_on(now)
+
+    def on_FenceFailed(self, event: FenceFailed, now: Now) -> list[LeaderInstruction]:
+        each = (event.processor, event.incarnation)
+        if each in self.memory.fencing:
+            self.memory.fencing[each] = now.mono + self.config.timing.fence_retry_s
+        return self._move_on(now)
+
+    def on_Tick(self, event: Tick, now: Now) -> list[LeaderInstruction]:
+        if self.state == "new":
+            self.state = "catching_up"
+            return [AskEnd()]
+        return self._move_on(now)
+
+    def deadline(self) -> float | None:
+        if self.state == "new":
+            return 0.0
+        if self.state == "leading":
+            return self.memory.waits.wake
+        return self._bar if self.state == "following" else None
+
+    # ---------------------------------------------------------------------------------------------------- the election
+
+    def on_End(self, event: End, now: Now) -> list[LeaderInstruction]:
+        if self.state in ("catching_up", "measuring"):
+            self._end = event.offset
+            if self.state == "measuring":
+                self.state = "reading_up"
+        return self._move_on(now)
+
+    def on_LeaderIdReady(self, event: LeaderIdReady, now: Now) -> list[LeaderInstruction]:
+        if self.state != "standing":
+            return []
+        self.state, self._end = "measuring", None
+        return [AskEnd()]
+
+    def on_Committed(self, event: Committed, now: Now) -> list[LeaderInstruction]:
+        self._written = event.last_offset
+        if self.state == "claiming":
+            self.state = "confirming"
+        elif self.state == "writing":
+            self.state = "settling"
+        elif self.state == "resigning":
+            self.state = "resigned"
+            return [Resigned()]
+        return self._move_on(now)
+
+    def on_LeaderIdLost(self, event: LeaderIdLost, now: Now) -> list[LeaderInstruction]:
+        if self.state == "resigned" or self.state == "following":
+            return []
+        if self._resign_asked or self.state == "resigning":
+            self.state = "resigned"
+            return [Resigned()]
+        timing = self.config.timing
+        pause = timing.session_s + timing.jitter_s if event.fenced else timing.stand_again_s
+        self.state, self._bar, self._bar_term = (
+            "following",
+            now.mono + pause,
+            self.job.leader.term if self.job.leader else 0,
+        )
+        self._watched = ""
+        return [
+            Note("leads no more", {"term": self.term, "why": event.why or ("fenced" if event.fenced else "producer")})
+        ]
+
+    def on_Resign(self, event: Resign, now: Now) -> list[LeaderInstruction]:
+        self._resign_asked = True
+        if self.state in ("leading", "confirming", "settling"):
+            return self._give_back()
+        if self.state in ("claiming", "writing"):
+            self.state = "resigning"
+            return []
+        if self.state == "resigning":
+            return []
+        self.state = "resigned"
+        return [Resigned()]
+
+    def _give_back(self) -> list[LeaderInstruction]:
+        self.state = "resigning"
+        return [Commit((SetLeader(self.term, "", "", self.config.job),))]
+
+    def _move_on(self, now: Now) -> list[LeaderInstruction]:
+        """Take the step that has become possible, if any."""
+        state = self.state
+        if state == "leading":
+            return self._round(now)
+        if state == "catching_up":
+            if self._end is None or self._position < self._end:
+                return []
+            self.state = "following"
+        if self.state == "following":
+            return self._stand(now) if self._may_stand(now) else []
+        if state == "reading_up":
+            if self._end is not None and self._position >= self._end:
+                return self._claim()
+        elif state in ("confirming", "settling") and self._position > self._written:
+            return self._read_back(now)
+        return []
+
+    def _stand(self, now: Now) -> list[LeaderInstruction]:
+        self.state, self._bar = "standing", None
+        self.term = self._next_term()
+        return [InitLeaderId(self.term)]
+
+    def _claim(self) -> list[LeaderInstruction]:
+        self.state = "claiming"
+        self.term = self._next_term()
+        return [Commit((SetLeader(self.term, self.config.processor, self.config.process, self.config.job),))]
+
+    def _next_term(self) -> int:
+        return min((self.job.leader.term if self.job.leader else 0) + 1, MAX_COUNT - 1)
+
+    def _read_back(self, now: Now) -> list[LeaderInstruction]:
+        leader = self.job.leader
+        if leader is None or leader.process != self.config.process or leader.term != self.term:
+            # Somebody has claimed behind us: our id is fenced already, or will be at our next word.
+            self.state, self._watched = "following", ""
+            self._bar, self._bar_term = None, -1
+            return [Note("leads no more", {"term": self.term, "why": "another leader"})]
+        begins = self.state == "confirming"
+        self.state = "leading"
+        if not begins:
+            return self._round(now)
+        self.memory, counts = Memory(), self.memory.counts
+        self.memory.counts = counts
+        self.liveness.restart()
+        return [Note("leads", {"term": self.term}), *self._round(now)]
+
+    def _own(self) -> SetProcessor | None:
+        """The record that makes this process a candidate: the newest of its processor, joined, and of this process."""
+        life = self.job.newest(self.config.processor)
+        return life if life is not None and life.process == self.config.process and life.state == JOINED else None
+
+    def _may_stand(self, now: Now) -> bool:
+        leader = self.job.leader
+        if self._bar is not None:
+            if now.mono < self._bar and (leader is None or leader.term <= self._bar_term):
+                return False
+            self._bar = None
+        own = self._own()
+        if own is None or self._resign_asked or self.job.other_job(self.config.job):
+            return False
+        run = self.job.run
+        if run is not None and run.state not in CLOSED:
+            if dict(run.fingerprint) != dict(self.config.plan.fingerprint):
+                return False
+        elif (found := starter(self.job, self._silent, now.wall, self.config.timing.session_s)) is not None:
+            plan = self.config.plan
+            if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
+                return False
+        return self._vacant(leader)
+
+    def _vacant(self, leader: SetLeader | None) -> bool:
+        """Whether nobody leads: nobody ever did, he resigned, left, was fenced, is our own predecessor, or is silent."""
+        if leader is None or not leader.processor or leader.processor == self.config.processor:
+            return True
+        lives = [life for life in self.job.incarnations(leader.processor) if life.process == leader.process]
+        if not lives or lives[-1].state == LEFT or self.liveness.gone(leader.process):
+            return True
+        if self._watched != leader.process:
+            self._watched = leader.process
+            self.liveness.restart(leader.process)
+        timing = self._timing
+        if self.liveness.turn_age(leader.process) > timing.stall_s:
+            return True
+        return self.liveness.silence(leader.process) > timing.session_s + timing.jitter_s
+
+    @property
+    def _timing(self) -> Timing:
+        """How long it waits for what, as operators have it now."""
+        return overridden(self.config.timing, self.job.configs, self.config.masked)
+
+    def _silent(self, life: SetProcessor) -> str:
+        """Why this worker counts as dead; empty if it does not."""
+        timing = self._timing
+        if life.process == self.config.process:
+            return ""
+        if self.liveness.gone(life.process):
+            return "gone: its supervisor says so"
+        if self.liveness.silence(life.process) > timing.session_s:
+            return "silent"
+        return "stalled" if self.liveness.turn_age(life.process) > timing.stall_s else ""
+
+    # --------------------------------------------------------------------------------------------------------- deciding
+
+    def _round(self, now: Now) -> list[LeaderInstruction]:
+        """One round: all rules, one transaction."""
+        draft = Draft(self.job, self.config, self.memory, now, self._silent, self.term)
+        own = self.job.newest(self.config.processor)
+        if own is not None and own.process != self.config.process:
+            return self._step_down("superseded by a newer process of its own processor")
+        self.memory.waits.begin(now.mono)
+        for rule in (
+            repair,
+            write_fences,
+            withdrawals,
+            begin,
+            requests,
+            members,
+            close,
+            requests,
+            model,
+            changelogs,
+            grants,
+            cleanup,
+        ):
+            rule(draft)
+            if draft.resign:
+                return self._step_down(draft.resign)
+        self.memory.waits.end()
+        self._forget()
+        if not draft.writes:
+            return draft.instructions
+        self.state = "writing"
+        return [*draft.instructions, Commit(tuple(draft.writes.values()))]
+
+    def _step_down(self, why: str) -> list[LeaderInstruction]:
+        """Give the leadership back, and go on as a candidate."""
+        self.state, self._written = "writing", -1
+        return [
+            Note("resigns", {"term": self.term, "why": why}),
+            Commit((SetLeader(self.term, "", "", self.config.job),)),
+        ]
+
+    def _forget(self) -> None:
+        lives = [life for p in self.job.processors() for life in self.job.recorded(p).values()]
+        self.liveness.forget({life.process for life in lives})
+        self.memory.fenced = {each for each in self.memory.fenced if not self.job.fenced(*each)}
+        known = spoken_of(self.job)
+        model = self.job.model
+        there = {*self.job.processors(), *(() if model is None else model.processors)}
+        self.memory.condemned = {p: life for p, life in self.memory.condemned.items() if p in there}
+        self.memory.fencing = {each: at for each, at in self.memory.fencing.items() if each in known}

@@ -1,0 +1,97 @@
+"""Which incarnation of each processor counts, who is dead, and what must be fenced.
+
+- The newest incarnation that has joined, and that fits the run, is named in `set-member`; only a named one is granted anything.
+- Who is named and was never recorded is nobody, whoever named him: the leader names the newest again.
+- Every older one is fenced, as is whoever is silent too long, whose supervisor says that it is dead, or that has left without
+  releasing what it held. Only recorded incarnations are ever fenced: one records itself after it has initialised its id, so our
+  fence can never come before its initialisation and be undone by it.
+- `set-fence` is written after the fence of every recorded incarnation up to that one has returned, and only then does anybody
+  else get the tasks: a grant waits for `JobState.held` to be empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..events import Fence
+from ..following import fits
+from ..messages import LEAVING, LEFT, SetFence, SetMember, SetProcessor
+from ..state import JobState, order
+from .draft import Draft
+
+
+def write_fences(draft: Draft) -> None:
+    """Record the fences that have returned, each with all before it of the same processor."""
+    known = spoken_of(draft.state)
+    for processor, incarnation in sorted(draft.memory.fenced, key=lambda f: (f[0], order(f[1]))):
+        if draft.state.fenced(processor, incarnation) or (processor, incarnation) not in known:
+            draft.memory.fenced.discard((processor, incarnation))
+            continue
+        lower = [life.incarnation for life in draft.state.incarnations(processor)]
+        below = [one for one in lower if order(one) < order(incarnation)]
+        if all((processor, one) in draft.memory.fenced for one in below):
+            draft.put(SetFence(processor, incarnation))
+
+
+def spoken_of(state: JobState) -> set[tuple[str, str]]:
+    """Every incarnation that is recorded, or that a grant names: of no other does a fence matter any more."""
+    lives = {(life.processor, life.incarnation) for p in state.processors() for life in state.recorded(p).values()}
+    return lives | {(grant.processor, grant.incarnation) for grant in state.grants()}
+
+
+def fence(draft: Draft, processor: str, incarnation: str) -> None:
+    """See to it that this incarnation can write nothing any more; asks again when no answer comes."""
+    each = (processor, incarnation)
+    if draft.state.fenced(processor, incarnation) or each in draft.memory.fenced:
+        return
+    retry = draft.memory.fencing.get(each)
+    if retry is not None:  # an operator may have shortened the wait since
+        retry = draft.memory.fencing[each] = min(retry, draft.now.mono + draft.timing.fence_deadline_s)
+    if retry is None or draft.now.mono >= retry:
+        retry = draft.memory.fencing[each] = draft.now.mono + draft.timing.fence_deadline_s
+        draft.instructions.append(Fence(processor, incarnation))
+    draft.waits.wake = retry if draft.waits.wake is None else min(draft.waits.wake, retry)
+
+
+def members(draft: Draft) -> None:
+    """Fence what must be fenced, and name who counts."""
+    for processor in draft.state.processors():
+        lives = draft.state.incarnations(processor)
+        for life in lives[:-1]:
+            fence(draft, processor, life.incarnation)
+        if lives:
+            _newest(draft, lives[-1])
+
+
+def _newest(draft: Draft, life: SetProcessor) -> None:
+    why = "left" if life.state == LEFT else draft.silent(life)
+    if why:
+        if life.state != LEFT or _holds(draft, life):
+            if life.state != LEFT and draft.memory.condemned.get(life.processor) != life.incarnation:
+                draft.note(
+                    "worker is dead", level="error", processor=life.processor, incarnation=life.incarnation, why=why
+                )
+                if not why.startswith("gone"):
+                    draft.memory.condemned[life.processor] = life.incarnation
+            fence(draft, life.processor, life.incarnation)
+        return
+    condemned = draft.memory.condemned.get(life.processor)
+    if condemned is not None and order(condemned) < order(life.incarnation):
+        del draft.memory.condemned[life.processor]
+    if draft.run is None or not draft.state.live or not fits(draft.run, life) or life.state == LEAVING:
+        return
+    member = draft.state.member(life.processor)
+    recorded = draft.state.recorded(life.processor)
+    if member is None or member.incarnation not in recorded or order(member.incarnation) < order(life.incarnation):
+        named = SetMember(life.processor, life.incarnation, life.location)
+        before = None if member is None else recorded.get(member.incarnation)
+        if member is not None and member.dismissed and before is not None and before.process == life.process:
+            named = replace(named, dismissed=member.dismissed)
+        draft.put(named)
+    elif member.incarnation == life.incarnation and member.location != life.location:
+        draft.put(replace(member, location=life.location))
+
+
+def _holds(draft: Draft, life: SetProcessor) -> bool:
+    mine = (g for g in draft.state.grants() if (g.processor, g.incarnation) == (life.processor, life.incarnation))
+    return any(draft.state.held(grant.task) is not None for grant in mine)

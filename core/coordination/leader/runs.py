@@ -1,0 +1,256 @@
+"""When a run begins, goes on, and closes.
+
+    running → draining → (every task drained or ended: closing) → (every task released) → drained
+    running → ending (every task has ended: closing) → ended
+    running → (bounded; a task has failed, and nothing else can move) → stopping → stopped, with the reason
+    running | draining → stopping → stopped → (start) → running | draining
+
+- A restart starts nothing. Only a deployment that never ran before starts a run by itself, and only when the last one is drained
+  or ended; a new `--run-id` and `headgate start` do, too. A stopped run is resumed by `headgate start` or by its own run id.
+- A worker with `--bounded` begins another run when the last one has *ended*, from one session after its end on: whoever comes sooner
+  with the same code takes it for its own. A bounded run that has stopped by itself is resumed by whoever comes.
+- Whoever leads a run has its code. A leader with other code than the run that should begin resigns in favour of one that has it.
+- A run has one set of the settings that change between runs only, decided as it begins or goes on, and written into it: whoever leads
+  later, and wherever a task begins later, finds the same.
+- A run whose tasks cannot be made (inputs that meet in a join and are not partitioned alike) does not begin: the process is told why.
+- A run is closed last: after every task was released or its holder fenced, together with the answers to those who asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import DeclarationError
+from ...graph.model import JobModel
+from ...settings import DYNAMIC, find
+from ..following import cannot_follow, late, may_begin
+from ..messages import (
+    CLOSED,
+    DRAINED,
+    DRAINING,
+    ENDED,
+    ENDING,
+    JOINED,
+    LIVE,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    SetProcessor,
+    SetRequest,
+    SetRun,
+)
+from ..requests import DRAIN, START, drain_ends, problem
+from ..state import JobState
+from .assignment import tasks_of
+from .damage import unknown
+from .draft import Draft
+from .protocol import Resolve
+
+STILL_S = 2.0
+"""How long nothing must have moved in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
+MOST_TOLD = 5
+"""Of so many failed tasks the run says why."""
+PAST_KEPT = 1000
+"""So many past runs, and so many deployments, are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """The worker whose code the next run runs, and which run that is (empty: any new one)."""
+
+    life: SetProcessor
+    run_id: str
+    resume: bool
+
+
+def starter(
+    state: JobState, silent: Callable[[SetProcessor], str], wall: int, session_s: float = 6.0
+) -> Starter | None:
+    """Who should begin, or resume, a run now; None if nobody should."""
+    run = state.run
+    if run is not None and run.state not in CLOSED:
+        return None
+    lives = [life for p in state.processors() if (life := state.newest(p)) is not None and life.state == JOINED]
+    lives = [life for life in lives if not silent(life) and not cannot_follow(run, life.fingerprint)]
+    lives.sort(key=lambda life: state.at["set-processor", (life.processor, life.incarnation)][0])
+    for wish in state.open_requests():
+        if wish.verb == START and not problem(wish) and (wish.not_after is None or wall <= wish.not_after):
+            found = _asked(run, wish, lives)
+            if found is not None:
+                return found
+    if run is not None and run.state == STOPPED:
+        # Who was there when it was stopped is on his way out, or was not meant: only a process that came after it resumes it.
+        closed = state.at["set-run", ()][0]
+        lives = [life for life in lives if state.at["set-processor", (life.processor, life.incarnation)][0] > closed]
+    return next(
+        (
+            one
+            for life in reversed(lives)
+            if (one := _by_itself(run, life, run is not None and late(state, life, session_s))) is not None
+        ),
+        None,
+    )
+
+
+def _asked(run: SetRun | None, wish: SetRequest, lives: list[SetProcessor]) -> Starter | None:
+    if run is not None and run.state == STOPPED:
+        fitting = [life for life in lives if life.run_id in ("", run.run_id)]
+        return Starter(fitting[-1], run.run_id, True) if fitting and wish.run_id in ("", run.run_id) else None
+    past: set[str] = set() if run is None else {run.run_id, *run.past_runs}
+    if wish.run_id in past:
+        return None
+    for life in reversed(lives):
+        if life.run_id == "" or (life.run_id not in past and wish.run_id in ("", life.run_id)):
+            return Starter(life, wish.run_id or life.run_id, False)
+    return None
+
+
+def _by_itself(run: SetRun | None, life: SetProcessor, late: bool) -> Starter | None:
+    if run is None:
+        return Starter(life, life.run_id, False)
+    if not may_begin(run, life, late=late):
+        return None
+    return Starter(life, run.run_id, True) if run.state == STOPPED else Starter(life, life.run_id, False)
+
+
+def begin(draft: Draft) -> None:
+    """Begin or resume a run if somebody should; or resign for those who have its code."""
+    run, plan = draft.run, draft.plan
+    if unknown(draft, "set-run"):
+        return
+    found = starter(draft.state, draft.silent, draft.now.wall, draft.timing.session_s)
+    if found is None:
+        return
+    if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
+        draft.resign = f"'{found.life.processor}' has the code of the run that should begin"
+        return
+    if not _can_run(draft):
+        return
+    if found.resume and run is not None:
+        draft.put(
+            replace(
+                run,
+                state=DRAINING if run.drain is not None else RUNNING,
+                closing=False,
+                failed="",
+                deployment=plan.deployment,
+                fingerprint=dict(plan.fingerprint),
+                settings=dict(plan.settings),
+                overrides=_pinned(draft),
+                reads=dict(plan.reads),
+                past_deployments=_with(run.past_deployments, plan.deployment),
+            )
+        )
+        return
+    _new(draft, run, found.run_id)
+
+
+def _pinned(draft: Draft) -> dict[str, Any]:
+    """The overrides that this run has for as long as it lives: what changes while it runs is not among them."""
+    said = draft.state.configs
+    return {name: one.value for name, one in sorted(said.items()) if find(name).kind != DYNAMIC}
+
+
+def _can_run(draft: Draft) -> bool:
+    """Whether its tasks can be made: a run that could never read a record is not begun, for corrected code could not follow it."""
+    try:
+        tasks = tasks_of(draft.plan, draft.memory.counts, draft.state.model)
+    except DeclarationError as error:
+        draft.refuse(error)
+        return False
+    if tasks is None:
+        draft.note_once("waiting for the partition counts of the inputs")
+    return tasks is not None
+
+
+def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
+    plan, memory = draft.plan, draft.memory
+    memory.next_run = run_id = wanted or memory.next_run or f"{draft.now.wall}-{draft.term}"
+    resolved = memory.resolved
+    if plan.resolve and (resolved is None or resolved.run_id != run_id):
+        if memory.resolving != run_id:
+            memory.resolving = run_id
+            draft.instructions.append(Resolve(run_id))
+        return
+    drain = next((w for w in draft.state.open_requests() if w.verb == DRAIN and w.run_id == run_id), None)
+    memory.next_run = ""
+    draft.put(
+        SetRun(
+            run_id=run_id,
+            deployment=plan.deployment,
+            state=RUNNING if drain is None else DRAINING,
+            job_uuid=draft.config.job_uuid if run is None else run.job_uuid,
+            drain=None if drain is None else drain.uuid,
+            drain_upto={} if drain is None else drain_ends(drain.arguments),
+            drain_by="" if drain is None else drain.requested_by,
+            reads=dict(plan.reads),
+            goes_on=run is not None and run.state == DRAINED,
+            seeks=() if run is None else run.seeks,
+            starts={} if resolved is None or not plan.resolve else resolved.starts,
+            untils={} if resolved is None or not plan.resolve else resolved.untils,
+            settings=dict(plan.settings),
+            overrides=_pinned(draft),
+            fingerprint=dict(plan.fingerprint),
+            past_runs=() if run is None else _with(run.past_runs, run.run_id),
+            past_deployments=_with(() if run is None else run.past_deployments, plan.deployment),
+        )
+    )
+
+
+def _stuck(draft: Draft, run: SetRun, model: JobModel) -> str:
+    """Why a bounded run can go no further: what has failed, when every other task has ended or only waits for others; else empty.
+
+    What somebody says of himself is a little older than what he does, hence the pause. A task whose target is broken begins again when that
+    takes something, so it is given `stall.timeout`.
+    """
+    failed, ends = draft.state.failed(), draft.plan.ends
+    if not failed or not ends or any(stream not in run.untils for stream in ends):
+        return ""
+    said = {task: draft.state.task_state(task) for task in model.tasks}
+    moving = [t for t, word in said.items() if word is None or not (word.still or word.state == ENDED)]
+    if any(task not in failed for task in moving):
+        return ""
+    if not draft.waits.over(("stuck", tuple(failed), not moving), draft.timing.stall_s if moving else STILL_S):
+        return ""
+    told = [f"{task}: {why}" for task, why in failed.items()]
+    return "; ".join(told[:MOST_TOLD]) + (f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else "")
+
+
+def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """With this name as the newest; the oldest are forgotten, for the run is one message, and a job may have a run each minute."""
+    return (*(one for one in names if one != name), name)[-PAST_KEPT:]
+
+
+def close(draft: Draft) -> None:
+    """See whether all tasks have drained, ended or let go, and take the run one step further."""
+    run, model, state = draft.run, draft.state.model, draft.state
+    if run is None or run.state not in LIVE:
+        return
+    current = model is not None and model.is_of(run.run_id, run.deployment) and bool(model.tasks)
+    if current and model is not None and not run.closing and run.state in (RUNNING, DRAINING):
+        said = {found.state if (found := state.task_state(task)) is not None else "" for task in model.tasks}
+        if said == {ENDED} and run.state == RUNNING:
+            run = replace(run, state=ENDING, closing=True)
+            draft.put(run)
+        elif said <= {DRAINED, ENDED} and run.state == DRAINING:
+            run = replace(run, closing=True)
+            draft.put(run)
+        elif run.state == RUNNING and (why := _stuck(draft, run, model)):
+            run = replace(run, state=STOPPING, failed=why)
+            draft.put(run)
+            draft.note("a bounded run can go no further", level="error", run=run.run_id, why=why)
+    if (run.closing or run.state == STOPPING) and not any(state.held(grant.task) for grant in state.grants()):
+        closed = {DRAINING: DRAINED, ENDING: ENDED, STOPPING: STOPPED}[run.state]
+        paused = run.state == STOPPING
+        draft.put(
+            replace(
+                run,
+                state=closed,
+                closing=False,
+                paused_job=run.paused_job and paused,
+                paused_streams=run.paused_streams if paused else frozenset(),
+            )
+        )
+        draft.note("run is closed", run=run.run_id, state=closed)

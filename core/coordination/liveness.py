@@ -1,0 +1,129 @@
+"""Who is silent: silence measured in one's own heartbeats that came back, and in nothing else.
+
+A leader's clock says how long it has waited, not how long others could have spoken. So the clock here advances only by heartbeats
+of our own that came back from the topic, by what stood between their sendings; and since the topic has an order, whoever's
+heartbeat stands between two of ours was not silent meanwhile. Then:
+
+- a broker outage, a slow reader or a stopped process kills nobody: nothing of ours came back, or all came back in the same order;
+- a gap between two of our own heartbeats counts as one interval, since in the gap nobody may have been heard;
+- a new leader starts everyone's clock at zero, as does whoever is seen for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgpack  # pyright: ignore[reportMissingTypeStubs]
+
+from ..errors import DataError
+from .events import Heartbeat
+
+GAP = 1.5
+"""After more than so many intervals without an own heartbeat one of ours is missing: there was an outage or a stop, and others could
+not have been heard either. Anything greater would count what nobody could say as somebody's silence."""
+MAX_BEAT = 16_384
+
+_pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
+_unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportUnknownMemberType]
+
+
+class Liveness:
+    """Heard heartbeats in; who is silent, stalled or gone out.
+
+    >>> live = Liveness("me", beat_s=1.0)
+    >>> live.silence("other")
+    0.0
+    >>> for n in range(8): live.heard(Heartbeat("p1", "me", "", sent_s=float(n)))
+    >>> live.silence("other")
+    7.0
+    """
+
+    def __init__(self, process: str, beat_s: float) -> None:
+        self.process = process
+        self.beat_s = beat_s
+        self.clock = 0.0
+        self._sent: float | None = None
+        self._last: dict[str, float] = {}
+        self._turn: dict[str, float] = {}
+        self._gone: set[str] = set()
+
+    def heard(self, beat: Heartbeat) -> bool:
+        """Take a heartbeat, in the order of the topic. True when it is our own: the clock has advanced."""
+        if beat.gone:
+            self._gone.add(beat.process)
+            return False
+        self._last[beat.process] = self.clock
+        self._turn[beat.process] = beat.turn_age_s
+        if beat.process != self.process:
+            return False
+        if self._sent is not None and beat.sent_s > self._sent:
+            gap = beat.sent_s - self._sent
+            self.clock += gap if gap <= GAP * self.beat_s else self.beat_s
+        if self._sent is None or beat.sent_s > self._sent:
+            self._sent = beat.sent_s
+        self._last[self.process] = self.clock
+        return True
+
+    def silence(self, process: str) -> float:
+        """For how long it could have been heard and was not. Starts at zero when it is first asked for."""
+        return self.clock - self._last.setdefault(process, self.clock)
+
+    def turn_age(self, process: str) -> float:
+        """How long ago its main loop had turned when it last spoke."""
+        return self._turn.get(process, 0.0)
+
+    def gone(self, process: str) -> bool:
+        """Whether its supervisor said that it is dead."""
+        return process in self._gone
+
+    def restart(self, process: str | None = None) -> None:
+        """Start the clock of one process, or of everyone, at zero."""
+        if process is None:
+            self._last.clear()
+        else:
+            self._last[process] = self.clock
+
+    def forget(self, processes: set[str]) -> None:
+        """Keep nothing about processes other than these."""
+        for kept in (self._last, self._turn):
+            for process in [p for p in kept if p not in processes and p != self.process]:
+                del kept[process]
+        self._gone &= processes
+
+
+def encode_beat(beat: Heartbeat) -> bytes:
+    """The bytes of a heartbeat."""
+    return _pack(
+        {
+            "v": 1,
+            "processor": beat.processor,
+            "process": beat.process,
+            "incarnation": beat.incarnation,
+            "sent_s": beat.sent_s,
+            "turn_age_s": beat.turn_age_s,
+            "term": beat.term,
+            "gone": beat.gone,
+            "load": {name: float(beat.load[name]) for name in sorted(beat.load)},
+        }
+    )
+
+
+def decode_beat(value: bytes | None) -> Heartbeat:
+    """Back from the bytes; `DataError` for what is no heartbeat of ours."""
+    if value is None or len(value) > MAX_BEAT:
+        raise DataError("a heartbeat without a value" if value is None else f"a heartbeat of {len(value)} bytes")
+    try:
+        body = _unpack(value, max_ext_len=0)
+        if body["v"] != 1:
+            raise DataError(f"a heartbeat of version {body['v']!r:.20}", remedy="update this worker")
+        beat = Heartbeat(
+            str(body["processor"]), str(body["process"]), str(body["incarnation"]), float(body["sent_s"]),
+            float(body["turn_age_s"]), int(body["term"]), body["gone"] is True,
+            {str(name): float(number) for name, number in body["load"].items()},
+        )  # fmt: skip
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        raise DataError(f"not a heartbeat: {error}") from error
+    if not 0.0 <= beat.turn_age_s < float("inf") or not -1e300 < beat.sent_s < 1e300:
+        raise DataError("a heartbeat with an impossible time")
+    return beat

@@ -1,0 +1,1 @@
+"""What one worker must do, given the job's state."""

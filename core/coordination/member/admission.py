@@ -1,0 +1,67 @@
+"""Whether a worker may take part in the run that stands: what it refuses by itself, before it asks anybody.
+
+- In a live run nothing may differ that its fingerprint covers; the worker is told what does.
+- What is fixed for the life of a job may not differ behind a closed run either: no run would ever begin with it. A batch whose code cannot
+  go on with the run that stopped ends, too; any other worker waits for one that can.
+- A run id of its own is refused while another run is live or stopped. The id of a run that is closed is no error: it waits; and if that
+  run has ended, there is nothing left to do for this process (`over`).
+"""
+
+from __future__ import annotations
+
+from ...graph.fingerprint import differences
+from ..following import cannot_follow, ran
+from ..messages import CLOSED, DRAINED, ENDED, STOPPED, SetProcessor, SetRun
+from .plan import MemberConfig
+
+
+def refusal(run: SetRun | None, config: MemberConfig) -> str:
+    """Why this process must not take part in the run that stands; empty if it may, or may wait.
+
+    >>> refusal(SetRun("r1", "d", "stopped", "u"), MemberConfig("p1", "x", "x", run_id="r2"))
+    "run r1 is stopped; start or drain it before 'r2' begins"
+    """
+    if run is None:
+        return ""
+    other = config.run_id not in ("", run.run_id, *run.past_runs)
+    if run.state == STOPPED and other:
+        return f"run {run.run_id} is stopped; start or drain it before '{config.run_id}' begins"
+    if run.state in CLOSED:
+        lines = cannot_follow(run, config.fingerprint)
+        if lines and run.state == STOPPED:
+            return f"this code cannot go on with run {run.run_id}: {'; '.join(lines)}" if config.bounded else ""
+        return f"what is fixed for the life of a job differs from run {run.run_id}: {'; '.join(lines)}" if lines else ""
+    if other:
+        return f"run {run.run_id} is live; '{config.run_id}' may begin when it is closed"
+    if lines := differences(run.fingerprint, config.fingerprint):
+        return f"this code differs from what run {run.run_id} runs: {'; '.join(lines)}"
+    return ""
+
+
+def over(run: SetRun, life: SetProcessor, *, late: bool) -> str:
+    """Why a process that finds this run closed has nothing to do, and is done; empty if it may begin another, or waits.
+
+    `late`: it came so long after the end that it cannot have been meant for this run.
+    """
+    if life.run_id:
+        past = life.bounded and life.run_id in run.past_runs
+        return f"run {life.run_id} has ended" if past or (run.state, run.run_id) == (ENDED, life.run_id) else ""
+    if run.state != ENDED or late or not ran(run, life):
+        return ""
+    return f"run {run.run_id} had just ended when this worker came with the same code, and counts as its own"
+
+
+def goes_on(state: str, job: str, failed: str = "") -> str:
+    """What makes a job go on whose run is closed: the commands, for whoever waits or asks.
+
+    >>> goes_on("drained", "sales")
+    '`headgate start sales` begins the next run, and so does `headgate run` with a new --run-id'
+    >>> goes_on("running", "sales")
+    ''
+    """
+    if state == STOPPED and failed:
+        return "correct what has failed and run it again: `headgate run` goes on with this run where it stood"
+    if state == STOPPED:
+        return f"`headgate start {job}` goes on with it, and so does `headgate run` with its --run-id"
+    begins = f"`headgate start {job}` begins the next run, and so does `headgate run` with a new --run-id"
+    return {DRAINED: begins, ENDED: f"{begins}, or with --bounded"}.get(state, "")

@@ -1,0 +1,267 @@
+"""What a member runs: for each grant that it holds what must be told to the task, and what must be said about it in the stream.
+
+Pure bookkeeping under `member.member`: it compares what the job state wants with what was told and reported, and answers with the
+difference. Promises:
+
+- `Start` is told only under the current grant of this very incarnation, once, and again only when the task has said that nothing of it
+  is left; and only by somebody who is sure that the grant still stands, for a worker that slept reads an old one before the newer
+  (`eager` says that somebody waits for that);
+- a grant that it never used is released all the same, and says so;
+- whatever was granted to somebody else, or is gone from the stream, is abandoned at once;
+- what a task reported is wanted in the stream until it can be read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...names import StreamPartition
+from ...orders import FAILED, RELEASED, Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported
+from ..messages import LIVE, STOPPING, SeekWish, SetGrant, SetRun, SetTaskState, key_of
+from ..state import NEVER_RAN, JobState
+from .protocol import Probe, Tell
+from .targets import Targets
+
+STARTED = "started"
+RELEASING = "releasing"
+OVER = "over"
+"""It has released, or never ran."""
+HELD_BACK = "held back"
+"""Not started yet: its log partition is not known, or what it writes to is broken (`member_targets`)."""
+MAX_WHY = 2000
+"""Letters of a reason in the stream."""
+
+
+@dataclass(slots=True)
+class Mine:
+    """One grant of ours."""
+
+    grant: int
+    phase: str
+    state: str = ""
+    why: str = ""
+    still: bool = False
+    applied: tuple[str, ...] = ()
+    told: set[str] = field(default_factory=set[str])
+    """Seeks that were told to this life of it, and stand in the run."""
+
+
+class Tasks:
+    """The grants of one incarnation."""
+
+    def __init__(self, processor: str, backoff_s: float) -> None:
+        self.processor = processor
+        self.incarnation = ""
+        self.mine: dict[str, Mine] = {}
+        self.targets = Targets(backoff_s)
+        """What could not be written; it outlives incarnations."""
+        self.eager = False
+        """A task would have been started, had it been sure that it is still ours."""
+        self._view: RunView | None = None
+
+    # ---------------------------------------------------------------------------------------------------------- reports
+
+    def reported(self, report: TaskReported, mono: float = 0.0) -> None:
+        """A task says how it stands. Words about a grant that is not ours any more change nothing. One that is gone is held back, until a
+        pause is over or somebody seeks; if it was to be released, it is."""
+        mine = self.mine.get(report.task)
+        if mine is None or mine.grant != report.grant or mine.phase == OVER:
+            return
+        mine.state, mine.why, mine.still = report.state, _short(report.why), report.still
+        if report.gone and mine.phase == RELEASING:
+            mine.state = RELEASED
+        elif report.gone:
+            mine.phase = HELD_BACK
+            mine.told.clear()
+            self.targets.broke([report.task], mine.why, None, mono, most=float("inf") if report.passing else 0)
+        if mine.state == RELEASED:
+            mine.phase = OVER
+
+    def sought(self, report: SeekApplied) -> None:
+        """A task has applied a seek, or refused it."""
+        mine = self.mine.get(report.task)
+        done = f"{report.request}!{_short(report.refused)}" if report.refused else report.request
+        if mine is not None and done not in mine.applied:
+            mine.applied = (*mine.applied, done)
+
+    def lost(
+        self,
+        failed: Iterable[tuple[str, str]] = (),
+        mono: float = 0.0,
+        target: StreamPartition | None = None,
+        *,
+        refused: bool = False,
+    ) -> list[Tell]:
+        """The incarnation is over: abandon everything, and hold back the tasks whose target is broken."""
+        orders = [
+            Tell(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in (STARTED, RELEASING)
+        ]
+        self.mine.clear()
+        self.incarnation = ""  # its grants are not released by us any more: only its fence can free them
+        blamed = dict(failed)
+        for why in dict.fromkeys(blamed.values()):
+            self.targets.broke([task for task in blamed if blamed[task] == why], why, target, mono, refused=refused)
+        return orders
+
+    # --------------------------------------------------------------------------------------------------------- what next
+
+    def orders(self, job: JobState, going: str, mono: float, *, sure: bool) -> list[Tell]:
+        """What must be told now. `going`: why everything must be released, if so. `sure`: no newer grant can stand in the stream."""
+        run, view = job.run, job.run_view()
+        self.eager = False
+        orders = self._abandoned(job)
+        changed = view is not None and view != self._view
+        for task, mine in self.mine.items():
+            if changed and view is not None and mine.phase == STARTED:
+                orders.append(Tell(task, RunChanged(view)))
+        self._view = view
+        theirs = {task for task in self.targets.tasks() if self._is_elsewhere(job, task)}
+        self.targets.forget(theirs, mono)
+        for grant in job.grants():
+            if grant.processor == self.processor and grant.incarnation == self.incarnation:
+                orders += self._order(job, run, view, grant, going, mono, sure)
+        return orders
+
+    def _is_elsewhere(self, job: JobState, task: str) -> bool:
+        grant = job.grant(task)
+        return grant is not None and grant.processor != self.processor
+
+    def _abandoned(self, job: JobState) -> list[Tell]:
+        orders: list[Tell] = []
+        for task in list(self.mine):
+            grant = job.grant(task)
+            if grant is None or grant.grant != self.mine[task].grant or grant.incarnation != self.incarnation:
+                if self.mine[task].phase in (STARTED, RELEASING):
+                    orders.append(Tell(task, Abandon("the grant is somebody else's")))
+                del self.mine[task]
+        return orders
+
+    def _order(
+        self,
+        job: JobState,
+        run: SetRun | None,
+        view: RunView | None,
+        grant: SetGrant,
+        going: str,
+        mono: float,
+        sure: bool,
+    ) -> list[Tell]:
+        task, mine = grant.task, self.mine.get(grant.task)
+        self.targets.sought(task, frozenset(wish.id for wish in _wishes(job, task)))
+        stay = going or _must_go(job, run, task, self.processor)
+        if mine is None:
+            said = job.task_states(task).get(grant.grant)
+            if said is not None and said.state == RELEASED:
+                return []
+            mine = self.mine[task] = Mine(grant.grant, HELD_BACK)
+        if mine.phase == HELD_BACK:
+            if stay:
+                mine.phase, mine.state, mine.why = OVER, RELEASED, NEVER_RAN
+                return []
+            return self._start(job, view, grant, mine, mono, sure)
+        if mine.phase != STARTED:
+            return []
+        if stay:
+            mine.phase = RELEASING
+            return [Tell(task, Release(stay))]
+        return self._seeks(job, task, mine)
+
+    def _start(
+        self, job: JobState, view: RunView | None, grant: SetGrant, mine: Mine, mono: float, sure: bool
+    ) -> list[Tell]:
+        log_partition = job.changelogs.get(grant.task)
+        if view is None or log_partition is None:
+            return []
+        if why := self.targets.holds(grant.task, mono):
+            mine.state, mine.why = FAILED, _short(why)
+            return []
+        if not sure:
+            self.eager = True
+            return []
+        mine.phase = STARTED
+        started = Tell(grant.task, Start(grant.task, grant.grant, view, log_partition))
+        return [started, *self._seeks(job, grant.task, mine)]
+
+    def _seeks(self, job: JobState, task: str, mine: Mine) -> list[Tell]:
+        orders: list[Tell] = []
+        wishes = _wishes(job, task)
+        mine.told.intersection_update(wish.id for wish in wishes)
+        for wish in wishes:
+            if wish.id not in mine.told and not _answered(job, task, mine, wish.id):
+                mine.told.add(wish.id)
+                orders.append(Tell(task, Seek(wish.id, wish.stream, wish.partition, wish.to, wish.expected)))
+        return orders
+
+    def probes(self, mono: float) -> list[Probe]:
+        """What must be asked now for those who are held back."""
+        return self.targets.due(self._waiting(), mono)
+
+    def wake(self) -> float | None:
+        """When a target must be asked, or a task that was held back may be started."""
+        return self.targets.wake(self._waiting())
+
+    def _waiting(self) -> set[str]:
+        return {task for task, mine in self.mine.items() if mine.phase == HELD_BACK}
+
+    # ----------------------------------------------------------------------------------------------------------- records
+
+    def wanted(self, job: JobState) -> list[SetTaskState]:
+        """What must stand in the stream and does not yet."""
+        seeks = {wish.id for wish in job.run.seeks} if job.run is not None and self.mine else set[str]()
+        missing: list[SetTaskState] = []
+        bounded = job.run is not None and bool(job.run.untils)
+        failed = bounded and bool(job.failed())
+        for task, mine in self.mine.items():
+            if mine.state:
+                rests = mine.phase == STARTED or (mine.phase == HELD_BACK and self.targets.given_up(task))
+                still = bounded and rests and (mine.state == FAILED or (mine.still and failed))
+                mine.applied = tuple(done for done in mine.applied if done.partition("!")[0] in seeks)
+                word = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied, still)
+                if job.task_states(task).get(mine.grant) != word or key_of(word) in job.damaged:
+                    missing.append(word)
+        return missing
+
+    def all_over(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return all(mine.phase == OVER for mine in self.mine.values())
+
+    def all_ready(self) -> bool:
+        """Whether every task has said that it runs."""
+        return all(mine.phase != STARTED or mine.state not in ("", FAILED) for mine in self.mine.values()) and not any(
+            mine.phase == HELD_BACK for mine in self.mine.values()
+        )
+
+
+def _wishes(job: JobState, task: str) -> list[SeekWish]:
+    """Seeks of this task that stand in the run."""
+    run, model = job.run, job.model
+    if run is None or model is None:
+        return []
+    return [wish for wish in run.seeks if (wish.stream, wish.partition) in model.tasks.get(task, ())]
+
+
+def _answered(job: JobState, task: str, mine: Mine, wish: str) -> bool:
+    """Whether nobody may carry out this seek any more: this grant has answered it, or one before has refused it, which is final."""
+    before = (done for said in job.task_states(task).values() for done in said.applied if "!" in done)
+    return any(done.partition("!")[0] == wish for done in (*mine.applied, *before))
+
+
+def _short(why: str) -> str:
+    """A reason as it stands in the stream: what a user's exception says may be longer than any message, and no text at all."""
+    plain = why.encode(errors="replace").decode()
+    return plain if len(plain) <= MAX_WHY else f"{plain[: MAX_WHY - 1]}…"
+
+
+def _must_go(job: JobState, run: SetRun | None, task: str, processor: str) -> str:
+    """Why this processor must not run the task now; empty if it may."""
+    model = job.model
+    if run is None or run.state not in LIVE:
+        return "the run is closed"
+    if run.state == STOPPING:
+        return "stop"
+    if run.closing:
+        return "the run closes"
+    if model is None or not model.is_of(run.run_id, run.deployment) or model.wanted.get(task) != processor:
+        return "moved"
+    return ""

@@ -1,0 +1,504 @@
+"""The member: what one worker process must do, given the job state.
+
+Its states:
+
+    new           nothing is known; the stream's end is asked for
+    reading       reading to that end
+    waiting       a predecessor with this processor's id may be alive: one session of silence, or it goes on and this process does not start
+    fencing       the predecessor's transactional id is being initialised
+    resting       a pause before the next try
+    initialising  our own transactional id is being initialised: once, and never again by us
+    joined        recorded, or about to be; it runs what it is granted
+    leaving       it releases everything, says `left`, and exits
+    exited        the end
+
+It compares, after every event, what the folded state wants of it with what it has told its tasks and what it has said in the stream,
+and does the difference. It acts on the run, the grants and the model, never on a wish. Ownership is of an incarnation: after a fatal
+producer error it abandons every task, reads to the stream's end, and begins a new one; when another process has become this processor,
+it stops.
+
+What it says in the stream are single records, one batch in flight, written after the commit that they report, read back, and written
+again if they are not there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...machine import Level, Machine, Now, Rule, Tick, rules
+from ...names import incarnation_id
+from ...orders import SeekApplied, TaskReported
+from ...settings import PRODUCERS_OWN
+from ..events import Beat, Fence, FenceFailed, FenceReturned, Note
+from ..following import fits, late, may_begin
+from ..liveness import Liveness
+from ..messages import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor, SetRun, key_of
+from ..state import JobState, order
+from .admission import over, refusal
+from .grants import Tasks
+from .pauses import Pauses
+from .plan import MemberConfig
+from .protocol import (
+    CloseProducer,
+    ConfigChanged,
+    Exit,
+    InitProducer,
+    Leave,
+    MemberEvent,
+    MemberInstruction,
+    Probed,
+    ProducerLost,
+    ProducerReady,
+    Record,
+    Recorded,
+    RecordUnknown,
+    Standing,
+)
+
+STATES = ("new", "reading", "waiting", "fencing", "resting", "initialising", "joined", "leaving", "exited")
+_EVENTS = (
+    Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Probed, Recorded, RecordUnknown, TaskReported,
+    SeekApplied, Leave, Tick,
+)  # fmt: skip
+
+
+def _table() -> tuple[Rule, ...]:
+    entered = ("reading", "waiting", "fencing", "initialising", "resting", "exited")
+    anew = ("reading", "leaving", "exited")
+    specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
+        ("new", Tick, "reading", "the first thing to know is how far to read"),
+        ("reading", End, entered, "read to here before judging anything"),
+        ("reading", Read, entered, "the end is reached"),
+        (
+            "waiting",
+            Beat,
+            ("waiting", "fencing", "initialising", "resting", "exited"),
+            "the predecessor is silent, or is not",
+        ),
+        (
+            "waiting",
+            Read,
+            ("waiting", "fencing", "initialising", "resting", "exited"),
+            "the predecessor has left, or was fenced",
+        ),
+        ("fencing", FenceReturned, ("fencing", "initialising", "exited"), "the predecessor can write nothing any more"),
+        ("fencing", FenceFailed, "resting", "it is tried again after a pause"),
+        ("resting", Tick, ("resting", "fencing", "initialising", "exited", "waiting"), "the pause is over"),
+        ("initialising", ProducerReady, ("initialising", "joined", *anew), "the id is ours"),
+        (
+            "initialising",
+            ProducerLost,
+            ("initialising", "resting"),
+            "the next try has another id: this one may be initialised",
+        ),
+        ("joined", ProducerLost, ("joined", *anew), "the incarnation is over"),
+        ("leaving", ProducerLost, ("leaving", "exited"), "what it held is fenced by the leader"),
+        ("new", Leave, "exited", "nothing was begun"),
+        *((state, Leave, "exited", "nothing was granted yet") for state in STATES[1:6]),
+        ("joined", Leave, ("leaving", "exited"), "releases first"),
+    ]
+    for event in (Read, End, Tick, Probed, Recorded, RecordUnknown, TaskReported, SeekApplied):
+        specific.append(("joined", event, ("joined", *anew), "the difference between what is and what should be"))
+        specific.append(("leaving", event, ("leaving", "exited"), "until everything is released and said"))
+    taken = {(state, event) for state, event, _, _ in specific}
+    for state in STATES:
+        for event in _EVENTS:
+            if (state, event) in taken or (state == "new" and event is not Beat):
+                continue
+            specific.append((state, event, "", "noted, or too late to matter"))
+    return rules(specific)
+
+
+class Member(Machine[MemberEvent, MemberInstruction]):
+    """One worker process."""
+
+    TABLE: ClassVar[tuple[Rule, ...]] = _table()
+    INITIAL: ClassVar[str] = "new"
+
+    def __init__(self, config: MemberConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.job = JobState()
+        self.liveness = Liveness(config.process, config.beat_s)
+        self.tasks = Tasks(config.processor, config.backoff_s)
+        self.pauses = Pauses(config.retry_s)
+        self._lost = ""
+        """Why the last life ended."""
+        self.incarnation = ""
+        """The life that it leads now; empty before the first."""
+        self._counter = 0
+        self._position = 0
+        self._end: int | None = None
+        self._fences: set[str] = set()
+        self._wake: float | None = None
+        self._recording = False
+        self._read_to = 0
+        """What was recorded can be judged once everything before this position is read."""
+        self._ticket = 0
+        self._sure_s: float | None = None
+        """When it asked how far to read before a task is started."""
+        self._sure_to: int | None = None
+        self._there = False
+        """Its record was seen in the stream: only what is fenced or has left is deleted there."""
+        self._in_run = ""
+        self._going = ""
+        self._code = 0
+        self._overrides: tuple[dict[str, Any], int] = {}, -1
+        self._made_with: dict[str, Any] = {}
+        """What its producers go by, of the overrides."""
+        self._standing: Standing | None = None
+
+    # ------------------------------------------------------------------------------------------------------------ events
+
+    def on_Tick(self, event: Tick, now: Now) -> list[MemberInstruction]:
+        if self.state == "new":
+            self.state = "reading"
+            return [self._ask()]
+        if self.state == "resting" and self._wake is not None and now.mono >= self._wake:
+            self._wake = None
+            return self._enter(now)
+        return self._act(now)
+
+    def deadline(self) -> float | None:
+        if self.state == "new":
+            return 0.0
+        return self.tasks.wake() if self.state == "joined" else self._wake
+
+    def on_Read(self, event: Read, now: Now) -> list[MemberInstruction]:
+        for entry in event.entries:
+            self.job.apply(entry)
+        self._position = max(self._position, event.position)
+        if self.state == "reading":
+            return self._read_up(now)
+        return self._enter(now) if self.state == "waiting" else self._act(now)
+
+    def _ask(self) -> AskEnd:
+        """The answer to this question serves all who wait for one; what was asked before may be older than what they wait for."""
+        self._ticket += 1
+        return AskEnd(self._ticket)
+
+    def on_End(self, event: End, now: Now) -> list[MemberInstruction]:
+        if event.ticket != self._ticket:
+            return []
+        if self._recording and self._read_to < 0:
+            self._recording, self._read_to = False, event.offset
+        if self.state == "reading":
+            self._end = event.offset
+            return self._read_up(now)
+        if self._sure_s is not None:
+            self._sure_to = event.offset
+        return self._act(now)
+
+    def _read_up(self, now: Now) -> list[MemberInstruction]:
+        return [] if self._end is None or self._position < self._end else self._enter(now)
+
+    def on_Beat(self, event: Beat, now: Now) -> list[MemberInstruction]:
+        if event.heartbeat.processor == self.config.processor:  # of the others it asks nothing, and there are ever more
+            self.liveness.heard(event.heartbeat)
+            if self.state in (
+                "joined",
+                "leaving",
+            ):  # it waits for none of them: whoever is tried under this name again and again leaves nothing
+                self.liveness.forget(set())
+        if self.state != "waiting":
+            return []
+        beat = event.heartbeat
+        alive = [life for life in self._before() if life.process == beat.process and not beat.gone]
+        if alive:
+            return self._exit(1, f"another process is '{self.config.processor}': {alive[-1].url or alive[-1].process}")
+        return self._enter(now)
+
+    def on_FenceReturned(self, event: FenceReturned, now: Now) -> list[MemberInstruction]:
+        if self.state != "fencing":
+            return []
+        self._fences.discard(event.incarnation)
+        if self._fences:
+            return []
+        why = self._newer()
+        return self._exit(1, why) if why else self._initialise()
+
+    def on_FenceFailed(self, event: FenceFailed, now: Now) -> list[MemberInstruction]:
+        if self.state != "fencing":
+            return []
+        return self._rest(now.mono + self.config.retry_s, f"the fence of the predecessor failed: {event.why}")
+
+    def on_ProducerReady(self, event: ProducerReady, now: Now) -> list[MemberInstruction]:
+        if self.state != "initialising" or event.incarnation != self.incarnation:
+            return []
+        self.state = "joined"
+        self.pauses.began(now.mono)
+        self.tasks.incarnation = self.incarnation
+        return self._act(now)
+
+    def on_ProducerLost(self, event: ProducerLost, now: Now) -> list[MemberInstruction]:
+        if event.incarnation != self.incarnation:
+            return []
+        if self.state == "initialising":
+            until = max(self.pauses.lost(now.mono), now.mono + self.config.retry_s)
+            return self._rest(until, f"no producer: {event.why}")
+        if self.state not in ("joined", "leaving"):
+            return []
+        return self._life_over(now, event.why, event)
+
+    def on_Probed(self, event: Probed, now: Now) -> list[MemberInstruction]:
+        self.tasks.targets.probed(event, now.mono)
+        return self._act(now)
+
+    def on_Recorded(self, event: Recorded, now: Now) -> list[MemberInstruction]:
+        self._recording, self._read_to = False, event.last_offset + 1
+        return self._act(now)
+
+    def on_RecordUnknown(self, event: RecordUnknown, now: Now) -> list[MemberInstruction]:
+        if not self._recording or self.state == "exited":
+            return []
+        self._read_to = -1
+        return [self._ask()]
+
+    def on_TaskReported(self, event: TaskReported, now: Now) -> list[MemberInstruction]:
+        self.tasks.reported(event, now.mono)
+        return self._act(now)
+
+    def on_SeekApplied(self, event: SeekApplied, now: Now) -> list[MemberInstruction]:
+        self.tasks.sought(event)
+        return self._act(now)
+
+    def on_Leave(self, event: Leave, now: Now) -> list[MemberInstruction]:
+        if self.state == "joined":
+            self._leave(event.why, 0)
+            return self._act(now)
+        if self.state in ("leaving", "exited"):
+            return []
+        closing: list[MemberInstruction] = [CloseProducer(self.incarnation)] if self.state == "initialising" else []
+        return closing + self._exit(0, event.why)
+
+    # ------------------------------------------------------------------------------------------------- beginning a life
+
+    def _before(self) -> list[SetProcessor]:
+        """Lives of this processor that are recorded, not fenced, and have not left."""
+        return [life for life in self.job.incarnations(self.config.processor) if life.state != LEFT]
+
+    def _enter(self, now: Now) -> list[MemberInstruction]:
+        """Everything is read: may this process begin a life, and what must be fenced before?"""
+        if why := self._newer() or refusal(self.job.run, self.config):
+            return self._exit(1, why)
+        if now.mono < self.pauses.until:
+            return self._rest(self.pauses.until, f"a pause, for one life after the other has ended: {self._lost}")
+        config, doubtful = self.config, False
+        for life in self._before():
+            dead = (
+                life.process == config.process
+                or config.supervised
+                or (config.lock_free and life.location == config.location)
+            )
+            if not dead and not self.liveness.gone(life.process):
+                doubtful = doubtful or self.liveness.silence(life.process) <= config.session_s
+        if doubtful:
+            self.state = "waiting"
+            return self._stand(False, "a process with this id was here before; waiting whether it still speaks")
+        self._fences = {life.incarnation for life in self._before()}
+        if not self._fences:
+            return self._initialise()
+        self.state = "fencing"
+        return [Fence(config.processor, incarnation) for incarnation in sorted(self._fences, key=order)]
+
+    def _initialise(self) -> list[MemberInstruction]:
+        self._counter = max(self._counter + 1, self.job.next_counter(self.config.processor))
+        self.incarnation = incarnation_id(self._counter, self.config.token)
+        self.state, self._there = "initialising", False
+        self._made_with = self._for_producers()
+        return [*self._config(), InitProducer(self.incarnation)]
+
+    def _for_producers(self) -> dict[str, Any]:
+        return {name: value for name, value in self.job.overrides.items() if name in PRODUCERS_OWN}
+
+    def _rest(self, until: float, why: str) -> list[MemberInstruction]:
+        self.state, self._wake = "resting", until
+        return self._stand(False, why)
+
+    def _life_over(
+        self, now: Now, why: str, loss: ProducerLost | None = None, *, due: bool = False
+    ) -> list[MemberInstruction]:
+        """The incarnation can write nothing any more: abandon what it runs, and begin another, or go if it was going. `due`: no fault."""
+        failed = loss or ProducerLost(self.incarnation, why)
+        abandoned = self.tasks.lost(failed.failed, now.mono, failed.target, refused=failed.refused)
+        self._lost = why
+        if failed.failed or due:
+            self.pauses.blamed()
+        else:
+            self.pauses.lost(now.mono)
+        said: list[MemberInstruction] = [*abandoned, CloseProducer(self.incarnation)]
+        level: Level = "info" if self.state == "leaving" or due else "error"
+        said.append(Note("the incarnation is over", {"incarnation": self.incarnation, "why": why}, level))
+        if self.state == "leaving":
+            return said + self._act(now)
+        # somebody else may have become this processor, and fenced us: read who did before beginning again
+        self.state, self._end, self._sure_s, self._sure_to = "reading", None, None, None
+        return [*said, self._ask()]
+
+    # ------------------------------------------------------------------------------------------------------ leading a life
+
+    def _act(self, now: Now) -> list[MemberInstruction]:
+        """Do the difference between what the state wants and what is."""
+        if self.state not in ("joined", "leaving"):
+            return []
+        over = self._superseded(now)
+        if over is not None:
+            return over
+        self._follow_run()
+        if self.state == "joined" and self.job.live and self._for_producers() != self._made_with:
+            return self._life_over(now, "the run that began has other settings for producers", due=True)
+        said: list[MemberInstruction] = [*self._config()]  # before any task begins with them
+        said += self.tasks.orders(self.job, self._going, now.mono, sure=self._sure(now))
+        said += self.tasks.probes(now.mono)
+        if self.tasks.eager and self._sure_s is None:
+            self._sure_s = now.mono
+            said.append(self._ask())
+        said += self._record()
+        if self.state == "leaving" and self._gone():
+            return [*said, CloseProducer(self.incarnation), *self._exit(self._code, self._going)]
+        ready, why = self._how()
+        return said + self._stand(ready, why)
+
+    def _sure(self, now: Now) -> bool:
+        """Whether a grant of ours still stands: all is read that stood in the stream a moment ago, and it has not slept since.
+
+        A worker that slept wakes to an old grant, to the answer of a target, or to the end of a pause, and only then reads that its tasks
+        are somebody else's.
+        """
+        if self._sure_s is None or self._sure_to is None or self._position < self._sure_to:
+            return False
+        awake = now.mono - self._sure_s <= self.config.session_s / 2
+        self._sure_s = self._sure_to = None
+        return awake
+
+    def _superseded(self, now: Now) -> list[MemberInstruction] | None:
+        """What to do if this life does not count any more; None if it does."""
+        job, config = self.job, self.config
+        if why := self._newer():
+            end: list[MemberInstruction] = [*self.tasks.lost(), CloseProducer(self.incarnation)]
+            return end + self._exit(1, why)
+        recorded = self.incarnation in job.recorded(config.processor)
+        deleted, self._there = self._there and not recorded, recorded
+        if not deleted and not job.fenced(config.processor, self.incarnation):
+            return None
+        if self.state == "leaving":
+            return [
+                *self.tasks.lost(),
+                CloseProducer(self.incarnation),
+                *self._exit(self._code, self._going),
+            ]
+        return self._life_over(now, "forgotten" if deleted else "fenced")
+
+    def _newer(self) -> str:
+        """Whose the stream is, or who has become this processor after us; empty if it is ours, and nobody has."""
+        if whose := self.job.other_job(self.config.job):
+            return f"the topics of the job '{self.config.job}' are those of the job '{whose}'"
+        own = self.incarnation
+        for life in self.job.recorded(self.config.processor).values() if own else ():
+            if life.process != self.config.process and order(life.incarnation) > order(own):
+                return f"another process has become '{self.config.processor}': {life.url or life.incarnation}"
+        return ""
+
+    def _follow_run(self) -> None:
+        """Leave when the run closes while it is in it, when it was dismissed, or when another code runs."""
+        if self._going:
+            return
+        run, member = self.job.run, self.job.member(self.config.processor)
+        counts = member is not None and member.incarnation == self.incarnation
+        if counts and member is not None and member.dismissed:
+            self._leave(member.dismissed, 0)
+        elif self._in_run and (run is None or run.run_id != self._in_run or run.state in CLOSED):
+            failed = "" if run is None or run.run_id != self._in_run else run.failed
+            self._leave(
+                f"run {self._in_run} can go no further: {failed}" if failed else f"run {self._in_run} is closed",
+                int(bool(failed)),
+            )
+        elif run is not None and run.state not in CLOSED:
+            if counts and fits(run, self._record_of(JOINED)):
+                self._in_run = run.run_id
+            elif why := refusal(run, self.config):
+                self._leave(why, 1)
+        elif run is not None and (why := refusal(run, self.config)):
+            self._leave(why, 1)
+        elif run is not None and (why := self._over(run)):
+            self._leave(why, 0)
+        elif run is not None and self.config.no_wait and not may_begin(run, self._record_of(JOINED), late=True):
+            self._leave(f"run {run.run_id} is {run.state}", 4)
+
+    def _over(self, run: SetRun) -> str:
+        """Why the run that stands closed leaves nothing to do for this process."""
+        life = self.job.recorded(self.config.processor).get(self.incarnation)
+        return "" if life is None else over(run, life, late=late(self.job, life, self.config.session_s))
+
+    def _leave(self, why: str, code: int) -> None:
+        self.state, self._going, self._code = "leaving", why, code
+
+    def _gone(self) -> bool:
+        """Whether everything is released and `left` is read back."""
+        life = self.job.recorded(self.config.processor).get(self.incarnation)
+        return not self._recording and life is not None and life.state == LEFT
+
+    def _record_of(self, state: str) -> SetProcessor:
+        c = self.config
+        return SetProcessor(
+            c.processor, self.incarnation, c.process, c.location, state,
+            c.deployment, c.run_id, c.url, c.pid, c.version, dict(c.fingerprint), c.bounded,
+        )  # fmt: skip
+
+    def _record(self) -> list[MemberInstruction]:
+        """Say what is not in the stream yet, unless the last words are still under way."""
+        if self._recording or self._position < self._read_to:
+            return []
+        missing: list[Message] = list(self.tasks.wanted(self.job))
+        state = JOINED
+        if self.state == "leaving":
+            state = LEFT if self.tasks.all_over() and not missing else LEAVING
+        life = self._record_of(state)
+        said = self.job.recorded(self.config.processor).get(self.incarnation)
+        if said != life or key_of(life) in self.job.damaged:
+            missing.insert(0, life)
+        if not missing:
+            return []
+        self._recording = True
+        return [Record(tuple(missing))]
+
+    def _config(self) -> list[MemberInstruction]:
+        overrides, offset = self.job.overrides, self.job.config_offset
+        if (overrides, offset) == self._overrides:
+            return []
+        self._overrides = overrides, offset
+        return [ConfigChanged(dict(overrides), self.job.position - 1)]
+
+    def _how(self) -> tuple[bool, str]:
+        """Whether it is ready, and what it waits for."""
+        run, member = self.job.run, self.job.member(self.config.processor)
+        if self._going:
+            return False, f"leaving: {self._going}"
+        if run is None:
+            return False, "waiting for a run to begin"
+        if run.state in CLOSED:
+            return False, f"run {run.run_id} is {run.state}{': ' + run.failed if run.failed else ''}"
+        if member is None or member.incarnation != self.incarnation:
+            return False, "waiting for the leader"
+        if run.state != "running":
+            return False, f"run {run.run_id} is {run.state}"
+        return (True, "") if self._has_all() and self.tasks.all_ready() else (False, "waiting for its tasks")
+
+    def _has_all(self) -> bool:
+        """Whether every task that it is to run was granted to this incarnation: one that has none yet is not ready because of that."""
+        model = self.job.model
+        if model is None:
+            return False
+        grants = (self.job.grant(task) for task in model.tasks_of(self.config.processor))
+        return all(grant is not None and grant.incarnation == self.incarnation for grant in grants)
+
+    def _stand(self, ready: bool, why: str) -> list[MemberInstruction]:
+        standing = Standing(ready, why)
+        if standing == self._standing:
+            return []
+        self._standing = standing
+        return [standing]
+
+    def _exit(self, code: int, why: str) -> list[MemberInstruction]:
+        self.state, self._wake = "exited", None
+        return [Exit(code, why)]

@@ -1,0 +1,161 @@
+"""The life of a request: a wish with a uuid, and exactly one final answer.
+
+    (written) → accepted | running → done | refused | failed
+
+Promises:
+
+- an answer that is final is never followed by another, not even from a later leader: whoever answers looks first (`may_follow`);
+- a wish that nobody has heard before its `not_after` is refused as expired; one that was accepted in time is carried to its end;
+- the words of a request are checked here, so that a refusal names what is wrong in the user's own words (`problem`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ..errors import DataError
+from .messages import MAX_COUNT, MAX_SETTING, SetAnswer, SetRequest
+from .state import FINAL
+from .wire import encode
+
+ACCEPTED = "accepted"
+RUNNING = "running"
+DONE = "done"
+REFUSED = "refused"
+FAILED = "failed"
+
+START, STOP, PAUSE, RESUME, DRAIN = "start", "stop", "pause", "resume", "drain"
+SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW = "seek", "move", "set-config", "unset-config", "withdraw"
+VERBS = (START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW)
+
+MAX_BYTES = 65_536
+"""Bytes of a request at most: what it brings about must fit into the messages that say so."""
+MAX_RUN_ID = 200
+
+EXPIRED = "expired"
+OTHER_RUN = "other run"
+NO_LIVE_RUN = "no live run"
+
+_ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    START: (frozenset(), frozenset()),
+    STOP: (frozenset(), frozenset({"worker", "for_good"})),
+    PAUSE: (frozenset(), frozenset({"stream"})),
+    RESUME: (frozenset(), frozenset({"stream"})),
+    DRAIN: (frozenset(), frozenset({"upto"})),
+    SEEK: (frozenset({"stream", "to"}), frozenset({"partition", "positions"})),
+    WITHDRAW: (frozenset({"request"}), frozenset()),
+    MOVE: (frozenset({"task", "to"}), frozenset()),
+    SET_CONFIG: (frozenset({"setting", "value"}), frozenset()),
+    UNSET_CONFIG: (frozenset({"setting"}), frozenset()),
+}
+"""Verb → arguments that it must have, and those that it may have."""
+
+
+def may_follow(before: SetAnswer | None, after: SetAnswer) -> bool:
+    """Whether this answer may be written behind that one.
+
+    >>> may_follow(SetAnswer("u", "done"), SetAnswer("u", "failed"))
+    False
+    """
+    if before is None:
+        return True
+    if before.state in FINAL:
+        return False
+    return before != after and not (before.state == RUNNING and after.state == ACCEPTED)
+
+
+def expired(request: SetRequest, before: SetAnswer | None, wall: int) -> bool:
+    """Whether nobody wants this any more: its time passed before anybody took it up."""
+    return before is None and request.not_after is not None and wall > request.not_after
+
+
+def seek_target(to: Any) -> str | int | tuple[str, int] | None:
+    """Where a seek goes: `oldest`, `newest`, an offset, or `("time", ms)`; None for anything else.
+
+    >>> seek_target(["time", 5]), seek_target(-1)
+    (('time', 5), None)
+    """
+    if to in ("oldest", "newest"):
+        return cast("str", to)
+    if isinstance(to, int) and not isinstance(to, bool):
+        return to if 0 <= to < MAX_COUNT else None
+    if isinstance(to, list | tuple):
+        pair = tuple(cast("tuple[Any, ...]", to))
+        if len(pair) == 2 and pair[0] == "time" and isinstance(pair[1], int) and not isinstance(pair[1], bool):
+            return ("time", pair[1]) if abs(pair[1]) < MAX_COUNT else None
+    return None
+
+
+def drain_ends(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Up to where a drain still reads the streams of other jobs (`upto`), as a run keeps it.
+
+    >>> drain_ends({"upto": {"clean": [7, 9]}}), drain_ends({})
+    ({'clean': (7, 9)}, {})
+    """
+    return {stream: tuple(ends) for stream, ends in arguments.get("upto", {}).items()}
+
+
+def _are_ends(upto: Any) -> bool:
+    if not isinstance(upto, Mapping):
+        return False
+    for stream, ends in cast("Mapping[Any, Any]", upto).items():
+        if not isinstance(stream, str) or not isinstance(ends, list | tuple):
+            return False
+        if not all(_is_count(end) for end in cast("list[Any]", ends)):
+            return False
+    return True
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT
+
+
+def _too_large(request: SetRequest) -> str:
+    if len(request.run_id) > MAX_RUN_ID:
+        return f"a run id has at most {MAX_RUN_ID} characters; this one has {len(request.run_id)}"
+    try:
+        size = sum(map(len, encode(request)))
+    except DataError as error:
+        return error.what
+    return f"a request has at most {MAX_BYTES} bytes; this one has {size}" if size > MAX_BYTES else ""
+
+
+def problem(request: SetRequest) -> str:
+    """What is wrong with the words of a request; empty if nothing is.
+
+    >>> problem(SetRequest("u", "move", arguments={"task": "Partition 3"}))
+    "move needs 'to'"
+    """
+    if request.verb not in VERBS:
+        return f"unknown request '{request.verb:.80}'; one of {', '.join(VERBS)}"
+    if why := _too_large(request):
+        return why
+    needed, allowed = _ARGUMENTS[request.verb]
+    given = set(request.arguments)
+    if missing := sorted(needed - given):
+        return f"{request.verb} needs '{missing[0]}'"
+    if unknown := sorted(given - needed - allowed):
+        return f"{request.verb} knows no '{unknown[0]}'"
+    for name in ("stream", "task", "worker", "setting", "request"):
+        if name in given and not isinstance(request.arguments[name], str):
+            return f"'{name}' of {request.verb} must be a name"
+    if not _are_ends(request.arguments.get("upto", {})):
+        return "'upto' of drain must hold the offsets of each stream"
+    if request.verb == MOVE and not isinstance(request.arguments["to"], str):
+        return "'to' of move must be the name of a processor"
+    if request.verb == SEEK:
+        partition = request.arguments.get("partition")
+        if partition is not None and not _is_count(partition):
+            return "'partition' of seek must be a number"
+        if seek_target(request.arguments["to"]) is None:
+            return "'to' of seek must be oldest, newest, an offset or a time"
+        shown = request.arguments.get("positions", {})
+        seen = cast("Mapping[Any, Any]", shown).values() if isinstance(shown, Mapping) else (shown,)
+        if not isinstance(shown, Mapping) or not all(one is None or _is_count(one) for one in seen):
+            return "'positions' of seek must hold the offset of each partition, or null where there is none yet"
+    if request.verb == SET_CONFIG:
+        value = request.arguments["value"]
+        if not isinstance(value, str | int | float) or (isinstance(value, str) and len(value) > MAX_SETTING):
+            return f"'value' of set-config must be true, false, a number, or a text of at most {MAX_SETTING} characters"
+    return ""

@@ -1,0 +1,359 @@
+"""The bytes of the coordinator stream: messages to keys and values, and any bytes back to an entry.
+
+Promises:
+
+- the same message has the same bytes, today and for ever (golden bytes stand in the tests);
+- `read` never raises: what cannot be read becomes an `Entry` with a `problem` that says why, and with its key if that was legible;
+- a key that is not written in the one way in which we write it is a problem, not a second spelling of the same key:
+  otherwise compaction, which compares bytes, and the fold, which compares keys, would disagree about what replaces what;
+- a newer version is named as such; unknown fields of a value are ignored, missing ones take their default or are a problem;
+- what is read can be acted on, and written again: states are those that there are, numbers leave room to count on, values are plain,
+  and fields of one message do not contradict each other. So nothing that stands in the stream can make a machine raise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, cast
+
+import msgpack  # pyright: ignore[reportMissingTypeStubs]
+
+from ..errors import DataError, DeclarationError
+from ..graph.model import from_value, to_value
+from ..names import incarnation_order
+from ..orders import DRAINED as TASK_DRAINED
+from ..orders import ENDED, FAILED, NO_POSITION, RELEASED, RUNNING
+from .messages import (
+    CLOSED,
+    DRAINED,
+    DRAINING,
+    ENDING,
+    JOINED,
+    KEYS,
+    LEAVING,
+    LEFT,
+    LIVE,
+    MAX_COUNT,
+    MAX_KEY,
+    MAX_SETTING,
+    MAX_VALUE,
+    STOPPED,
+    STOPPING,
+    VERSION,
+    Change,
+    Entry,
+    Key,
+    Message,
+    SeekWish,
+    SetAnswer,
+    SetChangelog,
+    SetConfig,
+    SetFence,
+    SetGrant,
+    SetJobModel,
+    SetLeader,
+    SetMember,
+    SetProcessor,
+    SetRequest,
+    SetRun,
+    SetTaskState,
+    Stamp,
+    key_of,
+)
+
+_pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
+_unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportUnknownMemberType]
+_FAULTS = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, DeclarationError)
+_SINGLE = {"set-run": "run", "set-leader": "leader", "set-job-model": "model"}
+"""Types that have one key, and how it is written."""
+
+Reader = Callable[[Any], Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is not a text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r:.80} is not a whole number")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not 0 <= _number(value) < MAX_COUNT:
+        raise ValueError(f"{value} is negative, or no number that anybody has counted to")
+    return value
+
+
+def _seen(value: Any) -> int:
+    return value if value == NO_POSITION else _count(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r:.80} is neither true nor false")
+    return value
+
+
+def _incarnation(value: Any) -> str:
+    _count(incarnation_order(_text(value))[0])
+    return value
+
+
+def _maybe(reader: Reader) -> Reader:
+    return lambda value: None if value is None else reader(value)
+
+
+def _list(reader: Reader) -> Reader:
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise TypeError(f"{value!r:.80} is not a list")
+        return tuple(reader(item) for item in cast("list[Any]", value))
+
+    return read
+
+
+def _map(reader: Reader) -> Reader:
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise TypeError(f"{value!r:.80} is not a map")
+        return {_text(key): reader(item) for key, item in cast("dict[Any, Any]", value).items()}
+
+    return read
+
+
+def _one_of(*names: str) -> Reader:
+    def read(value: Any) -> str:
+        if value not in names:
+            raise ValueError(f"{value!r:.80} is none of {', '.join(names)}")
+        return value
+
+    return read
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+def _fact(value: Any) -> Any:
+    """What JSON can say: it is shown to people, and written again by whoever changes the message."""
+    if isinstance(value, list):
+        for item in cast("list[Any]", value):
+            _fact(item)
+    elif isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            _text(key)
+            _fact(item)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no number")
+    elif value is not None and not isinstance(value, str | int):
+        raise TypeError(f"{value!r:.80} is no plain value")
+    return cast("Any", value)
+
+
+def _setting(value: Any) -> Any:
+    if isinstance(value, list | dict) or (isinstance(value, str) and len(value) > MAX_SETTING):
+        raise TypeError(f"{value!r:.80} is no value of a setting")
+    return _fact(value)
+
+
+def _change(value: Any) -> Change:
+    setting, by, at_ms = _list(_anything)(value)
+    return Change(_setting(setting), _text(by), _number(at_ms))
+
+
+def _seek(value: Any) -> SeekWish:
+    id_, request, stream, partition, to, expected = _list(_anything)(value)
+    if isinstance(to, list):
+        kind, at_ms = cast("list[Any]", to)
+        to = (_text(kind), _number(at_ms))
+    elif not isinstance(to, str):
+        _count(to)
+    return SeekWish(
+        _text(id_), _text(request), _text(stream), _count(partition), cast("Any", to), _maybe(_seen)(expected)
+    )
+
+
+_offsets = _map(_list(_count))
+_texts = _map(_text)
+_facts = _map(_fact)
+
+FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
+    SetConfig: {"setting": _text, "value": _setting, "changes": _list(_change)},
+    SetChangelog: {"task": _text, "partition": _count},
+    SetRun: {
+        "run_id": _text, "deployment": _text, "state": _one_of(*sorted(LIVE | CLOSED)), "job_uuid": _text,
+        "drain": _maybe(_text), "closing": _flag, "paused_job": _flag,
+        "paused_streams": lambda v: frozenset(_list(_text)(v)), "seeks": _list(_seek),
+        "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
+        "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
+        "reads": _map(_list(_text)), "goes_on": _flag, "drain_by": _text, "failed": _text,
+        "overrides": _facts,
+    },
+    SetProcessor: {
+        "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(JOINED, LEAVING, LEFT),
+        "deployment": _text, "run_id": _text, "url": _text, "pid": _count, "version": _text, "fingerprint": _texts,
+        "bounded": _flag,
+    },
+    SetMember: {"processor": _text, "incarnation": _incarnation, "location": _text, "dismissed": _text},
+    SetLeader: {"term": _count, "processor": _text, "process": _text, "job": _text},
+    SetGrant: {
+        "task": _text, "grant": _count, "processor": _text, "incarnation": _incarnation, "last_location": _text,
+    },
+    SetFence: {"processor": _text, "incarnation": _incarnation},
+    SetTaskState: {
+        "task": _text, "grant": _count, "state": _one_of(RUNNING, RELEASED, TASK_DRAINED, ENDED, FAILED), "why": _text,
+        "applied": _list(_text), "still": _flag,
+    },
+    SetRequest: {
+        "uuid": _text, "verb": _text, "run_id": _text, "arguments": _facts, "not_after": _maybe(_number),
+        "requested_by": _text,
+    },
+    SetAnswer: {
+        "uuid": _text, "state": _one_of("accepted", "running", "done", "refused", "failed"), "why": _text, "progress": _facts,
+    },
+}  # fmt: skip
+"""How each field of each message is read back."""
+
+_CLASSES = {kind: cls for cls, (kind, _) in KEYS.items()}
+_DEFAULTS = {
+    cls: {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING} for cls in FORMS
+}
+_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by", "overrides"})
+"""Fields that came later: not written while they are empty, so a message that does not need them has the bytes that it always had."""
+_VALUES = {cls: tuple(name for name in form if name not in KEYS[cls][1]) for cls, form in FORMS.items()}
+
+
+def encode(message: Message, stamp: Stamp = Stamp()) -> tuple[bytes, bytes]:  # noqa: B008 - frozen
+    """Key and value. Raises `DataError` for what is too large or holds what msgpack cannot say."""
+    if isinstance(message, SetJobModel):
+        values: dict[str, Any] = {"term": message.model.term, **to_value(message.model)}
+    else:
+        named = ((name, getattr(message, name)) for name in _VALUES[type(message)])
+        values = {name: _plain(value) for name, value in named if value or name not in _LEFT_OUT}
+    whole = {
+        "host": stamp.host,
+        "username": stamp.username,
+        "source": stamp.source,
+        "timestamp": stamp.timestamp,
+        "values": values,
+    }
+    try:
+        key, value = encode_key(key_of(message)), _pack(whole)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{KEYS[type(message)][0]} cannot be written: {error}", remedy="use plain texts, numbers, lists and maps"
+        ) from error
+    if len(key) > MAX_KEY or len(value) > MAX_VALUE:
+        raise DataError(
+            f"{KEYS[type(message)][0]} has {len(key)} bytes of key and {len(value)} of value; "
+            f"the coordinator stream takes {MAX_KEY} and {MAX_VALUE}",
+            remedy="shorten names, or make fewer tasks",
+        )
+    return key, value
+
+
+def encode_key(key: Key) -> bytes:
+    """The one way in which a key is written; also the key of a tombstone.
+
+    >>> encode_key(("set-grant", ("Partition 3",))).hex()
+    '9301a97365742d6772616e74ab506172746974696f6e2033'
+    """
+    kind, parts = key
+    if kind in _SINGLE:
+        written: Any = _SINGLE[kind]
+    else:
+        written = parts[0] if len(parts) == 1 else list(parts)
+    return _pack([VERSION, kind, written])
+
+
+def read(offset: int, key: bytes | None, value: bytes | None, append_ms: int = 0) -> Entry:
+    """One record of the stream. Never raises: `problem` says what was wrong."""
+    if key is None or len(key) > MAX_KEY:
+        return Entry(offset, None, None, append_ms, "no key" if key is None else f"oversized key: {len(key)} bytes")
+    try:
+        named = _read_key(key)
+    except _FAULTS as fault:
+        return Entry(offset, None, None, append_ms, f"corrupt key: {fault}")
+    if isinstance(named, str):
+        return Entry(offset, None, None, append_ms, named)
+    if value is None:
+        return Entry(offset, named, None, append_ms)
+    if len(value) > MAX_VALUE:
+        return Entry(offset, named, None, append_ms, f"oversized value: {len(value)} bytes")
+    try:
+        message, stamp = _read_value(named, value)
+    except _FAULTS as fault:
+        return Entry(offset, named, None, append_ms, f"corrupt value: {fault}")
+    return Entry(offset, named, message, append_ms, "", stamp)
+
+
+def _read_key(key: bytes) -> Key | str:
+    version, kind, written = _list(_anything)(_unpack(key, max_ext_len=0))
+    if _count(version) > VERSION:
+        return f"version {version}: written by a newer headgate; this one reads up to {VERSION}"
+    cls = _CLASSES.get(_text(kind))
+    if cls is None:
+        return f"unknown type {kind!r:.80}"
+    names = KEYS[cls][1]
+    parts: list[Any] = [] if kind in _SINGLE else [written] if len(names) == 1 else written
+    found = tuple(FORMS[cls][name](part) for name, part in zip(names, parts, strict=True))
+    if encode_key((kind, found)) != key:
+        raise ValueError("not written in the canonical way")
+    return kind, found
+
+
+def _read_value(key: Key, value: bytes) -> tuple[Message, Stamp]:
+    whole = _map(_anything)(_unpack(value, max_ext_len=0))
+    stamp = Stamp(
+        _text(whole.get("host", "")), _text(whole.get("username", "")), _text(whole.get("source", "")),
+        _number(whole.get("timestamp", 0)),
+    )  # fmt: skip
+    values = _map(_anything)(whole["values"])
+    cls = _CLASSES[key[0]]
+    if cls is SetJobModel:
+        model = from_value(_count(values["term"]), values)
+        for number in (model.version, *(found.epoch for found in model.producers.values())):
+            _count(number)
+        if model.wanted.keys() != model.tasks.keys() or not set(model.wanted.values()) <= set(model.processors):
+            raise ValueError("a model wants every one of its tasks, and no other, of a processor that it names")
+        return SetJobModel(model), stamp
+    form, defaults = FORMS[cls], _DEFAULTS[cls]
+    given: dict[str, Any] = dict(zip(KEYS[cls][1], key[1], strict=True))
+    for name in _VALUES[cls]:
+        if name in values or name not in defaults:
+            given[name] = form[name](values[name])
+    message = cls(**given)
+    if cls is SetRun:
+        _sane(message)
+    return message, stamp
+
+
+def _sane(run: SetRun) -> None:
+    """A run can go on from what it says: only what drains or ends closes, and whoever drains was asked to."""
+    if run.closing and run.state not in (DRAINING, ENDING):
+        raise ValueError(f"a run that is {run.state} cannot be closing")
+    if run.drain is None and run.state == DRAINING:
+        raise ValueError("a run that drains names the request for it")
+    if run.drain is not None and run.state not in (DRAINING, DRAINED, STOPPING, STOPPED):
+        raise ValueError(f"a run that is {run.state} does not drain")
+
+
+def _plain(value: Any) -> Any:
+    """Tuples become lists, sets sorted lists, maps sorted maps, changes and seeks lists of their fields."""
+    if isinstance(value, Change | SeekWish):
+        return [_plain(getattr(value, f.name)) for f in fields(value)]
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value)
+        return {key: _plain(pairs[key]) for key in sorted(pairs)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    if isinstance(value, frozenset):
+        return sorted(cast("frozenset[str]", value))
+    return value

@@ -1,0 +1,274 @@
+"""Whether a graph can work: everything that is impossible is refused when the job is declared, in the user's own names.
+
+What is refused here needs no broker to be seen: names that stand twice or for nothing, cycles, joins of a stream with itself or of
+streams with different keys, keyed state behind a key that was changed without a shuffle, and records of a broadcast stream going
+where every task would send them once more. What depends on partition counts is refused in `graph_resolve`.
+
+`validate` is cheap and may be called after each verb, so that the line that is wrong is the one that raises.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ..errors import DeclarationError
+from ..settings import did_you_mean
+from .graph import KEYED, VERBS, Graph, Stage
+
+REKEYED = object()
+"""Stands for the key of records whose key was changed where they are: equal keys need not be in equal tasks."""
+
+
+def validate(graph: Graph) -> Graph:
+    """The graph itself, if it can work; else `DeclarationError` with the first reason found."""
+    _names(graph)
+    _references(graph)
+    _no_cycle(graph)
+    _streams(graph)
+    for stage in graph.stages:
+        _flows(graph, stage)
+        if stage.verb == "join":
+            _join(graph, stage)
+        if meets_by_key(graph, stage):
+            _one_key(graph, stage)
+    return graph
+
+
+def meets_by_key(graph: Graph, stage: Stage) -> bool:
+    """Whether the stage is right only if equal keys of all that it reads are in one task. A broadcast side is in every task anyway."""
+    return stage.verb in KEYED and not (
+        stage.verb == "join" and any(_physical(graph, read) <= graph.broadcast for read in stage.reads)
+    )
+
+
+def met(graph: Graph, stage: Stage) -> frozenset[str]:
+    """The streams whose equal keys this stage needs in one task: none, one, or several that meet in it."""
+    return graph.sources(stage.name) - graph.broadcast if meets_by_key(graph, stage) else frozenset()
+
+
+def _names(graph: Graph) -> None:
+    for what, remedy, names in (
+        ("two inputs read '{}'", "declare the input once and use it twice", [one.stream for one in graph.inputs]),
+        ("two stages are called '{}'", 'give one of them another name: name="…"', [one.name for one in graph.stages]),
+        (
+            "two stages write the intermediate stream '{}'",
+            'give one of them another name: name="…"',
+            [one.writes[0] for one in graph.stages if one.shuffles and one.writes],
+        ),
+    ):
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise DeclarationError(what.format(twice[0]), remedy=remedy)
+    if both := sorted(set(graph.input) & set(graph.stage)):
+        raise DeclarationError(
+            f"'{both[0]}' is the name of an input and of a stage", remedy="give the stage another name"
+        )
+    for stage in graph.stages:
+        if stage.verb not in VERBS:
+            raise DeclarationError(
+                f"'{stage.name}' is to {stage.verb!r}, and there is no such verb",
+                remedy=did_you_mean(stage.verb, VERBS) or f"the verbs are {', '.join(sorted(VERBS))}",
+            )
+        if not stage.name or not stage.reads:
+            raise DeclarationError(
+                f"stage '{stage.name}' ({stage.verb}) " + ("reads nothing" if stage.name else "has no name"),
+                remedy="a stage has a name and reads at least one stream",
+            )
+        if stage.shuffles and len(stage.writes) != 1:
+            raise DeclarationError(
+                f"'{stage.name}' ({stage.verb}) writes {len(stage.writes)} streams",
+                remedy="a shuffle writes exactly one",
+            )
+        if stage.width is not None and stage.width < 1:
+            raise DeclarationError(
+                f"'{stage.name}' is to have {stage.width} partitions", remedy="a stream needs at least one partition"
+            )
+
+
+def _references(graph: Graph) -> None:
+    known = set(graph.input) | set(graph.stage)
+    for stage in graph.stages:
+        for read in stage.reads:
+            if read not in known:
+                raise DeclarationError(
+                    f"'{stage.name}' ({stage.verb}) reads '{read}', which is neither an input nor a stage",
+                    remedy=f"declare it: app.input({read!r}); known are {_listed(known)}",
+                )
+
+
+def _no_cycle(graph: Graph) -> None:
+    """Over stages, and over topics that the job both writes and reads."""
+    after: dict[str, list[str]] = {name: [] for name in (*graph.input, *graph.stage)}
+    for stage in graph.stages:
+        for read in stage.reads:
+            after[read].append(stage.name)
+        for topic in stage.writes:
+            if topic in graph.input:
+                after[stage.name].append(topic)
+    done: set[str] = set()
+    for start in after:
+        stack = [(start, iter(after[start]))] if start not in done else []
+        path: dict[str, None] = dict.fromkeys([start] if stack else [])
+        while stack:
+            name, rest = stack[-1]
+            step = next(rest, None)
+            if step is None:
+                done.add(name)
+                stack.pop()
+                del path[name]
+            elif step in path:
+                walked = list(path)
+                ring = [*walked[walked.index(step) :], step]
+                raise DeclarationError(
+                    f"the job runs in a circle: {' → '.join(ring)}; no end, drain or watermark could ever pass it",
+                    remedy="write to a topic that the job does not read, and let another job read that",
+                )
+            elif step not in done:
+                stack.append((step, iter(after[step])))
+                path[step] = None
+
+
+def _streams(graph: Graph) -> None:
+    for stage in graph.stages:
+        for topic in stage.writes:
+            if topic in graph.writer and graph.writer[topic] is not stage:
+                raise DeclarationError(
+                    f"'{stage.name}' writes '{topic}', which is the job's own stream behind '{graph.writer[topic].name}'",
+                    remedy="write to another topic, or merge before the shuffle",
+                )
+    if both := sorted(set(graph.input) & set(graph.writer)):
+        raise DeclarationError(
+            f"the input '{both[0]}' is the job's own stream behind '{graph.writer[both[0]].name}'",
+            remedy=f"read from '{graph.writer[both[0]].name}' instead of the topic",
+        )
+    _shared(graph)
+    for one in graph.inputs:
+        if one.until == "producers" and not one.producers:
+            raise DeclarationError(
+                f"the input '{one.stream}' is to end with its producers, but names none",
+                remedy='say who writes it: producers=["job"]',
+            )
+
+
+def _shared(graph: Graph) -> None:
+    """A shared stream holds frames of one step: plain records between them, or a second voice of the same task, would break it."""
+    for stage in graph.stages:
+        for topic in stage.writes:
+            owner = graph.shared.get(topic)
+            if owner is not None and owner is not stage:
+                raise DeclarationError(
+                    f"'{stage.name}' ({stage.verb}) writes '{topic}', which '{owner.name}' shares with other jobs",
+                    remedy="merge the streams before share(…), or write to another topic",
+                )
+    if both := sorted(set(graph.input) & set(graph.shared)):
+        raise DeclarationError(
+            f"the job reads '{both[0]}', which it shares itself by '{graph.shared[both[0]].name}'",
+            remedy="use the stream that share(…) was called on; another job may read the topic",
+        )
+
+
+def _flows(graph: Graph, stage: Stage) -> None:
+    """Something must reach a stage that writes or closes; and what every task has would come out of it once for each task."""
+    if not (stage.shuffles or stage.verb in ("agg", "window", "batch", "to")):
+        return
+    sources = graph.flow(stage.name)
+    if not sources:
+        raise DeclarationError(
+            f"'{stage.name}' ({stage.verb}) reads only tables ({_listed(stage.reads)}), and nothing flows out of a table",
+            remedy="read the stream that the table is made of, or join a stream with the table",
+        )
+    if sources <= graph.broadcast:
+        raise DeclarationError(
+            f"'{stage.name}' ({stage.verb}) reads only what is broadcast ({_listed(sources)}): every task would do it again",
+            remedy="make a table of the broadcast stream and join it, or read it without broadcast",
+        )
+
+
+def _join(graph: Graph, stage: Stage) -> None:
+    if len(stage.reads) != 2:
+        raise DeclarationError(
+            f"the join '{stage.name}' has {len(stage.reads)} sides", remedy="join two at a time: a.join(b).join(c)"
+        )
+    left, right = (_physical(graph, read) for read in stage.reads)
+    if same := sorted(left & right):
+        raise DeclarationError(
+            f"the join '{stage.name}' joins '{same[0]}' with itself",
+            remedy="keep what you need of the stream in a table, or send one side through repartition(…)",
+        )
+    if len(stage.on) not in (0, 2):
+        raise DeclarationError(
+            f"the join '{stage.name}' has {len(stage.on)} fields for its 2 sides", remedy="give one field for each side"
+        )
+    if not meets_by_key(graph, stage):
+        return
+    keys: list[str] = []
+    for read, on in zip(stage.reads, stage.on or (None, None), strict=True):
+        known = keys_of(graph, read)
+        named = {key for key in known if isinstance(key, str)}
+        if on is not None and any(key != on for key in known):
+            said = f"is keyed by {_listed(named)}" if named else "is not known to be keyed by it"
+            raise DeclarationError(
+                f"the join '{stage.name}' is on '{on}', but '{read}' {said}",
+                remedy=f'put .repartition("{on}") before the join, or say app.input(…, key="{on}") if the topic is partitioned so',
+            )
+        keys += sorted(named)
+    if not any(stage.on) and len(keys) == 2 and keys[0] != keys[1]:
+        raise DeclarationError(
+            f"the join '{stage.name}' joins '{stage.reads[0]}', keyed by '{keys[0]}', with '{stage.reads[1]}', keyed by '{keys[1]}'",
+            remedy=f'put .repartition("{keys[0]}") before the second, or say what is equal: on=',
+        )
+
+
+def _one_key(graph: Graph, stage: Stage) -> None:
+    """Keyed state is right only where equal keys are in one task: one key for all that is merged, none changed on the way."""
+    for read in stage.reads:
+        keys = keys_of(graph, read)
+        if REKEYED in keys:
+            raise DeclarationError(
+                f"'{stage.name}' ({stage.verb}) keeps state by a key that was changed by rekey without a shuffle",
+                remedy="use .repartition(…) instead of .rekey(…); rekey alone is for what goes straight to an output",
+            )
+        if len(keys) > 1:
+            raise DeclarationError(
+                f"'{stage.name}' ({stage.verb}) reads a merge of streams with different keys: {_listed(map(_said, keys))}",
+                remedy="repartition them by the same field before the merge",
+            )
+
+
+def keys_of(graph: Graph, name: str) -> frozenset[object]:
+    """By what the records of an input or stage are keyed: field names, None = the record's key as it came, `REKEYED`.
+
+    More than one only behind a merge. A broadcast stream says nothing.
+    """
+    return graph.derived(_all_keys)[name]
+
+
+def _all_keys(graph: Graph) -> dict[str, frozenset[object]]:
+    found: dict[str, frozenset[object]] = {
+        one.stream: frozenset() if one.broadcast else frozenset({one.key}) for one in graph.inputs
+    }
+    for stage in graph.ordered:
+        if stage.verb == "repartition":
+            found[stage.name] = frozenset({stage.by})
+        elif stage.verb == "rekey":
+            found[stage.name] = frozenset({REKEYED})
+        elif stage.shuffles:
+            found[stage.name] = frozenset({None} if stage.verb == "gather" else ())
+        else:
+            reads = stage.reads[:1] if stage.verb == "join" else stage.reads
+            found[stage.name] = frozenset(key for read in reads for key in found[read])
+    return found
+
+
+def _physical(graph: Graph, name: str) -> frozenset[str]:
+    """The streams behind one side of a join."""
+    stage = graph.stage.get(name)
+    return frozenset(stage.writes) if stage is not None and stage.shuffles else graph.sources(name)
+
+
+def _said(key: object) -> str:
+    return key if isinstance(key, str) else "the record's own key"
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(sorted(f"'{name}'" for name in names)) or "nothing"

@@ -1,0 +1,158 @@
+"""The job model: which tasks there are, what each owns, who should run it, and who produces the intermediate streams.
+
+It is what the leader wants, not what is: who *may* run a task is said by its grant. So a model can be superseded at any moment by a
+newer one, and nothing waits for the old one to have come true.
+
+Promises:
+
+- a model is a value: equal models are equal, nobody can change one, and it comes back from its bytes as it was;
+- the epoch of a producer set rises exactly when the set changes, never when a task moves;
+- partition counts are those of the model, never of what a client believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, cast
+
+from ..names import StreamPartition
+from ..orders import ProducerSet
+
+_NOBODY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class JobModel:
+    """What the leader wants.
+
+    >>> m = JobModel(tasks={"Partition 0": (StreamPartition("orders", 0),)}, wanted={"Partition 0": "p1"}, processors=("p1",))
+    >>> m.streams, m.owner_of(StreamPartition("orders", 0)), m.tasks_of("p1")
+    ({'orders': 1}, 'Partition 0', ('Partition 0',))
+    """
+
+    term: int = 0
+    version: int = 0
+    run_id: str = ""
+    deployment: str = ""
+    """The run and the deployment for which its tasks were made: growth and additions take effect when one of the two changes."""
+    tasks: Mapping[str, tuple[StreamPartition, ...]] = field(default_factory=lambda: _NOBODY)
+    """Task → the stream partitions that it owns."""
+    wanted: Mapping[str, str] = field(default_factory=lambda: _NOBODY)
+    """Task → the processor that should run it. A task that nobody can run is absent."""
+    processors: tuple[str, ...] = ()
+    """The processors for which it was placed, so that a later leader knows when it must be placed again."""
+    producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NOBODY)
+    """Intermediate stream → who produces it."""
+
+    def is_of(self, run_id: str, deployment: str) -> bool:
+        """Whether its tasks were made for this run of this deployment."""
+        return self.run_id == run_id and self.deployment == deployment
+
+    @property
+    def streams(self) -> dict[str, int]:
+        """How many partitions each stream has."""
+        widths: dict[str, int] = {}
+        for owned in self.tasks.values():
+            for stream, partition in owned:
+                widths[stream] = max(widths.get(stream, 0), partition + 1)
+        return dict(sorted(widths.items()))
+
+    def owner_of(self, at: StreamPartition) -> str | None:
+        """A task that owns this partition (one of them, if the stream is broadcast)."""
+        return next((task for task, owned in self.tasks.items() if at in owned), None)
+
+    def owners_of(self, at: StreamPartition) -> tuple[str, ...]:
+        """Every task that owns this partition."""
+        return tuple(task for task, owned in self.tasks.items() if at in owned)
+
+    def tasks_of(self, processor: str) -> tuple[str, ...]:
+        """The tasks that this processor should run."""
+        return tuple(task for task, wanted in self.wanted.items() if wanted == processor)
+
+    def placement(self) -> dict[str, tuple[str, ...]]:
+        """Processor → its tasks, as a placement answers it."""
+        return {processor: self.tasks_of(processor) for processor in self.processors}
+
+
+def producer_sets(
+    feeds: Mapping[str, frozenset[str]],
+    tasks: Mapping[str, tuple[StreamPartition, ...]],
+    before: Mapping[str, ProducerSet],
+) -> dict[str, ProducerSet]:
+    """Who produces each intermediate stream: every task that owns a partition of a stream that leads to it.
+
+    `feeds` says for each intermediate stream which streams of the job lead to it. The epoch of a set that did not change stays.
+
+    >>> tasks = {"Partition 0": (StreamPartition("orders", 0),)}
+    >>> producer_sets({"by-country": frozenset({"orders"})}, tasks, {})["by-country"].epoch
+    1
+    """
+    made: dict[str, ProducerSet] = {}
+    for stream, sources in sorted(feeds.items()):
+        names = frozenset(task for task, owned in tasks.items() if any(at.stream in sources for at in owned))
+        old = before.get(stream)
+        if old is None:
+            made[stream] = ProducerSet(stream, 1, names)
+        else:
+            made[stream] = old if old.tasks == names else replace(old, epoch=old.epoch + 1, tasks=names)
+    return made
+
+
+def to_value(model: JobModel) -> dict[str, Any]:
+    """Plain lists and maps, for a message. Streams are numbered, since each of them stands in nearly every task."""
+    names = list(model.streams)
+    number = {stream: n for n, stream in enumerate(names)}
+    return {
+        "version": model.version,
+        "run_id": model.run_id,
+        "deployment": model.deployment,
+        "streams": names,
+        "tasks": {task: [[number[s], n] for s, n in owned] for task, owned in model.tasks.items()},
+        "wanted": dict(model.wanted),
+        "processors": list(model.processors),
+        "producers": {s: [p.epoch, sorted(p.tasks)] for s, p in sorted(model.producers.items())},
+    }
+
+
+def from_value(term: int, value: Mapping[str, Any]) -> JobModel:
+    """Back from `to_value`; raises ValueError, TypeError, KeyError or IndexError for what is none of it."""
+    names = [_text(name) for name in value["streams"]]
+    tasks = {
+        _text(task): tuple(StreamPartition(names[_count(s)], _count(n)) for s, n in owned)
+        for task, owned in _map(value["tasks"]).items()
+    }
+    return JobModel(
+        term=term,
+        version=_count(value["version"]),
+        run_id=_text(value["run_id"]),
+        deployment=_text(value["deployment"]),
+        tasks=MappingProxyType(tasks),
+        wanted=MappingProxyType({_text(task): _text(p) for task, p in _map(value["wanted"]).items()}),
+        processors=tuple(_text(p) for p in value["processors"]),
+        producers=MappingProxyType(
+            {
+                _text(stream): ProducerSet(stream, _count(epoch), frozenset(_text(task) for task in tasks))
+                for stream, (epoch, tasks) in _map(value["producers"]).items()
+            }
+        ),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a name")
+    return value
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r} is not a count")
+    return value
+
+
+def _map(value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} is not a map")
+    return cast("Mapping[Any, Any]", value)

@@ -1,0 +1,155 @@
+"""The one derivation of a job's tasks: from its graph and the partition counts of its inputs to widths and tasks.
+
+The leader makes its model of it, `headgate plan` shows it, the test driver and the simulator run it. What it decides:
+
+- *Widths.* An intermediate stream has the width that the user gave; else that of the streams which it must meet (a join, a merge
+  before keyed state); else the greatest width among the inputs behind it. `gather` and `broadcast` have one partition. A width that
+  the job already has is kept.
+- *Tasks.* The grouper makes them of all streams; for a job that had tasks before, `grouping.regroup` lets it grow.
+- *Co-partitioning.* Streams that meet under a key must have equal keys in equal tasks. It is judged by the tasks themselves: partition n
+  of the wider stream in the task that owns n mod p of the narrower. So a job with one task may join anything, and an input that has
+  grown may still be joined with one that has not.
+
+The result is a `Grouping`: immutable, and `grouping.counts` of it are the widths. Who produces which stream follows from it, too
+(`model.producer_sets`, of `Graph.fed`), with an epoch that rises with each change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+
+from ..errors import DeclarationError
+from .checks import met
+from .graph import Graph, Stage
+from .grouping import Grouper, Grouping, by_partition, counts, group, owners_of, regroup
+
+
+def resolve(
+    graph: Graph,
+    partition_counts: Mapping[str, int],
+    *,
+    grouper: Grouper = by_partition,
+    before: Grouping | None = None,
+    name: str = "",
+) -> Grouping:
+    """The tasks of a checked graph whose inputs have so many partitions. `before`: the tasks that the job has, if it has run;
+    `name`: of the grouper, for messages.
+
+    Raises `DeclarationError` with the reason for whatever does not fit together.
+
+    >>> g = Graph((Input("orders"),), (Stage("x", "repartition", ("orders",), writes=("sales-1-x",)),))
+    >>> counts(resolve(g, {"orders": 2}))
+    {'orders': 2, 'sales-1-x': 2}
+    """
+    if missing := sorted(set(graph.input) - set(partition_counts)):
+        raise DeclarationError(
+            f"the input '{missing[0]}' does not exist",
+            remedy=f"create the topic '{missing[0]}', or correct the name in app.input(…)",
+        )
+    inputs = {stream: partition_counts[stream] for stream in graph.input}
+    had = counts(before) if before else {}
+    partitions = dict(sorted((inputs | widths_of(graph, inputs, had)).items()))
+    if before:
+        tasks = regroup(grouper, before, partitions, graph.broadcast, stateful=graph.stateful, name=name)
+    else:
+        tasks = group(grouper, partitions, graph.broadcast, name=name)
+    check_together(graph, tasks)
+    return tasks
+
+
+def widths_of(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
+    """The width of each intermediate stream, where the inputs have so many partitions and the job's streams `had` those before.
+
+    >>> g = Graph((Input("a"), Input("b")), (Stage("x", "repartition", ("a",), writes=("X",)),))
+    >>> widths_of(g, {"a": 2, "b": 9}), widths_of(g, {"a": 4, "b": 9}, {"X": 2})
+    ({'X': 2}, {'X': 2})
+    """
+    widths: dict[str, int] = {}
+    for stream, stage in sorted(graph.writer.items()):
+        fixed = had.get(stream)
+        if fixed is not None and stage.width not in (None, fixed):
+            raise DeclarationError(
+                f"'{stage.name}' has {fixed} partitions since the job's first run, and now is to have {stage.width}",
+                remedy="keep its width, or give the stage another name (and with it a new stream)",
+            )
+        given = fixed or stage.width or (None if stage.verb == "repartition" else 1)
+        if given is not None:
+            widths[stream] = given
+    free = set(graph.writer) - set(widths)
+    for streams in _meetings(graph):
+        settled = [width for stream in streams if (width := inputs.get(stream) or widths.get(stream))]
+        behind = [_behind(graph, inputs, stream) for stream in streams & free]
+        widths.update(dict.fromkeys(streams & free, max(settled or behind, default=1)))
+    for stream in free - set(widths):
+        widths[stream] = _behind(graph, inputs, stream)
+    return widths
+
+
+def _behind(graph: Graph, inputs: Mapping[str, int], stream: str) -> int:
+    """The greatest width of the inputs behind a stream; a broadcast one counts only if there is no other."""
+    origins = graph.origins(stream)
+    return max(inputs[one] for one in (origins - graph.broadcast) or origins)
+
+
+def _meetings(graph: Graph) -> list[frozenset[str]]:
+    """Sets of streams that must be co-partitioned, joined where they share a stream."""
+    found: list[frozenset[str]] = []
+    for stage in graph.stages:
+        streams = met(graph, stage)
+        if len(streams) > 1:
+            touching = [other for other in found if other & streams]
+            found = [other for other in found if other not in touching]
+            found.append(streams.union(*touching))
+    return found
+
+
+def check_together(graph: Graph, tasks: Grouping) -> None:
+    """Refuse tasks in which streams that meet under a key do not have equal keys in equal tasks.
+
+    >>> g = Graph((Input("a"), Input("b")), (Stage("j", "join", ("a", "b")),))
+    >>> check_together(g, by_partition({"a": 2, "b": 2}, frozenset()))
+    """
+    partitions = counts(tasks)
+    for stage in graph.stages:
+        _meets(graph, stage, partitions, tasks)
+
+
+def _meets(graph: Graph, stage: Stage, partitions: Mapping[str, int], tasks: Grouping) -> None:
+    streams = sorted(met(graph, stage), key=lambda stream: (partitions[stream], stream))
+    for narrow, wide in pairwise(streams):
+        if _together(narrow, wide, tasks):
+            continue
+        if partitions[narrow] != partitions[wide]:
+            why = f"'{narrow}' has {partitions[narrow]} partitions and '{wide}' has {partitions[wide]}"
+            remedy = _alike(graph, narrow, wide, partitions)
+        else:
+            why = f"the grouper puts equal partitions of '{narrow}' and '{wide}' into different tasks"
+            remedy = "set grouper to 'partition' or 'all'"
+        if stage.verb == "join":
+            remedy += ", or keep a copy of the table in every task: .table(…, broadcast=True)"
+        raise DeclarationError(
+            f"'{stage.name}' ({stage.verb}) needs {_and(streams)} partitioned alike, but {why}", remedy=remedy
+        )
+
+
+def _alike(graph: Graph, narrow: str, wide: str, partitions: Mapping[str, int]) -> str:
+    """How two streams of different widths come to fit: by the one whose width is the job's to choose, where there is one."""
+    if (stage := graph.writer.get(narrow)) is not None:
+        return f"say .repartition(…, partitions={partitions[wide]}) where '{stage.name}' is declared"
+    if (stage := graph.writer.get(wide)) is not None:
+        return f"say .repartition(…, partitions={partitions[narrow]}) where '{stage.name}' is declared"
+    return f"put .repartition(…, partitions={partitions[wide]}) behind app.input('{narrow}')"
+
+
+def _together(narrow: str, wide: str, tasks: Grouping) -> bool:
+    """Whether a key finds both streams in one task, its partition being hash mod count in each."""
+    if len(tasks) == 1:
+        return True
+    few, many = owners_of(tasks, narrow), owners_of(tasks, wide)
+    return len(many) % len(few) == 0 and all(many[n] == few[n % len(few)] for n in many)
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(f"'{name}'" for name in names)

@@ -1,0 +1,154 @@
+"""What a task says to the streams that it feeds, worked out from what its operators have heard.
+
+The operators of a task have *heard* of an input stream up to a time, its end, its drain. From that follows what the task should
+say to each output; `control` turns the difference from what it said last into frames. The same for the streams of which this task
+owns the aggregating partition: there it tells the other partitions what that one partition (and no other) has completed.
+
+What was said stands in the ledger (`:said`, `:relayed`), so a restart in the middle neither repeats nor forgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..orders import ProducerSet, RunView
+from ..progress.frames import MAX_TIME, NO_TIME
+from ..progress.markers import (
+    AGGREGATED,
+    DIRECT,
+    SILENT,
+    Speaker,
+    Utterance,
+    Voice,
+    aggregator,
+    merged,
+    only_time,
+    relay,
+    route,
+    speak,
+)
+from ..progress.producers import DRAINED, ENDED, OPEN, Standing
+from .inputs import Inputs
+from .ledger import Ledger
+from .plan import INTERMEDIATE, InputPlan, OutputPlan
+from .protocol import SendControl
+from .time import DEAF, Heard, time_through
+
+
+class Mouth:
+    """The speaking side of a task."""
+
+    def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
+        self.inputs = inputs
+        self.plan = inputs.plan
+        self.ledger = ledger
+
+    def said(self, kind: str, stream: str) -> Voice:
+        """What was said last, in the own name (`:said`) or for all (`:relayed`)."""
+        row = self.ledger.rows.get((kind, stream))
+        return Voice(*row) if row else SILENT
+
+    def say(self, run: RunView, drain_id: str, *, heard: Mapping[str, Heard], with_time: bool) -> list[SendControl]:
+        """Everything that is due. Without `with_time`, what is only a newer time waits."""
+        out: list[SendControl] = []
+        for output, producers, said, voice in self._news(run, drain_id, heard):
+            if not with_time and only_time(said, voice):
+                continue
+            # nobody in the other job would pass on what is said to one partition only
+            way = DIRECT if output.crosses else self.route(producers, output.width)
+            spoken = speak(said, voice, self._speaker(run, producers, self.plan.task), output.stream, output.width, way)
+            out += self._sent(":said", output.stream, said, voice, spoken)
+        for one in self.inputs.by_stream.values():
+            if one.kind == INTERMEDIATE:
+                out += self._relay(one, run, with_time=with_time)
+        return out
+
+    def owes_time(self, run: RunView, drain_id: str, *, heard: Mapping[str, Heard]) -> bool:
+        """Whether there is a newer time to say, or anything else."""
+        if next(self._news(run, drain_id, heard), None) is not None:
+            return True
+        intermediate = (one for one in self.inputs.by_stream.values() if one.kind == INTERMEDIATE)
+        return any(self._relayed(one, run) is not None for one in intermediate)
+
+    def _news(
+        self, run: RunView, drain_id: str, heard: Mapping[str, Heard]
+    ) -> Iterator[tuple[OutputPlan, ProducerSet, Voice, Voice]]:
+        """The outputs to which something newer is to be said, with what was said last, and what is to be said."""
+        for output in self.plan.outputs:
+            said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
+            voice = self.voice(output, said, producers.epoch, drain_id, heard)
+            if voice != said:
+                yield output, producers, said, voice
+
+    def _sent(self, kind: str, stream: str, said: Voice, voice: Voice, spoken: list[Utterance]) -> list[SendControl]:
+        self.ledger.put((kind, stream), tuple(merged(said, voice)))
+        return [SendControl(utterance.frame, stream, utterance.partitions) for utterance in spoken]
+
+    def _speaker(self, run: RunView, producers: ProducerSet, task: str | None) -> Speaker:
+        return Speaker(self.plan.job, run.run_id, task, max(1, len(producers.tasks)))
+
+    def producers(self, run: RunView, stream: str) -> ProducerSet:
+        """Who writes the stream; only this task, when the job state does not say."""
+        return run.producers.get(stream) or ProducerSet(stream, 0, frozenset({self.plan.task}))
+
+    def route(self, producers: ProducerSet, width: int) -> str:
+        """Which way control messages take into a stream."""
+        return route(len(producers.tasks), width, self.plan.settings.aggregate_above)
+
+    # ------------------------------------------------------------------------------------------------------- own name
+
+    def voice(self, output: OutputPlan, said: Voice, epoch: int, drain_id: str, heard: Mapping[str, Heard]) -> Voice:
+        """What this task should say to an output: the least of the inputs that flow into it."""
+        status, drains = ENDED, False
+        for one in self.inputs.counted:
+            if one.stream in output.upstream:
+                now = heard.get(one.stream, DEAF)
+                status = min(status, now.status)
+                drains = drains or now.status == DRAINED or (now.ts == MAX_TIME and now.status == OPEN)
+        if said.ended or (status == ENDED and said.drained is None):
+            return Voice(epoch, said.ts, False, True, said.drained)
+        if said.drained is not None or (status != OPEN and not output.crosses):
+            return Voice(epoch, MAX_TIME, False, False, said.drained or drain_id)
+        if output.crosses and drains:
+            return Voice(epoch, said.ts, said.idle)  # its next run goes on where this one stops: nothing is over
+        streams = (one.stream for one in self.inputs.counted)
+        found = time_through(output.upstream, streams, heard, self.inputs.progress.idle)
+        ts, idle = (said.ts, said.idle) if found is None else found
+        return Voice(epoch, max(ts, said.ts), idle)
+
+    # ------------------------------------------------------------------------------------------------------ on behalf of all
+
+    def _relay(self, one: InputPlan, run: RunView, *, with_time: bool) -> list[SendControl]:
+        voice = self._relayed(one, run)
+        said = self.said(":relayed", one.stream)
+        if voice is None or (not with_time and only_time(said, voice)):
+            return []
+        producers = self.producers(run, one.stream)
+        spoken = relay(said, voice, self._speaker(run, producers, None), one.stream, one.width)
+        return self._sent(":relayed", one.stream, said, voice, spoken)
+
+    def _relayed(self, one: InputPlan, run: RunView) -> Voice | None:
+        """What the aggregating partition has completed, if this task owns it and that is news."""
+        producers = run.producers.get(one.stream)
+        if (
+            producers is None
+            or one.width < 2
+            or aggregator(one.stream, one.width) not in one.partitions
+            or self.route(producers, one.width) != AGGREGATED
+        ):
+            return None
+        said = self.said(":relayed", one.stream)
+        standing = self.relay_standing(one)
+        if standing.status == ENDED:
+            voice = Voice(producers.epoch, said.ts, False, True, said.drained)
+        elif standing.status == DRAINED:
+            voice = Voice(producers.epoch, MAX_TIME, False, said.ended, said.drained or standing.id)
+        elif standing.ts == NO_TIME and not standing.idle:
+            return None
+        else:
+            voice = Voice(producers.epoch, max(said.ts, standing.ts), standing.idle, said.ended, said.drained)
+        return None if voice == said else voice
+
+    def relay_standing(self, one: InputPlan) -> Standing:
+        """How far the aggregating partition is, that one alone: the task's other partitions may be waiting for just this."""
+        return self.inputs.progress.partition(one.stream, aggregator(one.stream, one.width))

@@ -1,0 +1,253 @@
+"""Who owns the producer of an incarnation, and what must be true before what.
+
+One transaction at a time, and one owner of it:
+
+    idle → beginning → sealing → sending → acking → committing → applying → idle
+                        (any failure of the producer: → over)             (finish: → finished)
+
+What this machine decides and promises:
+
+- A transaction is begun at most every `interval_s`, at once when somebody urgently wants it, and never when nobody wants anything.
+  Whoever asks while one is under way shares the next one.
+- *Sealing* divides: what a task had completed then is in this transaction, all of it; what completes later is in the next one.
+- `Commit` is said only after every send has returned and every future has succeeded (a client that commits with a failed batch
+  on its hands commits the rest, and loses it).
+- A task's store is written, and the task is told, only after the broker has committed. So a store is never ahead of its log.
+- Any failure, or silence for longer than `timeout_s`, ends the incarnation: nothing is retried on a producer of doubtful state.
+  Only tasks that wrote to the target that failed are blamed.
+- A store that refuses its changes fails its own task only: the transaction is durable, the log has it. What that task has asked for
+  meanwhile still counts: it leaves with a last commit.
+"""
+
+from __future__ import annotations
+
+from ..machine import IllegalEvent, Machine, Now, Tick, rules
+from .commit_protocol import (
+    Abandoned,
+    Acked,
+    Applied,
+    Apply,
+    Begin,
+    Begun,
+    Commit,
+    CommitEvent,
+    CommitInstruction,
+    Committed,
+    Finish,
+    Finished,
+    Flush,
+    IncarnationOver,
+    ProducerFailed,
+    Seal,
+    Sealed,
+    Sent,
+    StoreRefused,
+    TaskGone,
+    TellApplyFailed,
+    TellDone,
+    Wanted,
+)
+
+IDLE = "idle"
+BEGINNING = "beginning"
+SEALING = "sealing"
+SENDING = "sending"
+ACKING = "acking"
+COMMITTING = "committing"
+APPLYING = "applying"
+OVER = "over"
+FINISHED = "finished"
+
+OPEN = (BEGINNING, SEALING, SENDING, ACKING, COMMITTING)
+"""The producer has a transaction whose outcome is not known."""
+LIVE = (IDLE, *OPEN, APPLYING)
+_NEXT = (IDLE, BEGINNING, FINISHED)
+"""Where it goes when nothing is under way: a next transaction, rest, or the end."""
+
+_late = (Begun, Sealed, Sent, Acked, Committed, Applied, StoreRefused, ProducerFailed, Finish, Wanted, TaskGone, Tick)
+
+TABLE = rules(
+    [
+        (IDLE, Wanted, (IDLE, BEGINNING), "urgent, or the interval has passed: begin; else wait for the interval"),
+        (IDLE, Tick, (IDLE, BEGINNING), "the interval has passed"),
+        (IDLE, Finish, _NEXT, "what is wanted is committed first"),
+        (BEGINNING, Begun, SEALING, "now the tasks contribute"),
+        (SEALING, Sealed, (SENDING, *_NEXT), "nothing contributed: nothing to commit"),
+        (SENDING, Sent, ACKING, "every send has returned"),
+        (ACKING, Acked, COMMITTING, "every future has succeeded, so the commit may be said"),
+        (
+            COMMITTING,
+            Committed,
+            (APPLYING, *_NEXT),
+            "durable: the stores may follow; nobody there any more: nothing to apply",
+        ),
+        (APPLYING, Applied, (APPLYING, *_NEXT), "a store has followed; its task is told"),
+        (APPLYING, StoreRefused, (APPLYING, *_NEXT), "one store has not: its task fails alone"),
+        (APPLYING, TaskGone, (APPLYING, *_NEXT), "nobody waits for its store"),
+        (APPLYING, Tick, "", "stores have no deadline here: they are the worker's own disk"),
+        *((state, Tick, ("", OVER), "too long: the outcome is unknown") for state in OPEN),
+        *((state, Wanted, "", "shares the next one") for state in (*OPEN, APPLYING)),
+        *((state, Finish, "", "after what is under way, and what is wanted") for state in (*OPEN, APPLYING)),
+        *((state, TaskGone, "", "it wants nothing more") for state in (IDLE, *OPEN)),
+        *((state, ProducerFailed, OVER, "a producer of doubtful state writes nothing more") for state in LIVE),
+        *((state, event, "", "too late: nobody listens") for state in (OVER, FINISHED) for event in _late),
+    ]
+)
+
+
+class Committer(Machine[CommitEvent, CommitInstruction]):
+    """The one coroutine that owns the producer of an incarnation, as rules. States and promises stand at the top of this file.
+
+    >>> committer = Committer(interval_s=0.2)
+    >>> committer.handle(Wanted("Partition 0", urgent=True), Now(10.0, 0))
+    [Begin(txn=1)]
+    """
+
+    TABLE = TABLE
+    INITIAL = IDLE
+
+    def __init__(self, interval_s: float = 0.2, timeout_s: float = 60.0) -> None:
+        super().__init__()
+        self.interval_s = interval_s
+        self.timeout_s = timeout_s
+        self.txn = 0
+        """The number of the transaction under way, or of the last one."""
+        self.tasks: frozenset[str] = frozenset()
+        """Who contributed to it and is waited for."""
+        self._wanted: dict[str, None] = {}
+        self._urgent = False
+        self._finishing = False
+        self._begun_s = float("-inf")
+        self._positions: dict[str, int] = {}
+        self._gone: set[str] = set()
+        """Tasks that went between sealing and its answer: what they contributed is committed, nobody waits for their stores."""
+
+    def deadline(self) -> float | None:
+        if self.state == IDLE:
+            return self._begun_s + self.interval_s if self._wanted else None
+        return self._begun_s + self.timeout_s if self.state in OPEN else None
+
+    # ------------------------------------------------------------------------------------------------- wanting, beginning
+
+    def on_Wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
+        if self.state in (OVER, FINISHED):
+            return []
+        self._wanted[event.task] = None
+        self._urgent = self._urgent or event.urgent
+        return self._rest(now) if self.state == IDLE else []
+
+    def on_TaskGone(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
+        self._wanted.pop(event.task, None)
+        if self.state == SEALING:
+            self._gone.add(event.task)
+        if event.task not in self.tasks:
+            return []
+        self.tasks -= {event.task}
+        return self._when_applied(now) if self.state == APPLYING else []
+
+    def on_Finish(self, event: Finish, now: Now) -> list[CommitInstruction]:
+        self._finishing = True
+        return self._rest(now) if self.state == IDLE else []
+
+    def on_Tick(self, event: Tick, now: Now) -> list[CommitInstruction]:
+        if self.state == IDLE:
+            return self._rest(now) if self._wanted else []
+        if self.state in OPEN and now.mono >= self._begun_s + self.timeout_s:
+            why = f"transaction {self.txn} stood in '{self.state}' for {self.timeout_s:g} s"
+            return self._over(ProducerFailed(why, "unknown"))
+        return []
+
+    def _rest(self, now: Now) -> list[CommitInstruction]:
+        """Nothing is under way: begin the next transaction if it is due, or finish, or wait."""
+        self.state = IDLE
+        if not self._wanted:
+            self._urgent = False
+            if not self._finishing:
+                return []
+            self.state = FINISHED
+            return [Finished()]
+        if not (self._urgent or self._finishing or now.mono >= self._begun_s + self.interval_s):
+            return []
+        self.state = BEGINNING
+        self.txn += 1
+        self._begun_s = now.mono
+        return [Begin(self.txn)]
+
+    # --------------------------------------------------------------------------------------------------- one transaction
+
+    def on_Begun(self, event: Begun, now: Now) -> list[CommitInstruction]:
+        if not self._current(event, event.txn):
+            return []
+        self.state = SEALING
+        asked, self._wanted, self._urgent = tuple(self._wanted), {}, False
+        self.tasks = frozenset(asked)
+        self._gone.clear()
+        return [Seal(self.txn, asked)]
+
+    def on_Sealed(self, event: Sealed, now: Now) -> list[CommitInstruction]:
+        if not self._current(event, event.txn):
+            return []
+        self.tasks = event.tasks - self._gone
+        if not event.tasks:
+            return [Abandoned(self.txn), *self._rest(now)]
+        self.state = SENDING
+        return [Flush(self.txn)]
+
+    def on_Sent(self, event: Sent, now: Now) -> list[CommitInstruction]:
+        if self._current(event, event.txn):
+            self.state = ACKING
+        return []
+
+    def on_Acked(self, event: Acked, now: Now) -> list[CommitInstruction]:
+        if not self._current(event, event.txn):
+            return []
+        self.state = COMMITTING
+        return [Commit(self.txn)]
+
+    def on_Committed(self, event: Committed, now: Now) -> list[CommitInstruction]:
+        if not self._current(event, event.txn):
+            return []
+        if not self.tasks <= event.positions.keys():
+            raise IllegalEvent(self, event)
+        self.state = APPLYING
+        self._positions = {task: event.positions[task] for task in sorted(self.tasks)}
+        apply: list[CommitInstruction] = [Apply(self.txn, task, at) for task, at in self._positions.items()]
+        return apply + self._when_applied(now)
+
+    def on_Applied(self, event: Applied, now: Now) -> list[CommitInstruction]:
+        if not self._current(event, event.txn) or event.task not in self.tasks:
+            return []
+        self.tasks -= {event.task}
+        return [TellDone(self.txn, event.task, self._positions[event.task]), *self._when_applied(now)]
+
+    def on_StoreRefused(self, event: StoreRefused, now: Now) -> list[CommitInstruction]:
+        if not self._current(event, event.txn) or event.task not in self.tasks:
+            return []
+        self.tasks -= {event.task}
+        return [TellApplyFailed(event.task, event.why), *self._when_applied(now)]
+
+    def _when_applied(self, now: Now) -> list[CommitInstruction]:
+        return [] if self.tasks else self._rest(now)
+
+    def _current(self, event: CommitEvent, txn: int) -> bool:
+        """Whether anybody still listens; an answer about another transaction than the present one is a mistake of the edge."""
+        if self.state in (OVER, FINISHED):
+            return False
+        if txn != self.txn:
+            raise IllegalEvent(self, event)
+        return True
+
+    # -------------------------------------------------------------------------------------------------------- the end
+
+    def on_ProducerFailed(self, event: ProducerFailed, now: Now) -> list[CommitInstruction]:
+        return [] if self.state in (OVER, FINISHED) else self._over(event)
+
+    def _over(self, failure: ProducerFailed) -> list[CommitInstruction]:
+        self.state = OVER
+        self.tasks = frozenset()
+        self._wanted.clear()
+        return [IncarnationOver(failure.why, failure.kind, failure.target, self.blamed(failure), failure.refused)]
+
+    def blamed(self, failure: ProducerFailed) -> frozenset[str]:
+        """The tasks that become `failed`: those that wrote to the target that failed, and nobody when there is none."""
+        return failure.tasks if failure.target else frozenset()

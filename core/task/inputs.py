@@ -1,0 +1,297 @@
+"""Where a task stands in each partition that it reads, which of them may be taken, and what is known of their ends.
+
+Promises:
+
+- Positions only move with what is complete; the checkpoint is a copy of them (`checkpoint_positions`).
+- A partition that has ended, drained, waits for a newer job state or is paused is closed, with the reason.
+- A source's watermark is the greatest timestamp seen less the declared lag, exactly. A source is idle when a fetch that was
+  answered just now has said for long enough that nothing is behind the position; silence says nothing (`is_idle`). What was
+  answered holds for `JUST_NOW_S`, and lapses without an event (`lapse`): a worker that was stopped for a while, a broker that is
+  silent, a record that waits because its input is paused or its chunk fails, are all the same here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..machine import Now
+from ..names import StreamPartition
+from ..orders import RunView
+from ..progress.frames import NO_TIME, ControlFrame
+from ..progress.tracker import ForeignProducers, Producers, Progress, Sources, Wait
+from .plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
+
+JUST_NOW_S = 2.5
+"""How long the answer of a broker says something of now. A partition that is read is answered several times in it."""
+NEVER = float("inf")
+
+
+class SourceClock:
+    """What is known of one external partition's time and end."""
+
+    __slots__ = ("answered_s", "end_since_s", "idle", "max_ts", "seen_s")
+
+    def __init__(self) -> None:
+        self.max_ts: int | None = None
+        self.end_since_s: float | None = None
+        """Since when every answered fetch has said that nothing is behind the position."""
+        self.answered_s: float = float("-inf")
+        self.seen_s: float = float("-inf")
+        """When the last record came (never asked for idleness)."""
+        self.idle = False
+
+
+class Inputs:
+    """Positions, bounds, gates and clocks of one task in one run."""
+
+    def __init__(self, plan: TaskPlan) -> None:
+        self.plan = plan
+        self.by_stream: dict[str, InputPlan] = {one.stream: one for one in plan.inputs if one.partitions}
+        owned = tuple(self.by_stream.values())
+        self.counted: tuple[InputPlan, ...] = tuple(one for one in owned if not one.bootstrap) or owned
+        """The inputs that watermark, end and drain wait for."""
+        self.partitions: tuple[StreamPartition, ...] = tuple(at for one in owned for at in one.owned)
+        self.external: tuple[StreamPartition, ...] = tuple(at for one in owned if one.external for at in one.owned)
+        self.positions: dict[StreamPartition, int] = {}
+        self.first: dict[StreamPartition, int] = {}
+        """Where a partition begins that no checkpoint had known when this life began: there it has not been anywhere yet."""
+        self.until: dict[StreamPartition, int] = {}
+        self.bootstrap: dict[StreamPartition, int] = {}
+        """Up to where a bootstrap partition must be read before anything else flows; emptied as they get there."""
+        self.finished: dict[StreamPartition, str] = {}
+        """Partitions that this task itself has closed for the run: `ended` or `draining`."""
+        self.drain_upto: dict[StreamPartition, int] | None = None
+        self.drain_id = ""
+        self.waiting: dict[StreamPartition, tuple[int, ControlFrame]] = {}
+        """Control messages of an epoch that the job state has not brought yet."""
+        self.held: dict[StreamPartition, str] = {}
+        """Partitions closed for a while: `lost`, `seek`."""
+        self.lag = 0
+        """Records of the task's own streams that wait for it."""
+        self.lagging = False
+        self.closed: dict[StreamPartition, str] = {}
+        self.clocks: dict[StreamPartition, SourceClock] = {
+            at: SourceClock() for one in owned if one.kind == SOURCE for at in one.owned
+        }
+        self.unobserved: set[StreamPartition] = set()
+        self.idle_until_s = NEVER
+        """Until then whoever is known to be idle is so without a further answer."""
+        self.read_up: dict[StreamPartition, int] = {}
+        """Between the stages: where an answered fetch has last said that nothing is behind the position."""
+        self.progress = Progress(plan.job, "", {}, {})
+
+    # ------------------------------------------------------------------------------------------------------- beginning
+
+    def load(self, run: RunView, rows: Iterable[tuple[tuple[object, ...], tuple[object, ...]]]) -> None:
+        """Begin with the reconciliation state that was restored."""
+        self.progress = Progress(
+            self.plan.job,
+            run.run_id,
+            {stream: one.partitions for stream, one in self.by_stream.items()},
+            self.producers(run),
+            quorum=self.plan.settings.watermark_quorum,
+            rows=rows,
+            goes_on=run.goes_on,
+        )
+        # that nothing came is only ever known of the moment: whoever was idle when it was stopped is not, until it has looked again
+        self.unobserved |= {at for at in self.clocks if self.progress.partition(*at).idle}
+
+    def producers(self, run: RunView) -> dict[str, Producers]:
+        """Who produces each of the inputs."""
+        known: dict[str, Producers] = {}
+        for stream, one in self.by_stream.items():
+            if one.kind == INTERMEDIATE:
+                if stream in run.producers:
+                    known[stream] = run.producers[stream]
+            else:
+                known[stream] = ForeignProducers(frozenset(one.jobs), one.ends) if one.kind == FOREIGN else Sources()
+        return known
+
+    # ------------------------------------------------------------------------------------------------------- positions
+
+    def advance(self, at: StreamPartition, upto: int) -> bool:
+        """Move the position; true if the partition has thereby reached its end, its drain or its bootstrap end."""
+        self.positions[at] = upto
+        reached = False
+        if at in self.bootstrap and upto >= self.bootstrap[at]:
+            del self.bootstrap[at]
+            reached = True
+        if at in self.finished:
+            return reached
+        until = self.until.get(at)
+        if until is not None and upto >= until:
+            self.finished[at] = "ended"
+            self.progress.end(at.stream, at.partition)
+            return True
+        if self.drain_upto is not None and at in self.drain_upto and upto >= self.drain_upto[at]:
+            self.finished[at] = "draining"
+            self.progress.drain(at.stream, at.partition, self.drain_id)
+            return True
+        return reached
+
+    def drain(self, drain_id: str, upto: Mapping[StreamPartition, int]) -> None:
+        """Read no further than this; whoever is there already is drained."""
+        self.drain_id = drain_id
+        ends = {at: max(position, self.positions[at]) for at, position in upto.items()}
+        self.drain_upto = {**(self.drain_upto or {}), **ends}
+        for at in ends:
+            self.advance(at, self.positions[at])
+
+    def end_all(self) -> None:
+        """User code has stopped the task: whatever is still open ends where it is."""
+        for at in self.partitions:
+            if at not in self.finished:
+                self.finished[at] = "ended"
+                self.progress.end(at.stream, at.partition)
+
+    def hear(self, at: StreamPartition, offset: int, frame: ControlFrame) -> bool:
+        """Take a control message; false if it must wait at the head of its partition for a newer job state."""
+        answer = self.progress.take(at.stream, at.partition, frame)
+        if answer and isinstance(answer[0], Wait):
+            self.waiting[at] = (offset, frame)
+            return False
+        self.waiting.pop(at, None)
+        self.advance(at, offset + 1)
+        return True
+
+    def waits_for_others(self) -> bool:
+        """Whether only other tasks can bring anything more: what is outside has ended, what is between the stages is read to its end."""
+        inside = [at for one in self.counted for at in one.owned if at not in self.finished]
+        return (
+            bool(inside)
+            and not (self.waiting or self.held or self.bootstrap)
+            and "paused" not in self.closed.values()
+            and all(self.read_up.get(at) == self.positions.get(at) for at in inside)
+        )
+
+    def go_by(self, plan: TaskPlan, now: Now) -> None:
+        """The same plan with other settings: what was judged by the old ones is judged again."""
+        self.plan = plan
+        self.progress.judge_by(plan.settings.watermark_quorum)
+        for at, clock in self.clocks.items():
+            self._look(at, clock, now)
+
+    def weigh_lag(self) -> bool:
+        """Whether sources wait for the task's own streams; true if that changed."""
+        limit, before = self.plan.settings.intermediate_max_lag, self.lagging
+        self.lagging = limit is not None and self.lag > limit
+        return self.lagging != before
+
+    # ------------------------------------------------------------------------------------------------------------ gates
+
+    def gate(self, run: RunView, *, draining: bool) -> bool:
+        """Work out again which partitions are closed; true if that changed."""
+        closed: dict[StreamPartition, str] = {}
+        for one in self.by_stream.values():
+            for at in one.owned:
+                why = self._why_closed(at, one, run, draining=draining)
+                if why:
+                    closed[at] = why
+        changed = closed != self.closed
+        self.closed = closed
+        return changed
+
+    def _why_closed(self, at: StreamPartition, one: InputPlan, run: RunView, *, draining: bool) -> str:
+        if at in self.finished:
+            return self.finished[at]
+        if at in self.held:
+            return self.held[at]
+        if at in self.waiting:
+            return "epoch"
+        if draining:
+            return "draining" if one.external and self.drain_upto is None else ""
+        if self.bootstrap and at not in self.bootstrap:
+            return "bootstrap"
+        if at.stream in run.paused_streams or (run.paused_job and one.external):
+            return "paused"
+        return "lag" if self.lagging and one.external and not one.bootstrap else ""
+
+    # ------------------------------------------------------------------------------------------------------------ clocks
+
+    def saw(self, at: StreamPartition, max_ts: int | None, now: Now) -> bool:
+        """Records of a source were processed; true if its watermark may have moved."""
+        clock = self.clocks.get(at)
+        if clock is None:
+            return False
+        clock.end_since_s = None
+        clock.seen_s = now.mono
+        if max_ts is not None and (clock.max_ts is None or max_ts > clock.max_ts):
+            clock.max_ts = max_ts
+        elif not clock.idle:
+            return False
+        self.unobserved.add(at)
+        return True
+
+    def at_end(self, at: StreamPartition, now: Now, age_s: float = 0.0) -> bool:
+        """A fetch was answered so long ago: nothing is behind the position. True if the partition has thereby become idle."""
+        clock = self.clocks.get(at)
+        if clock is None:
+            self.read_up[at] = self.positions[at]
+            return False
+        clock.answered_s = now.mono - age_s
+        if clock.end_since_s is None:
+            clock.end_since_s = clock.answered_s
+        return self._look(at, clock, now)
+
+    def not_at_end(self, at: StreamPartition, now: Now) -> bool:
+        """Something is behind the position, or nobody knows. True if the partition was idle."""
+        self.read_up.pop(at, None)
+        clock = self.clocks.get(at)
+        if clock is None:
+            return False
+        clock.end_since_s = None
+        return self._look(at, clock, now)
+
+    def moved(self, at: StreamPartition) -> None:
+        """The position was put somewhere else, or something is taken from there: what was known of its end counts no more."""
+        clock = self.clocks.get(at)
+        if clock is not None:
+            clock.end_since_s = None
+            if clock.idle:
+                self.unobserved.add(at)
+
+    def _look(self, at: StreamPartition, clock: SourceClock, now: Now) -> bool:
+        if self.is_idle(clock, now) == clock.idle:
+            return False
+        self.unobserved.add(at)
+        return True
+
+    def is_idle(self, clock: SourceClock, now: Now) -> bool:
+        """Said by answered fetches over the whole timeout, and by one just now; never guessed from silence."""
+        return (
+            clock.end_since_s is not None
+            and clock.answered_s - clock.end_since_s >= self.plan.settings.idle_timeout_s
+            and now.mono < clock.answered_s + JUST_NOW_S
+        )
+
+    def lapse(self, now: Now) -> bool:
+        """Look again at the idle when the last answer of one of them no longer counts; true if one is not idle any more."""
+        if now.mono < self.idle_until_s:
+            return False
+        news = [self._look(at, clock, now) for at, clock in self.clocks.items() if clock.idle]
+        self._hold()
+        return any(news)
+
+    def _hold(self) -> None:
+        idle = (
+            clock.answered_s + JUST_NOW_S
+            for at, clock in self.clocks.items()
+            if clock.idle and at not in self.unobserved and at not in self.finished
+        )
+        self.idle_until_s = min(idle, default=NEVER)
+
+    def observe(self, now: Now) -> None:
+        """Tell the reconciliation how far the sources are, and whether they are idle now."""
+        self.lapse(now)
+        if not self.unobserved:
+            return
+        for at in self.unobserved:
+            if at in self.finished:
+                continue
+            clock = self.clocks[at]
+            clock.idle = self.is_idle(clock, now)
+            lag = self.by_stream[at.stream].lag_ms
+            ts = NO_TIME if clock.max_ts is None else max(NO_TIME, clock.max_ts - lag)
+            self.progress.observe(at.stream, at.partition, ts, idle=clock.idle)
+        self.unobserved.clear()
+        self._hold()

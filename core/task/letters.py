@@ -1,0 +1,153 @@
+"""Which letter the operators get next: watermark, end, drain, work that came due, and the last one of all.
+
+What the reconciliation knows (`progress`) and what the operators have heard (`:heard` in the ledger) are two things. A letter is
+the difference; it is *heard* with its last step, in the same commit as what that step left behind. So a crash between any two
+steps leads to the same letter again, and after its last step never.
+
+Order: for each stream its last watermark before its drain; streams in the order of the plan; then steps whose time goes on without a
+newer time of a stream (one has ended, or is idle); then work that came due; then, when all inputs that count have ended or drained, one
+letter for the whole task (`stream` is None). The time of each step travels with the letter that brings it, and is remembered with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from ..progress.frames import MAX_TIME, NO_TIME
+from ..progress.producers import DRAINED, ENDED, OPEN
+from .inputs import Inputs
+from .ledger import Ledger
+from .protocol import DRAIN, END, WATERMARK, RunStep, WorkDue
+from .time import DEAF, Heard, time_through
+
+
+class Letters:
+    """What was heard, what is being told, what waits."""
+
+    def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
+        self.inputs = inputs
+        self.ledger = ledger
+        self.heard: dict[str, Heard] = {}
+        self.current: RunStep | None = None
+        self.number = 0
+        self.due: set[str] = set()
+        """Streams whose newer time is to be told now."""
+        self.work: deque[WorkDue] = deque()
+        self.times: dict[str, int] = {}
+        """By step, the time that it was told."""
+
+    def load(self) -> None:
+        """Take what was heard out of the restored rows."""
+        for one in self.inputs.counted:
+            row = self.ledger.rows.get((":heard", one.stream))
+            if row:
+                self.heard[one.stream] = Heard(*row)
+        for step in self.inputs.plan.steps:
+            row = self.ledger.rows.get((":time", step.name))
+            if row:
+                self.times[step.name] = row[0]
+
+    def newer_time(self) -> list[str]:
+        """The streams that have a newer time than the operators have heard."""
+        progress = self.inputs.progress
+        return [
+            one.stream
+            for one in self.inputs.counted
+            if progress.watermark(one.stream) > self.heard.get(one.stream, DEAF).ts
+            and self.heard.get(one.stream, DEAF).status == OPEN
+        ]
+
+    def next(self, hooks: frozenset[str]) -> RunStep | None:
+        """The next letter, or None; `hooks` says which of the whole task's letters have run."""
+        step = self._of_streams() or self._of_steps() or self._of_work() or self._of_task(hooks)
+        self.current = step
+        return step
+
+    def _of_streams(self) -> RunStep | None:
+        progress = self.inputs.progress
+        for one in self.inputs.counted:
+            stream = one.stream
+            heard = self.heard.get(stream, DEAF)
+            if heard.status == ENDED:
+                continue
+            if progress.ended(stream):
+                return self._letter(END, stream, cause=END)
+            if heard.status == OPEN and progress.drained(stream):
+                if heard.ts < MAX_TIME:
+                    return self._letter(WATERMARK, stream, MAX_TIME, cause=DRAIN)
+                return self._letter(DRAIN, stream, cause=DRAIN)
+            if stream in self.due:
+                self.due.discard(stream)
+                ts = progress.watermark(stream)
+                if heard.status == OPEN and ts > heard.ts:
+                    return self._letter(WATERMARK, stream, ts, cause=DRAIN if ts == MAX_TIME else WATERMARK)
+        return None
+
+    def _of_steps(self) -> RunStep | None:
+        times = self._newer(self.heard)
+        return self._letter(WATERMARK, None, cause=WATERMARK, times=times) if times else None
+
+    def _newer(self, heard: Mapping[str, Heard]) -> tuple[tuple[str, int], ...]:
+        """The steps that are farther than they were told, when this is heard."""
+        found: list[tuple[str, int]] = []
+        for step in self.inputs.plan.steps:
+            streams = (one.stream for one in self.inputs.counted)
+            now = time_through(step.upstream, streams, heard, self.inputs.progress.idle)
+            if now is not None and now.ts > self.times.get(step.name, NO_TIME):
+                found.append((step.name, now.ts))
+        return tuple(found)
+
+    def _of_work(self) -> RunStep | None:
+        if not self.work:
+            return None
+        work = self.work.popleft()
+        return self._letter(work.kind, None, key=work.key, cause=work.kind)
+
+    def _of_task(self, hooks: frozenset[str]) -> RunStep | None:
+        kind = self.finished()
+        if not kind or hooks & {END, DRAIN}:
+            return None
+        return self._letter(kind, None, cause=kind)
+
+    def finished(self) -> str:
+        """`end` or `drain` when the operators have heard that of every input that counts; "" before."""
+        status = ENDED
+        for one in self.inputs.counted:
+            status = min(status, self.heard.get(one.stream, DEAF).status)
+        return "" if status == OPEN else DRAIN if status == DRAINED else END
+
+    def _letter(
+        self,
+        kind: str,
+        stream: str | None,
+        ts: int | None = None,
+        *,
+        key: str = "",
+        cause: str = "",
+        times: tuple[tuple[str, int], ...] = (),
+    ) -> RunStep:
+        self.number += 1
+        if kind == WATERMARK and stream is not None and ts is not None:
+            times = self._newer({**self.heard, stream: Heard(ts, self.heard.get(stream, DEAF).status)})
+        return RunStep(self.number, kind, stream, ts, key, cause, times)
+
+    def complete(self) -> RunStep:
+        """The last step of the present letter is done: it has been heard."""
+        step = self.current
+        assert step is not None
+        self.current = None
+        for name, ts in step.times:
+            self.times[name] = ts
+            self.ledger.put((":time", name), (ts,))
+        if step.stream is not None:
+            heard = self.heard.get(step.stream, DEAF)
+            if step.kind == WATERMARK and step.ts is not None:
+                heard = Heard(step.ts, heard.status)
+            elif step.kind == END:
+                heard = Heard(heard.ts, ENDED)
+            else:
+                heard = Heard(heard.ts, DRAINED)
+            self.heard[step.stream] = heard
+            self.ledger.put((":heard", step.stream), tuple(heard))
+        return step

@@ -1,0 +1,101 @@
+"""Whether a local store may be trusted, and where reading starts. Pure questions of a task's restart, each one function.
+
+What they promise:
+
+- A store is used only if it is this job's, stands within its log, and no deleted key can rise again from it: it stands at the
+  log's end, or it last did so recently enough that no tombstone that it has not seen can have been compacted away.
+- Where a partition starts, and where it ends, is decided once: from the checkpoint if that knows it, else from the declaration.
+  A bound that must be asked of the broker is durable before the first record is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..names import StreamPartition
+from .plan import Bound, InputPlan
+from .protocol import LogEnds, StoreOpened
+
+
+def distrust(store: StoreOpened, log: LogEnds, job_uuid: str, wall_ms: int) -> str:
+    """Why this store must be wiped before restoring; "" if it may be used.
+
+    >>> distrust(StoreOpened(), LogEnds(0, 9, 1000), "u", 0)
+    ''
+    >>> distrust(StoreOpened(5, "u", 0), LogEnds(0, 9, 1000), "u", 501)
+    'it last stood at the end of its log 501 ms ago, and deleted keys may rise again after 500 ms'
+    """
+    if store.position is None:
+        return ""
+    if store.job_uuid != job_uuid:
+        return f"it belongs to job uuid {store.job_uuid}, and this job is {job_uuid}"
+    if store.position > log.end:
+        return f"it stands at {store.position}, and its log ends at {log.end}: the log was re-created"
+    if store.position == log.end:
+        return ""
+    if store.position < log.start:
+        return f"it stands at {store.position}, and its log begins at {log.start}"
+    return tombstones_gone(store, log, wall_ms)
+
+
+def tombstones_gone(store: StoreOpened, log: LogEnds, wall_ms: int) -> str:
+    """Why a store behind its log may have missed tombstones that compaction has already removed; "" if it cannot have."""
+    limit = log.delete_retention_ms // 2
+    if store.followed_until_ms is None:
+        return "nobody knows when it last stood at the end of its log, so deleted keys may rise again"
+    age = wall_ms - store.followed_until_ms
+    if age < 0:
+        return f"the clock has gone back: it last stood at the end of its log {-age} ms from now, so deleted keys may rise again"
+    if age >= limit:
+        return f"it last stood at the end of its log {age} ms ago, and deleted keys may rise again after {limit} ms"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where each partition starts and ends, as far as it is known, and what must be asked."""
+
+    positions: Mapping[StreamPartition, int]
+    until: Mapping[StreamPartition, int]
+    ask_positions: Mapping[StreamPartition, Bound]
+    ask_until: Mapping[StreamPartition, Bound]
+    news: bool
+    """Something stands here that the checkpoint does not know."""
+
+
+def beginning(
+    inputs: Iterable[InputPlan],
+    positions: Mapping[StreamPartition, int],
+    until: Mapping[StreamPartition, int],
+    *,
+    new_run: bool,
+) -> Beginning:
+    """Where to start and where to end, given the checkpoint's positions and (within one run) its bounds."""
+    start: dict[StreamPartition, int] = {}
+    end: dict[StreamPartition, int] = {}
+    ask_start: dict[StreamPartition, Bound] = {}
+    ask_end: dict[StreamPartition, Bound] = {}
+    news = new_run
+    for plan in inputs:
+        for at in plan.owned:
+            known = positions.get(at)
+            if known is not None:
+                start[at] = known
+            elif isinstance(first := plan.begin(at.partition), int):
+                start[at] = first
+            else:
+                ask_start[at] = first
+            news = news or known is None
+            bound = plan.bound(at.partition)
+            if bound is None or plan.framed:
+                continue
+            if not new_run and at in until:
+                end[at] = until[at]
+            else:
+                news = True
+                if isinstance(bound, int):
+                    end[at] = bound
+                else:
+                    ask_end[at] = bound
+    return Beginning(start, end, ask_start, ask_end, news)

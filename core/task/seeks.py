@@ -1,0 +1,247 @@
+"""Positions that change otherwise than by reading: an operator's seek, and a log that begins behind the position.
+
+Promises: a seek goes to an offset that there is, or to the end, and only from where it was to begin; a request is applied once, and
+remembered in the checkpoint that applied it; it is answered after that checkpoint is durable, or refused with the reason. A lost position
+follows the input's `on_lost`, and says how many records are gone.
+
+Every seek that a task was told comes to one end:
+
+- it is applied, or refused: also when the task has drained or ended meanwhile;
+- a later one of the same partition takes its place before it is applied, and it is refused as replaced. One that is applied already is
+  answered as applied, whatever comes behind it;
+- the task is released before: the next holder of the grant is told again;
+- the task fails for good before: it begins again with the seeks that came since it began, for they may lead past what it failed at.
+  Those that it began with are refused with what it failed at, so that no seek begins a task twice;
+- the task fails at something that may pass: whoever starts it again tells it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..names import StreamPartition
+from ..orders import NO_POSITION, Seek, SeekApplied
+from .checkpoint import MAX_APPLIED
+from .plan import INTERMEDIATE
+from .protocol import Lost, Note, Resolve, SeekConsumer, TaskInstruction, Tell
+
+if TYPE_CHECKING:
+    from .body import TaskBody
+
+
+class Seeks:
+    """The seeks and lost positions of one task that are not settled yet."""
+
+    def __init__(self, task: TaskBody) -> None:
+        self.task = task
+        self.early: list[Seek] = []
+        """Came while restoring."""
+        self.late: list[Seek] = []
+        """Came while the task was put down."""
+        self._first: list[str] = []
+        """Requests that this life has begun with."""
+        self.before_drain: set[StreamPartition] = set()
+        """Sources that a task which begins again in a drain drains from where a seek puts them."""
+        self.applied: list[str] = []
+        """Requests that the checkpoint remembers, newest last."""
+        self._asked: dict[int, Seek | StreamPartition] = {}
+        self._number = 0
+        self._ready: dict[StreamPartition, tuple[Seek | None, int]] = {}
+        """Offsets that wait for the chunk of their partition."""
+        self._durable: list[tuple[int, str]] = []
+
+    def begins_with(self) -> list[Seek]:
+        """The task opens: the seeks that it begins with."""
+        early, self.early = self.early, []
+        self._first = [order.request for order in early]
+        return early
+
+    def _unanswered(self) -> list[Seek]:
+        """Take out the seeks that are neither applied nor refused, in the order in which they came."""
+        waiting = [order for order, _ in self._ready.values() if order is not None]
+        told = [*self.early, *self._asked_seeks(), *waiting, *self.late]
+        self.early, self.late = [], []
+        self._asked.clear()
+        self._ready.clear()
+        return told
+
+    def too_late(self, order: Seek) -> list[TaskInstruction]:
+        """The task has drained or ended: one that it has applied is answered as such, whoever heard of it before."""
+        if order.request in self.applied:
+            return self._if_applied(order)
+        return [self.refused(order, f"the task has {self.task.state} in this run")]
+
+    def when_at_rest(self) -> list[TaskInstruction]:
+        """The task has just drained or ended, or had before it was restarted."""
+        return [said for order in self._unanswered() for said in self.too_late(order)]
+
+    def when_failed(self) -> tuple[list[TaskInstruction], tuple[Seek, ...]]:
+        """The task has failed for good: what it refuses, and what it begins again with."""
+        why = f"the task failed before it was applied: {self.task.why}"
+        told = self._unanswered()
+        refused = [self.refused(order, why) for order in told if order.request in self._first]
+        return refused, tuple(order for order in told if order.request not in self._first)
+
+    def begin(self, order: Seek) -> list[TaskInstruction]:
+        """A seek that came while restoring."""
+        said = self.seek(order)
+        at = StreamPartition(order.stream, order.partition)
+        return said if at in self.task.inputs.held else self._over(at, said)
+
+    def seek(self, order: Seek) -> list[TaskInstruction]:
+        """Begin with a seek, or refuse it."""
+        at = StreamPartition(order.stream, order.partition)
+        if order.request in self.applied:
+            return self._if_applied(order)
+        why = self._refusal(at)
+        if why:
+            return [self.refused(order, why)]
+        if why := self._moved(at, order.expected):
+            return [self.refused(order, why)]
+        replaced = self._replaced(at, order.request)
+        self.task.inputs.held[at] = "seek"
+        return [*replaced, *self._ask(order, at, order.to)]
+
+    def _moved(self, at: StreamPartition, expected: int | None) -> str:
+        """Why the task does not stand where whoever asked saw it; "" if it does."""
+        inputs = self.task.inputs
+        here = inputs.positions[at]
+        if expected == NO_POSITION:
+            nowhere = inputs.first.get(at) == here
+            return "" if nowhere else f"{at} has moved: it had no position yet, and stands at {here}"
+        if expected in (None, here):
+            return ""
+        return f"{at} has moved: it was to go on from {expected}, and stands at {here}"
+
+    def _if_applied(self, order: Seek) -> list[TaskInstruction]:
+        """The answer to a seek that is in the checkpoint; nothing while that is not durable, for then it is answered."""
+        done = order.request in self.applied and all(request != order.request for _, request in self._durable)
+        return [Tell(SeekApplied(self.task.plan.task, order.request))] if done else []
+
+    def _replaced(self, at: StreamPartition, by: str) -> list[TaskInstruction]:
+        """A seek begins: whatever was to move this partition and has not yet does so no more."""
+        before: list[Seek | None] = [order for order, _ in (self._ready.pop(at, (None, 0)),)]
+        for number, what in list(self._asked.items()):
+            if (what.stream, what.partition) == at:
+                del self._asked[number]
+                before.append(what if isinstance(what, Seek) else None)
+        return [
+            self.refused(order, f"replaced by a later seek of {at}")
+            for order in before
+            if order and order.request != by
+        ]
+
+    def refused(self, order: Seek, why: str) -> TaskInstruction:
+        """The final answer to a seek that is not carried out."""
+        return Tell(SeekApplied(self.task.plan.task, order.request, why))
+
+    def _refusal(self, at: StreamPartition) -> str:
+        inputs = self.task.inputs
+        if at not in inputs.positions:
+            return f"{self.task.plan.task} does not read {at}"
+        if inputs.by_stream[at.stream].kind == INTERMEDIATE:
+            return (
+                f"{at.stream} is an intermediate stream: its control messages are counted, so it cannot be read again"
+            )
+        if self.task.drain_id is not None and at not in self.before_drain:
+            return "the run drains: no new input is read"
+        if at in inputs.finished:
+            return f"{at} has ended in this run"
+        return ""
+
+    def lost(self, event: Lost) -> list[TaskInstruction]:
+        """The log begins behind the position, or ends before it."""
+        inputs = self.task.inputs
+        one, position = inputs.by_stream.get(event.at.stream), inputs.positions.get(event.at)
+        if one is None or position is None or event.at in inputs.held or event.at in self._ready:
+            return []
+        if event.log_end is not None and event.position > event.log_end:
+            what = f"{event.at} was made anew or cut off: the position was {event.position}, the log ends at {event.log_end}"
+        elif event.log_start > position:
+            gone = event.log_start - position
+            what = f"{gone} records of {event.at} are gone: the position was {position}, the log begins at {event.log_start}"
+        else:
+            return []
+        if one.on_lost == "fail":
+            return self.task.fail(f"{what}; go on with `headgate seek JOB {event.at} --to oldest`")
+        note = Note("lost", f"{what}; going on at the {one.on_lost}")
+        if one.on_lost == "oldest":
+            return [note, *self._go(event.at, None, event.log_start)]
+        inputs.held[event.at] = "lost"
+        return [note, *self._ask(event.at, event.at, "newest")]
+
+    def _ask(
+        self, what: Seek | StreamPartition, at: StreamPartition, to: str | int | tuple[str, int]
+    ) -> list[TaskInstruction]:
+        self._number += 1
+        self._asked[self._number] = what
+        if isinstance(to, int):  # where the log begins and ends: an offset outside of it is no place to go on
+            return [Resolve(self._number, {at: "oldest"}, ends=frozenset({at}))]
+        return [Resolve(self._number, {at: to})]
+
+    def resolved(self, request: int, offset: int | None, end: int | None = None) -> list[TaskInstruction]:
+        """The broker has said which offset it is; for an offset, where the log begins and ends."""
+        what = self._asked.pop(request, None)
+        if what is None or offset is None:
+            return []
+        at = StreamPartition(what.stream, what.partition)
+        self.task.inputs.held.pop(at, None)
+        if isinstance(what, Seek):
+            why = self._refusal(at)
+            if not why and isinstance(what.to, int) and end is not None:
+                if not offset <= what.to <= end:
+                    why = f"there is no offset {what.to} in {at}: it begins at {offset} and ends before {end}"
+                offset = what.to
+            return self._over(at, [self.refused(what, why)] if why else self._go(at, what, offset))
+        return self._go(at, None, offset)
+
+    def _over(self, at: StreamPartition, said: list[TaskInstruction]) -> list[TaskInstruction]:
+        """A seek is applied or refused: what drains as soon as it is, drains from where it stands now."""
+        if at in self.before_drain and not self._durable:
+            self._drain_on(at)
+        return said
+
+    def _drain_on(self, at: StreamPartition) -> None:
+        """Drain a partition that waited for its seek: not before that is durable, for what user code does at a drain may fail again."""
+        self.before_drain.discard(at)
+        self.task.inputs.held.pop(at, None)
+        self.task.inputs.drain(self.task.drain_id or "", {at: self.task.inputs.positions[at]})
+
+    def _go(self, at: StreamPartition, order: Seek | None, offset: int) -> list[TaskInstruction]:
+        if self.task.chunk is not None and self.task.chunk.at == at:
+            self._ready[at] = (order, offset)
+            return []
+        inputs = self.task.inputs
+        inputs.waiting.pop(at, None)
+        inputs.moved(at)
+        made = self.task.ledger.touch()
+        if order is not None:
+            self.applied.append(order.request)
+            del self.applied[:-MAX_APPLIED]
+            self._durable.append((made, order.request))
+        inputs.advance(at, offset)
+        if at in self.before_drain:
+            inputs.held[at] = "seek"
+        commit = self.task.ask_commit(f"{at} goes on at {offset}", urgent=True)
+        return [SeekConsumer({at: offset}), *commit]
+
+    def after_chunk(self, at: StreamPartition) -> list[TaskInstruction]:
+        """The chunk that a seek waited for is over."""
+        if at not in self._ready:
+            return []
+        order, offset = self._ready.pop(at)
+        why = self._refusal(at) if order is not None else ""
+        return [self.refused(order, why)] if order is not None and why else self._go(at, order, offset)
+
+    def durable(self) -> list[TaskInstruction]:
+        """A commit is done: answer the seeks that it holds."""
+        ledger = self.task.ledger
+        done = [request for made, request in self._durable if ledger.is_durable(made)]
+        self._durable = [(made, request) for made, request in self._durable if not ledger.is_durable(made)]
+        if done and not self._durable:
+            for at in sorted(self.before_drain - {StreamPartition(o.stream, o.partition) for o in self._asked_seeks()}):
+                self._drain_on(at)
+        return [Tell(SeekApplied(self.task.plan.task, request)) for request in done]
+
+    def _asked_seeks(self) -> list[Seek]:
+        return [what for what in self._asked.values() if isinstance(what, Seek)]

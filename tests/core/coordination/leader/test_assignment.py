@@ -1,0 +1,301 @@
+"""Grouping, placement, debounce, grace and growth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.core.coordination.leader.assignment import tasks_of
+from headgate.core.coordination.leader.plan import Plan
+from headgate.core.coordination.leader.protocol import Counts, LeaderIdLost
+from headgate.core.coordination.messages import SetRun
+from headgate.core.coordination.placement import place
+from headgate.core.graph.grouping import by_partition, counts
+from headgate.core.graph.model import JobModel
+from headgate.core.names import StreamPartition
+
+from ...house import House, graph, plan
+
+
+def test_tasks_come_from_the_counts_of_the_broker_and_grow_from_those_that_were_there():
+    code = Plan(graph=graph())
+    assert tasks_of(code, {}, None) is None
+    assert counts(tasks_of(code, {"orders": 4}, None)) == {"by-country": 4, "orders": 4}
+    before = JobModel(tasks=tasks_of(code, {"orders": 2}, None))
+    assert counts(tasks_of(code, {"orders": 4}, before)) == {"by-country": 2, "orders": 4}
+
+
+def test_without_partition_counts_there_is_no_model():
+    house = House()
+    house.partitions = {}
+    one = house.worker("p1")
+    assert house.state.model is None
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.settle()
+    assert len(one.tasks) == 2
+
+
+def test_a_run_whose_inputs_are_not_counted_yet_waits_and_says_so():
+    """A new leader of a run that is there: it may know nothing of the topics for a moment."""
+    house = House()
+    house.partitions = {}
+    code = plan()
+    house.append(SetRun("r1", "d1", "running", "u", fingerprint=dict(code.fingerprint)))
+    one = house.worker("p1", code)
+    assert house.state.model is None
+    assert any("waiting for the partition counts" in note.text for note in one.notes)
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.settle()
+    assert len(one.tasks) == 2
+
+
+def test_workers_that_come_together_are_placed_together():
+    """The debounce: one new model for both."""
+    house = House()
+    house.worker("p1")
+    house.worker("p2")
+    house.run(0.5)
+    house.worker("p3")
+    house.run(3)
+    assert house.state.model.version == 2
+    assert sorted(map(len, house.state.model.placement().values())) == [1, 1, 2]
+
+
+def test_without_state_tasks_of_those_who_go_are_granted_at_once():
+    house = House()
+    one = house.worker("p1", plan(graph=graph(stateful=False)))
+    two = house.worker("p2", plan(graph=graph(stateful=False)))
+    house.run(3)
+    house.leave(two)
+    assert len(one.tasks) == 4
+
+
+def test_growth_without_state_makes_new_tasks_at_once():
+    house = House(partitions=2)
+    one = house.worker("p1", plan(graph=graph(stateful=False, shuffle="x")))
+    epoch = house.state.model.producers["x"].epoch
+    one.feed(one.leader, Counts({"orders": 3}))
+    house.settle()
+    assert len(one.tasks) == 3
+    assert house.state.model.producers["x"].epoch == epoch + 1
+
+
+def test_growth_with_state_waits_for_the_next_run_and_joins_the_tasks_that_are_there():
+    house = House(partitions=2)
+    one = house.worker("p1")
+    house.partitions = {"orders": 4}
+    one.feed(one.leader, Counts({"orders": 4}))
+    house.settle()
+    assert len(one.tasks) == 2
+    assert any("next run" in note.text for note in one.notes)
+    house.wish("u1", "drain")
+    again = house.worker("p1")
+    house.wish("u2", "start")
+    house.run(2)
+    assert house.state.model.tasks["Partition 1"][-1] == StreamPartition("orders", 3)
+    assert len(again.tasks) == 2
+
+
+def test_what_cannot_be_is_said_and_nothing_is_made_of_it():
+    """An input that shrank."""
+    house = House(partitions=4)
+    one = house.worker("p1", plan(graph=graph(stateful=False)))
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.settle()
+    assert len(one.tasks) == 4
+    assert any("cannot shrink" in note.text for note in one.notes)
+
+
+def test_a_placement_that_breaks_its_contract_is_said_and_not_used():
+    house = House()
+    one = house.worker("p1", plan(placer=lambda tasks, locality, processors, previous: {"nobody": tasks}))
+    assert house.state.model is None
+    assert any("cannot be placed" in note.text for note in one.notes)
+
+
+def test_a_placement_that_raises_keeps_the_old_assignment_and_the_leader_goes_on():
+    """It raised out of the leader's round, and every leader after it died of it, too."""
+    broken = False
+
+    def moody(tasks, locality, processors, previous):
+        if broken:
+            raise SystemExit("no")
+        return place(tasks, locality, processors, previous)
+
+    house = House()
+    code = plan(placer=moody, placer_name="mine.place")
+    one = house.worker("p1", code)
+    before = house.state.model
+    broken = True
+    house.worker("p2", code)
+    house.run(3)
+    assert house.state.model == before
+    assert len(one.tasks) == 4
+    notes = [note.text for note in one.notes]
+    assert any("the placement 'mine.place' has raised SystemExit: no" in text for text in notes)
+    broken = False
+    house.run(3)
+    assert len(one.tasks) == 2
+
+
+def test_a_grouper_that_raises_while_an_input_grows_keeps_the_tasks_and_the_leader_goes_on():
+    def moody(partitions, broadcast):
+        return by_partition(partitions, broadcast) if partitions["orders"] == 2 else 1 / 0
+
+    house = House(partitions=2)
+    code = plan(graph=graph(stateful=False, shuffle=None), grouper=moody, grouper_name="mine.group")
+    one = house.worker("p1", code)
+    one.feed(one.leader, Counts({"orders": 3}))
+    house.run(3)
+    assert len(one.tasks) == 2
+    assert any("the grouper 'mine.group' has raised ZeroDivisionError" in note.text for note in one.notes)
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.run(1)
+    assert one.leader.state == "leading"
+
+
+def test_a_drain_places_only_what_has_lost_its_owner_and_at_once():
+    """Neither grace nor balance holds it up."""
+    house = House()
+    house.drains = False
+    one, two = house.worker("p1"), house.worker("p2")
+    house.run(3)
+    house.wish("u1", "drain")
+    house.leave(two)
+    assert len(one.tasks) == 4
+    house.worker("p3")
+    house.run(5)
+    assert len(one.tasks) == 4
+
+
+def test_nobody_waits_for_a_worker_that_goes_for_good():
+    house = House()
+    one = house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    house.wish("u1", "stop", worker="p2", for_good=True)
+    assert house.answer("u1") == ("done", "")
+    assert two.exit.code == 0
+    house.run(1)
+    assert len(one.tasks) == 4
+
+
+def test_all_workers_gone_keeps_the_model():
+    house = House()
+    one = house.worker("p1")
+    version = house.state.model.version
+    house.leave(one)
+    house.run(20)
+    again = house.worker("p1", process="later")
+    house.run(1)
+    assert house.state.model.version == version
+    assert len(again.tasks) == 4
+
+
+def test_locality_reaches_the_placement():
+    """Where a task last ran, and where workers are, by the names that they registered."""
+    asked = []
+
+    def spy(tasks, locality, processors, previous):
+        asked.append((dict(locality), dict(processors)))
+        return place(tasks, locality, processors, previous)
+
+    house = House(partitions=2)
+    house.worker("p1", plan(placer=spy), location="rack-1")
+    house.worker("p2", plan(placer=spy), location="rack-2")
+    house.run(3)
+    assert asked[-1][0] == {"Partition 0": "rack-1", "Partition 1": "rack-1"}
+    assert asked[-1][1] == {"p1": "rack-1", "p2": "rack-2"}
+
+
+def test_nobody_waits_for_one_who_was_found_dead_by_silence():
+    """Silence was wait enough."""
+    house = House(grace_s=1000.0)
+    one = house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    house.kill(two)
+    house.run(9)
+    assert len(one.tasks) == 4
+
+
+def test_a_move_writes_the_next_version_of_the_same_tasks():
+    house = House()
+    house.worker("p1")
+    house.worker("p2")
+    house.run(3)
+    before = house.state.model
+    house.wish("u1", "move", task=before.tasks_of("p1")[0], to="p2")
+    assert house.state.model.version == before.version + 1
+    assert house.state.model.tasks == before.tasks
+    assert house.state.model.wanted != before.wanted
+
+
+def test_a_model_without_anybody_to_run_it_waits():
+    """The only worker was dismissed while it alone could run anything."""
+    house = House()
+    one = house.worker("p1")
+    one.stuck = set(one.tasks)
+    version = house.state.model.version
+    house.wish("u1", "stop", worker="p1", for_good=True)
+    house.run(3)
+    assert house.state.model.version == version
+
+
+def test_growth_that_would_change_a_task_that_is_there_waits_for_the_next_run():
+    """A grouper of the user's own puts new partitions into old tasks; such a task may have said its end already."""
+
+    def one_task(partitions, broadcast):
+        return {"One": [StreamPartition(stream, n) for stream, width in partitions.items() for n in range(width)]}
+
+    house = House(partitions=2)
+    one = house.worker("p1", plan(graph=graph(stateful=False, shuffle=None), grouper=one_task))
+    before = house.state.model.tasks
+    one.feed(one.leader, Counts({"orders": 4}))
+    house.settle()
+    assert dict(house.state.model.tasks) == dict(before)
+    assert any("next run" in note.text for note in one.notes)
+
+
+def test_an_input_whose_ends_were_resolved_for_the_run_does_not_grow_in_it():
+    """Its readers may have heard the end of all its producers: a new one would write to nobody."""
+    house = House(partitions=2)
+    one = house.worker("p1", plan(graph=graph(stateful=False, shuffle=None)))
+    house.append(replace(house.state.run, untils={"orders": (5, 5)}))
+    house.settle()
+    one.feed(one.leader, Counts({"orders": 4}))
+    house.settle()
+    assert len(house.state.model.tasks) == 2
+
+
+def test_leaders_that_come_and_go_do_not_make_the_grace_begin_anew():
+    """A leader whose broker hiccups every few seconds: the tasks of a host that was taken away were placed never."""
+    house = House(grace_s=10.0)
+    workers = [house.worker(f"p{n}") for n in range(3)]
+    house.run(3)
+    gone = workers[2]
+    held = set(gone.tasks)
+    assert held
+    house.leave(gone)
+    for _ in range(4):
+        house.run(3)
+        leads = next(one for one in workers[:2] if one.processor in house.leads())
+        leads.feed(leads.leader, LeaderIdLost(fenced=False, why="the broker hiccups"))
+        house.settle()
+    assert held <= set(house.owners())
+
+
+def test_who_went_a_moment_ago_is_waited_for_by_the_next_leader_too():
+    """A restart of a worker takes seconds, and the leader changes meanwhile: its tasks stay where their state lies."""
+    house = House(grace_s=10.0)
+    workers = [house.worker(f"p{n}") for n in range(3)]
+    house.run(3)
+    held = set(workers[2].tasks)
+    house.leave(workers[2])
+    house.run(2)
+    leads = next(one for one in workers[:2] if one.processor in house.leads())
+    leads.feed(leads.leader, LeaderIdLost(fenced=False, why="the broker hiccups"))
+    house.run(6)
+    assert not held & set(house.owners())
+    back = house.worker("p2")
+    house.run(2)
+    assert set(back.tasks) == held

@@ -1,0 +1,175 @@
+"""What cannot work is refused when it is declared, in the user's own names."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core.errors import DeclarationError
+from headgate.core.graph.checks import keys_of, validate
+from headgate.core.graph.graph import Graph, Input, Stage
+
+A, B = Input("a", key="k"), Input("b", key="k")
+TABLE = Stage("t", "table", ("b",), stateful=True)
+
+
+def by(name, reads, field="x", **more):
+    return Stage(name, "repartition", (reads,), by=field, writes=(f"j-1-{name}",), **more)
+
+
+def to(*reads, topic="out", name="to"):
+    return Stage(name, "to", reads, writes=(topic,))
+
+
+def join(*reads, on=(), name="j"):
+    return Stage(name, "join", reads, on=on, stateful=True)
+
+
+GOOD = {
+    "one that copies": ((A,), (to("a"),)),
+    "none yet": ((), ()),
+    "a join by the key that both have": ((A, B), (join("a", "b", on=("k", "k")), to("j"))),
+    "a join of fields with different names": ((A, Input("b", key="id")), (join("a", "b", on=("k", "id")),)),
+    "a join by the records' own keys": ((Input("a"), Input("b")), (join("a", "b"),)),
+    "a join where only one says its key": ((A, Input("b")), (join("a", "b"),)),
+    "a join with a table": ((A, B), (TABLE, join("a", "t", on=("k", "k")))),
+    "a join with a broadcast table needs no key": (
+        (Input("a"), Input("b", broadcast=True)),
+        (TABLE, Stage("rk", "rekey", ("a",)), join("rk", "t", on=("whatever", None))),
+    ),
+    "a join behind a broadcast shuffle": ((A, B), (Stage("w", "broadcast", ("b",), writes=("j-1-w",)), join("a", "w", on=("z", None)))),
+    "a join of a stream with itself through a shuffle": ((A,), (by("x", "a", "k"), join("a", "x", on=("k", "k")))),
+    "a join of two shuffles": ((A, B), (by("x", "a"), by("y", "b"), join("x", "y", on=("x", "x")))),
+    "a join behind a join": ((A, B, Input("c", key="k")), (join("a", "b"), join("j", "c", on=("k", "k"), name="j2"))),
+    "a merge of equal keys": ((A, B), (Stage("m", "merge", ("a", "b")), Stage("w", "window", ("m",), stateful=True))),
+    "a merge of different keys that nobody keeps state by": ((A, Input("b", key="z")), (Stage("m", "merge", ("a", "b")), to("m"))),
+    "a rekey before an output": ((A,), (Stage("rk", "rekey", ("a",)), to("rk"))),
+    "a rekey before a shuffle": ((A,), (Stage("rk", "rekey", ("a",)), by("x", "rk"), Stage("w", "window", ("x",), stateful=True))),
+    "one window of everything": ((A,), (Stage("g", "gather", ("a",), writes=("j-1-g",)), Stage("w", "window", ("g",)))),
+    "two outputs into one topic": ((A, B), (to("a"), to("b", name="to-2"))),
+    "an output that another stage reads": ((A, Input("out")), (to("a"), Stage("x", "agent", ("out",)))),
+    "stages in any order": ((A,), (to("f"), Stage("f", "filter", ("a",)))),
+    "a diamond": ((A,), (Stage("f", "filter", ("a",)), Stage("g", "filter", ("a",)), Stage("m", "merge", ("f", "g")), to("m"))),
+    "an agent on a broadcast stream": ((A, Input("b", broadcast=True)), (Stage("x", "agent", ("a", "b"), writes=("o",)),)),
+    "an input that ends with its producers": ((Input("a", until="producers", producers=("j",)),), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_can_work_is_let_through(name):
+    graph = Graph(*GOOD[name])
+    assert validate(graph) is graph
+
+
+BAD = {
+    "two inputs read 'a'": ((A, A), ()),
+    "two stages are called 'x'": ((A,), (Stage("x", "map", ("a",)), Stage("x", "map", ("a",)))),
+    "two stages write the intermediate stream 'j-1-x'": (
+        (A,),
+        (by("x", "a"), Stage("y", "gather", ("a",), writes=("j-1-x",))),
+    ),
+    "'a' is the name of an input and of a stage": ((A,), (Stage("a", "map", ("a",)),)),
+    "stage 'x' (map) reads nothing": ((A,), (Stage("x", "map", ()),)),
+    "stage '' (map) has no name": ((A,), (Stage("", "map", ("a",)),)),
+    "'x' (gather) writes 0 streams": ((A,), (Stage("x", "gather", ("a",)),)),
+    "'x' is to have 0 partitions": ((A,), (by("x", "a", width=0),)),
+    "'x' (map) reads 'oders', which is neither an input nor a stage": ((A,), (Stage("x", "map", ("oders",)),)),
+    "the job runs in a circle: x → y → x": ((A,), (Stage("x", "merge", ("a", "y")), Stage("y", "map", ("x",)))),
+    "the job runs in a circle: x → x": ((A,), (Stage("x", "merge", ("a", "x")),)),
+    "the job runs in a circle: a → f → to → a": ((A,), (Stage("f", "filter", ("a",)), to("f", topic="a"))),
+    "'to' writes 'j-1-x', which is the job's own stream behind 'x'": ((A,), (by("x", "a"), to("a", topic="j-1-x"))),
+    "the input 'j-1-x' is the job's own stream behind 'x'": (
+        (A, Input("j-1-x")),
+        (by("x", "a"), to("j-1-x", name="z")),
+    ),
+    "the input 'a' is to end with its producers, but names none": ((Input("a", until="producers"),), ()),
+    "'to' (to) reads only what is broadcast ('b')": ((A, Input("b", broadcast=True)), (to("b"),)),
+    "'x' (repartition) reads only what is broadcast ('b')": ((Input("b", broadcast=True),), (by("x", "b"),)),
+    "'w' (window) reads only what is broadcast ('j-1-n')": (
+        (A,),
+        (Stage("n", "broadcast", ("a",), writes=("j-1-n",)), Stage("w", "window", ("n",))),
+    ),
+    "'w' (agg) reads a merge of streams with different keys: 'k', 'z'": (
+        (A, Input("b", key="z")),
+        (Stage("m", "merge", ("a", "b")), Stage("w", "agg", ("m",), stateful=True)),
+    ),
+    "'w' (agg) reads only what is broadcast ('b')": ((Input("b", broadcast=True),), (Stage("w", "agg", ("b",)),)),
+    "'to' (to) reads only tables ('t')": ((B,), (TABLE, to("t"))),
+    "the join 'j' has 1 sides": ((A,), (join("a"),)),
+    "the join 'j' joins 'a' with itself": ((A,), (Stage("f", "filter", ("a",)), join("a", "f"))),
+    "the join 'j' joins 'j-1-x' with itself": ((A,), (by("x", "a"), Stage("f", "filter", ("x",)), join("x", "f"))),
+    "the join 'j' joins 'b' with itself": ((B,), (TABLE, join("b", "t"))),
+    "the join 'j' has 1 fields for its 2 sides": ((A, B), (join("a", "b", on=("k",)),)),
+    "the join 'j' is on 'z', but 'b' is keyed by 'k'": ((Input("a", key="z"), B), (join("a", "b", on=("z", "z")),)),
+    "the join 'j' is on 'k', but 'b' is not known to be keyed by it": (
+        (A, Input("b")),
+        (join("a", "b", on=("k", "k")),),
+    ),
+    "the join 'j' joins 'a', keyed by 'k', with 'b', keyed by 'z'": ((A, Input("b", key="z")), (join("a", "b"),)),
+    "'w' (window) keeps state by a key that was changed by rekey without a shuffle": (
+        (A,),
+        (Stage("rk", "rekey", ("a",)), Stage("m", "map", ("rk",)), Stage("w", "window", ("m",))),
+    ),
+    "'w' (window) reads a merge of streams with different keys: 'k', 'the record's own key'": (
+        (A, Input("b")),
+        (Stage("m", "merge", ("a", "b")), Stage("w", "window", ("m",))),
+    ),
+}
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_what_cannot_work_is_refused_in_the_users_names(why):
+    with pytest.raises(DeclarationError) as caught:
+        validate(Graph(*BAD[why]))
+    assert caught.value.what.startswith(why)
+    assert caught.value.remedy
+
+
+def test_a_long_chain_is_no_circle():
+    stages = [Stage(f"s{n}", "map", (f"s{n - 1}" if n else "a",)) for n in range(300)]
+    assert validate(Graph((A,), tuple(stages)))
+
+
+def test_what_a_stage_is_keyed_by():
+    graph = Graph(
+        (A, Input("b", broadcast=True)),
+        (
+            by("x", "a", "country"),
+            Stage("m", "map", ("x",)),
+            Stage("g", "gather", ("m",), writes=("j-1-g",)),
+            Stage("n", "broadcast", ("m",), writes=("j-1-n",)),
+            join("a", "b"),
+        ),
+    )
+    found = {name: keys_of(graph, name) for name in ("a", "b", "x", "m", "g", "n", "j")}
+    assert found == {
+        "a": {"k"}, "b": set(), "x": {"country"}, "m": {"country"}, "g": {None}, "n": set(), "j": {"k"},
+    }  # fmt: skip
+
+
+def test_a_shared_stream_has_one_writer_in_a_job():
+    """Plain records between frames, or two voices of one task, would break whoever reads it."""
+    share = Stage("s", "share", ("a",), writes=("clean",))
+    for other in (Stage("t", "to", ("a",), writes=("clean",)), Stage("s2", "share", ("a",), writes=("clean",))):
+        with pytest.raises(DeclarationError, match="shares with other jobs"):
+            validate(Graph((Input("a"),), (share, other)))
+    validate(Graph((Input("a"),), (share,)))
+
+
+def test_a_job_does_not_read_the_stream_that_it_shares():
+    graph = Graph(
+        (Input("a"), Input("clean", producers=("other/1",))), (Stage("s", "share", ("a",), writes=("clean",)),)
+    )
+    with pytest.raises(DeclarationError, match="which it shares itself"):
+        validate(graph)
+
+
+def test_an_unknown_verb_is_refused_with_the_nearest():
+    """A misspelt shuffle was taken for a step that passes on: nothing was shuffled, and nothing said so."""
+    stage = Stage("x", "repartiton", ("a",), by="k", writes=("j-1-x",))
+    with pytest.raises(DeclarationError) as caught:
+        validate(Graph((A,), (stage,)))
+    assert caught.value.what == "'x' is to 'repartiton', and there is no such verb"
+    assert "repartition" in caught.value.remedy
+    with pytest.raises(DeclarationError) as caught:
+        validate(Graph((A,), (Stage("x", "zzzzzz", ("a",)),)))
+    assert "the verbs are actor, agent" in caught.value.remedy

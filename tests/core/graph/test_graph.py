@@ -1,0 +1,185 @@
+"""A graph is data: it answers what feeds what, and what a stage is called."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core.errors import DeclarationError
+from headgate.core.graph.checks import keys_of, validate
+from headgate.core.graph.graph import Graph, Input, Stage, loose_name, step_name
+
+SALES = Graph(
+    (
+        Input("orders", out_of_order_ms=5000),
+        Input("refunds", until=((0, 10), (1, 12))),
+        Input("rates", key="currency", broadcast=True, bootstrap=True, until="newest"),
+    ),
+    (
+        Stage("rates-table", "table", ("rates",), stateful=True),
+        Stage("filter", "filter", ("orders",)),
+        Stage("merge", "merge", ("filter", "refunds")),
+        Stage("join-rates", "join", ("merge", "rates-table"), on=("currency", None)),
+        Stage("by-country", "repartition", ("join-rates",), by="country", writes=("sales-1-by-country",)),
+        Stage("minutes", "window", ("by-country",), stateful=True, arguments=(("size", "1m"),)),
+        Stage("all", "gather", ("minutes",), writes=("sales-1-all",)),
+        Stage("to", "to", ("all",), writes=("revenue",)),
+        Stage("alerts", "agent", ("orders",), writes=("alerts",)),
+        Stage("news", "broadcast", ("refunds",), writes=("sales-1-news",)),
+    ),
+)
+
+
+def test_a_graph_says_what_its_streams_are():
+    assert SALES.streams == ("orders", "rates", "refunds", "sales-1-all", "sales-1-by-country", "sales-1-news")
+    assert SALES.intermediates == {"sales-1-all", "sales-1-by-country", "sales-1-news"}
+    assert SALES.outputs == {"revenue", "alerts"}
+    assert SALES.broadcast == {"rates", "sales-1-news"}
+    assert SALES.bootstrap == {"rates"}
+    assert SALES.stateful
+    assert not Graph((Input("a"),)).stateful
+    assert Input("a").name == "a"
+
+
+def test_markers_follow_the_data_and_stop_at_shuffles_and_tables():
+    assert SALES.upstreams("sales-1-by-country") == {"orders", "refunds"}
+    assert SALES.upstreams("sales-1-all") == {"sales-1-by-country"}
+    assert SALES.feeds("refunds") == {"sales-1-by-country", "sales-1-news"}
+    assert SALES.feeds("rates") == frozenset()
+    assert SALES.feeds("sales-1-by-country") == {"sales-1-all"}
+
+
+def test_a_stage_reads_more_than_flows_out_of_it():
+    assert SALES.sources("join-rates") == {"orders", "refunds", "rates"}
+    assert SALES.flow("join-rates") == {"orders", "refunds"}
+    assert SALES.sources("to") == {"sales-1-all"}
+    assert SALES.sources("orders") == {"orders"}
+
+
+def test_the_inputs_behind_a_stream_are_found_through_every_shuffle():
+    assert SALES.origins("sales-1-all") == {"orders", "refunds"}
+    assert SALES.origins("sales-1-news") == {"refunds"}
+
+
+def test_the_readers_of_a_stream_are_its_first_stages():
+    assert [stage.name for stage in SALES.readers("orders")] == ["filter", "alerts"]
+    assert [stage.name for stage in SALES.readers("sales-1-all")] == ["to"]
+
+
+def test_a_graph_is_not_changed_but_made_anew():
+    more = SALES.plus(Input("users"), Stage("map", "map", ("users",)))
+    assert ("users" in more.input, "users" in SALES.input) == (True, False)
+    assert more.stages[:-1] == SALES.stages
+
+
+def test_the_value_form_is_plain_and_comes_back_equal():
+    value = SALES.to_value()
+    assert value["inputs"][1] == {"stream": "refunds", "until": [[0, 10], [1, 12]]}
+    assert value["stages"][5] == {
+        "name": "minutes", "verb": "window", "reads": ["by-country"], "stateful": True, "arguments": [["size", "1m"]],
+    }  # fmt: skip
+    assert Graph.from_value(value) == SALES
+    assert Graph.from_value({}) == Graph()
+
+
+def test_a_value_of_a_newer_version_is_read_without_what_is_unknown():
+    assert Graph.from_value({"inputs": [{"stream": "a", "colour": "red"}], "weather": 1}) == Graph((Input("a"),))
+
+
+texts = st.text("abc-.é /", min_size=1, max_size=12)
+inputs = st.builds(
+    Input,
+    texts,
+    key=st.none() | texts,
+    broadcast=st.booleans(),
+    until=st.none() | st.just("newest"),
+    start=st.integers() | texts,
+)
+stages = st.builds(
+    Stage,
+    texts,
+    texts,
+    st.lists(texts, max_size=3).map(tuple),
+    on=st.just(()) | st.tuples(st.none() | texts, texts),
+    width=st.none() | st.integers(),
+    arguments=st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
+)
+
+
+@given(st.lists(inputs, max_size=3).map(tuple), st.lists(stages, max_size=3).map(tuple))
+@settings(deadline=None, max_examples=80)
+def test_any_graph_comes_back_from_its_value(some_inputs, some_stages):
+    assert Graph.from_value(Graph(some_inputs, some_stages).to_value()) == Graph(some_inputs, some_stages)
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def test_a_stage_is_named_as_the_user_says_or_from_its_arguments():
+    assert step_name("repartition", ["country"], given="per-country") == "per-country"
+    assert step_name("repartition", ["country"]) == "by-country"
+    assert step_name("window", ["tumbling", "1m"]) == "window-tumbling-1m"
+    assert step_name("gather") == "gather"
+    assert step_name("batch", ["rows", 500, 0.5]) == "batch-rows-500-0.5"
+
+
+def test_what_a_topic_cannot_hold_is_left_out_and_told_apart_by_a_digest():
+    names = {step_name("repartition", [field]) for field in ("a b", "a-b", "a_b", "é", "ü", "x" * 200, "x" * 201)}
+    assert len(names) == 7
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-") and len(name) <= 80 for name in names)
+    assert "by-a-b" in names
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "given_name", "why"),
+    [
+        ("repartition", [len], None, "repartition cannot be named after <built-in function len>"),
+        ("repartition", [], None, "repartition has nothing to be named after"),
+        ("window", ["1m"], "a b", "window cannot be called 'a b'"),
+        ("window", ["1m"], "", "window cannot be called ''"),
+        ("window", ["1m"], "a_b", "window cannot be called 'a_b'"),
+    ],
+)
+def test_what_cannot_be_a_name_is_refused(verb, arguments, given_name, why):
+    with pytest.raises(DeclarationError, match=why):
+        step_name(verb, arguments, given=given_name)
+
+
+def test_a_stage_that_keeps_nothing_is_numbered():
+    taken = []
+    for _ in range(3):
+        taken.append(loose_name("map", taken))
+    assert taken == ["map", "map-2", "map-3"]
+
+
+def test_a_shared_stream_is_fed_like_an_intermediate_one_and_read_by_nobody_here():
+    """What another job reads takes markers, too; but the job itself neither reads nor trims it."""
+    graph = Graph(
+        (Input("a"), Input("b")),
+        (
+            Stage("x", "repartition", ("a",), writes=("j-1-x",)),
+            Stage("m", "merge", ("x", "b")),
+            Stage("s", "share", ("m",), writes=("clean",)),
+        ),
+    )
+    assert dict(graph.fed) == {"j-1-x": {"a"}, "clean": {"j-1-x", "b"}}
+    assert (set(graph.shared), graph.intermediates, graph.outputs) == ({"clean"}, {"j-1-x"}, {"clean"})
+    assert "clean" not in graph.streams
+
+
+def test_walks_over_a_graph_are_not_bounded_by_the_stack():
+    """A job of a thousand chained stages overflowed it; and of forty diamonds one behind the other, every path was walked."""
+    chain = tuple(Stage(f"m{n}", "map", (f"m{n - 1}" if n else "in",)) for n in range(5000))
+    graph = Graph((Input("in", key="k"),), tuple(reversed(chain)))
+    assert [one.name for one in graph.ordered] == [one.name for one in chain]
+    assert graph.sources("m4999") == graph.flow("m4999") == {"in"}
+    assert validate(graph) is graph
+    assert keys_of(graph, "m4999") == {"k"}
+    diamonds = []
+    for n in range(200):
+        front = f"d{n - 1}" if n else "in"
+        diamonds += [Stage(f"a{n}", "map", (front,)), Stage(f"b{n}", "map", (front,))]
+        diamonds.append(Stage(f"d{n}", "merge", (f"a{n}", f"b{n}")))
+    graph = validate(Graph((Input("in", key="k"),), tuple(diamonds)))
+    assert keys_of(graph, "d199") == {"k"}

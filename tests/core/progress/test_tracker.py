@@ -1,0 +1,642 @@
+"""Reconciliation of control messages, case by case, and against a naive oracle over every short history."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core.errors import DataError
+from headgate.core.orders import ProducerSet
+from headgate.core.progress.events import PartitionComplete, StreamDrained, StreamEnded, StreamWatermark, Wait
+from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
+from headgate.core.progress.producers import DRAINED, ENDED, OPEN, ForeignProducers, Sources
+from headgate.core.progress.tracker import Progress
+from headgate.core.task.rows import pack_rows, unpack_rows
+
+JOB, RUN, S = "sales/1", "r2", "sales-1-by"
+
+
+def wm(task, ts, *, idle=False, epoch=1, run=RUN, job=JOB, tasks=2):
+    return Watermark(job, run, task, tasks, epoch, ts, idle)
+
+
+def end(task, *, epoch=1, run=RUN, job=JOB, tasks=2):
+    return EndOfStream(job, run, task, tasks, epoch)
+
+
+def drain(task, *, epoch=1, run=RUN, job=JOB, tasks=2, id="d1"):
+    return Drain(job, run, task, tasks, epoch, id)
+
+
+def known(*tasks, epoch=1):
+    return ProducerSet(S, epoch, frozenset(tasks))
+
+
+def progress(*tasks, partitions=(0,), epoch=1, **more):
+    return Progress(JOB, RUN, {S: partitions}, {S: known(*tasks, epoch=epoch)}, **more)
+
+
+def foreign(*jobs, partitions=(0,), **more):
+    return Progress(JOB, RUN, {S: partitions}, {S: ForeignProducers(frozenset(jobs))}, **more)
+
+
+def feed(p, *frames, partition=0):
+    return [event for frame in frames for event in p.take(S, partition, frame)]
+
+
+def restored(p, producers=None):
+    """The same through the bytes of the control table."""
+    rows = unpack_rows((k, v) for k, v in pack_rows(dict(p.to_value())).items() if v is not None)
+    owned = {stream: list(parts) for stream, parts in p._streams.items()}
+    return Progress(
+        p.own_job, p.run, owned, producers or p._producers, quorum=p.quorum, aggregating=p.aggregating, rows=rows
+    )
+
+
+class TestWatermark:
+    def test_it_is_the_least_of_all_producers_and_waits_for_who_has_not_spoken(self):
+        p = progress("a", "b")
+        assert feed(p, wm("a", 9)) == []
+        assert p.silent(S) == ["sales/1 b"]
+        assert feed(p, wm("b", 5)) == [StreamWatermark(S, 5)]
+        assert p.silent(S) == []
+        assert feed(p, wm("b", 20)) == [StreamWatermark(S, 9)]
+
+    def test_it_never_goes_back(self):
+        p = progress("a")
+        assert feed(p, wm("a", 9), wm("a", 4), wm("a", 9)) == [StreamWatermark(S, 9)]
+        assert p.ignored == {(S, "regressed"): 1}
+        assert p.watermark(S) == 9
+
+    def test_every_owned_partition_must_have_it(self):
+        p = progress("a", partitions=(0, 3))
+        assert feed(p, wm("a", 9)) == []
+        assert feed(p, wm("a", 4), partition=3) == [StreamWatermark(S, 4)]
+        assert p.partition(S, 0).ts == 9
+
+    def test_who_says_idle_is_left_out_while_the_quorum_is_active(self):
+        p = progress("a", "b")
+        feed(p, wm("a", 5), wm("b", 5))
+        assert feed(p, wm("a", 5, idle=True), wm("b", 50)) == [StreamWatermark(S, 50)]
+
+    def test_below_the_quorum_the_idle_hold(self):
+        p = progress("a", "b", "c")
+        feed(p, wm("a", 5), wm("b", 5), wm("c", 5))
+        assert feed(p, wm("a", 5, idle=True), wm("b", 5, idle=True), wm("c", 50)) == []
+        assert feed(p, wm("b", 30)) == [StreamWatermark(S, 30)]
+
+    def test_another_quorum_is_judged_by_at_once(self):
+        """What the idle held goes on without a further word of anybody; what was told is not taken back."""
+        p = progress("a", "b", "c")
+        feed(p, wm("a", 5), wm("b", 5), wm("c", 5), wm("a", 5, idle=True), wm("b", 5, idle=True), wm("c", 50))
+        assert p.judge_by(0.3) == [StreamWatermark(S, 50)]
+        assert p.judge_by(0.3) == []
+        assert p.judge_by(1.0) == []
+        assert p.watermark(S) == 50
+
+    def test_who_is_merely_silent_holds(self):
+        p = progress("a", "b", "c")
+        assert feed(p, wm("a", 5), wm("b", 50), wm("c", 70), wm("b", 60), wm("c", 90)) == [StreamWatermark(S, 5)]
+
+    def test_all_idle_is_told_once_and_taken_back_once(self):
+        p = progress("a", "b")
+        events = feed(p, wm("a", 5, idle=True), wm("b", 7, idle=True), wm("b", 7, idle=True))
+        assert events == [StreamWatermark(S, 5, True)]
+        assert p.idle(S)
+        assert feed(p, wm("b", 8)) == [StreamWatermark(S, 8)]
+        assert not p.idle(S)
+
+    def test_who_has_ended_no_longer_counts_and_cannot_come_back(self):
+        p = progress("a", "b")
+        assert feed(p, wm("a", 5), wm("b", 9), end("a")) == [StreamWatermark(S, 5), StreamWatermark(S, 9)]
+        assert feed(p, wm("a", 99)) == []
+        assert p.ignored == {(S, "after-end"): 1}
+
+
+class TestEndAndDrain:
+    def test_an_end_is_told_once_whatever_is_repeated(self):
+        p = progress("a", "b")
+        assert feed(p, end("a"), end("a")) == []
+        assert feed(p, end("b"), end("b"), end("a")) == [StreamEnded(S)]
+        assert (p.ended(S), p.drained(S)) == (True, True)
+
+    def test_ended_producers_count_as_drained(self):
+        p = progress("a", "b")
+        assert feed(p, end("a"), drain("b")) == [StreamDrained(S, "d1")]
+        assert (p.ended(S), p.drained(S)) == (False, True)
+        assert feed(p, end("b"), wm("b", 3)) == []
+
+    def test_a_drain_that_is_followed_by_an_end_is_an_end(self):
+        assert feed(progress("a", "b"), drain("a"), end("a"), end("b")) == [StreamEnded(S)]
+
+    def test_the_maximal_watermark_stands_before_the_drain(self):
+        p = progress("a")
+        assert feed(p, wm("a", MAX_TIME), drain("a")) == [StreamWatermark(S, MAX_TIME), StreamDrained(S, "d1")]
+
+    def test_a_drain_said_again_under_another_id_keeps_one(self):
+        assert feed(progress("a", "b"), drain("a", id="d1"), drain("a", id="d2"), drain("b")) == [
+            StreamDrained(S, "d2")
+        ]
+        assert feed(progress("a", "b"), end("a"), drain("a"), end("b")) == [StreamEnded(S)]
+
+    def test_an_empty_stream_ends_without_any_watermark(self):
+        p = progress("a")
+        assert feed(p, end("a")) == [StreamEnded(S)]
+        assert p.watermark(S) == NO_TIME
+
+    def test_a_stream_of_which_nothing_is_owned_holds_nobody_up(self):
+        p = progress("a", partitions=())
+        assert (p.ended(S), p.drained(S), p.silent(S), p.ended("other")) == (True, True, [], True)
+        assert p.producers_changed({S: known("a", "b", epoch=2)}) == []
+
+    def test_an_empty_producer_set_has_not_been_told_yet(self):
+        p = progress()
+        assert (p.ended(S), p.partition(S, 0).status) == (False, OPEN)
+
+
+class TestWhoSpeaks:
+    def test_an_unknown_producer_changes_nothing_and_is_counted(self):
+        p = progress("a")
+        before = p.to_value()
+        assert feed(p, end("x"), wm("x", 1), end("a", job="other/1")) == []
+        assert (p.to_value(), p.ended(S)) == (before, False)
+        assert p.ignored == {(S, "unknown-producer"): 2, (S, "unknown-job"): 1}
+
+    def test_an_old_run_changes_nothing(self):
+        p = progress("a")
+        assert feed(p, end("a", run="r1"), drain(None, run="r1"), wm("a", 9, run="r1", epoch=7)) == []
+        assert p.ignored == {(S, "old-run"): 3}
+
+    def test_a_newer_epoch_waits_until_the_set_is_known(self):
+        p = progress("a")
+        before = p.to_value()
+        assert feed(p, wm("b", 5, epoch=2)) == [Wait(S, 0, 2)]
+        assert p.to_value() == before
+        assert p.producers_changed({S: known("a", "b", epoch=2)}) == []
+        assert feed(p, wm("b", 5, epoch=2), wm("a", 6, epoch=2)) == [StreamWatermark(S, 5)]
+
+    def test_a_stream_whose_set_is_not_known_waits(self):
+        p = Progress(JOB, RUN, {S: [0]}, {})
+        assert feed(p, end("a", epoch=0)) == [Wait(S, 0, 0)]
+        assert p.producers_changed({S: known("a", epoch=0), "other": known("a")}) == []
+        assert feed(p, end("a", epoch=0)) == [StreamEnded(S)]
+
+    def test_a_named_message_of_an_older_epoch_counts_and_an_unnamed_one_does_not(self):
+        p = progress("a", "b", epoch=2)
+        assert feed(p, wm("a", 5, epoch=1), wm("b", 6, epoch=2)) == [StreamWatermark(S, 5)]
+        assert feed(p, end(None, epoch=1)) == []
+        assert p.ignored == {(S, "old-epoch"): 1}
+        assert feed(p, end(None, epoch=2)) == [StreamEnded(S)]
+
+    def test_growth_makes_everybody_wait_for_the_newcomer(self):
+        p = progress("a", "b")
+        feed(p, end("a"))
+        assert p.producers_changed({S: known("a", "b", "c", epoch=2)}) == []
+        assert feed(p, end("b")) == []
+        assert p.silent(S) == ["sales/1 c"]
+        assert feed(p, end("c", epoch=2)) == [StreamEnded(S)]
+
+    def test_who_leaves_the_set_is_no_longer_waited_for(self):
+        p = progress("a", "b")
+        feed(p, end("a"))
+        assert p.producers_changed({S: known("a", epoch=2)}) == [StreamEnded(S)]
+        assert p.producers_changed({S: known("a", "b", epoch=1)}) == []
+
+    def test_what_was_said_for_all_of_an_older_set_is_forgotten(self):
+        p = progress("a", partitions=(0, 1))
+        feed(p, end(None))
+        p.producers_changed({S: known("a", "b", epoch=2)})
+        assert p.partition(S, 0).status == OPEN
+        assert feed(p, end(None, epoch=2)) == []
+        assert feed(p, end(None, epoch=2), partition=1) == [StreamEnded(S)]
+
+    def test_unnamed_and_named_may_be_mixed(self):
+        p = progress("a", "b")
+        assert feed(p, wm("a", 3), wm(None, 5), wm("b", 9)) == [StreamWatermark(S, 5)]
+        assert feed(p, wm("a", 8), wm(None, 8, idle=True)) == [StreamWatermark(S, 8), StreamWatermark(S, 8, True)]
+        assert p.silent(S) == []
+        assert feed(p, wm("a", 9)) == [StreamWatermark(S, 9)]
+        assert feed(p, drain(None)) == [StreamDrained(S, "d1")]
+
+
+class TestAggregated:
+    def test_one_task_that_owns_siblings_and_the_aggregating_partition_does_not_wait_for_itself(self):
+        """The siblings get theirs from what is passed on, so that must not wait for them."""
+        p = progress("a", "b", partitions=(0, 1, 2), aggregating={S: 1})
+        assert feed(p, end("a"), end("b"), partition=1) == [PartitionComplete(S, 1, "end", 1)]
+        assert feed(p, end(None), partition=0) == []
+        assert feed(p, end(None), partition=2) == [StreamEnded(S)]
+
+    def test_watermarks_and_drains_are_passed_on_when_they_advance(self):
+        p = progress("a", "b", aggregating={S: 0})
+        assert feed(p, wm("a", 5), wm("b", 3), wm("b", 3)) == [
+            PartitionComplete(S, 0, "watermark", 1, 3),
+            StreamWatermark(S, 3),
+        ]
+        assert feed(p, drain("a"), drain("b")) == [PartitionComplete(S, 0, "drain", 1, id="d1"), StreamDrained(S, "d1")]
+        assert p.repeat() == [PartitionComplete(S, 0, "drain", 1, id="d1")]
+
+    def test_under_a_new_epoch_it_is_said_again_as_soon_as_the_new_set_is_complete(self):
+        p = progress("a", aggregating={S: 0})
+        feed(p, end("a"))
+        assert p.producers_changed({S: known("a", epoch=2)}) == [PartitionComplete(S, 0, "end", 2)]
+        assert p.producers_changed({S: known("a", "b", epoch=3)}) == []
+        assert feed(p, wm("b", 4, epoch=3)) == [PartitionComplete(S, 0, "watermark", 3, 4)]
+        assert feed(p, end("b", epoch=3)) == [PartitionComplete(S, 0, "end", 3)]
+
+    def test_a_partition_that_is_not_owned_or_is_foreign_passes_nothing_on(self):
+        assert feed(progress("a", aggregating={S: 5}), end("a")) == [StreamEnded(S)]
+        assert feed(foreign("up/1", aggregating={S: 0}), end("a", job="up/1", tasks=1)) == [StreamEnded(S)]
+
+    def test_idleness_that_is_taken_back_does_not_take_time_back(self):
+        p = progress("a", "b", aggregating={S: 0})
+        feed(p, wm("a", 2, idle=True), wm("b", 9))
+        assert feed(p, wm("a", 3)) == []
+        assert p.repeat() == [PartitionComplete(S, 0, "watermark", 1, 9)]
+
+
+class TestForeign:
+    def say(self, make, task, *more, **kw):
+        return make(task, *more, **{"job": "up/1", "run": "u1", **kw})
+
+    def test_the_set_is_who_spoke_and_complete_when_the_number_is_there(self):
+        p = foreign("up/1")
+        assert p.silent(S) == ["up/1 (1 not heard of)"]
+        assert feed(p, self.say(wm, "a", 5)) == []
+        assert p.silent(S) == ["up/1 (1 not heard of)"]
+        assert feed(p, self.say(wm, "b", 9)) == [StreamWatermark(S, 5)]
+        assert feed(p, self.say(end, "a"), self.say(end, "b")) == [StreamWatermark(S, 9), StreamEnded(S)]
+
+    def test_a_newer_epoch_needs_no_job_state(self):
+        p = foreign("up/1")
+        feed(p, self.say(wm, "a", 5, tasks=1))
+        assert feed(p, self.say(wm, "b", 7, epoch=2)) == []
+        assert feed(p, self.say(end, "a", epoch=1)) == []
+        assert feed(p, self.say(end, "a", epoch=2), self.say(end, "b", epoch=2)) == [
+            StreamWatermark(S, 7),
+            StreamEnded(S),
+        ]
+
+    def test_surplus_producers_are_counted(self):
+        p = foreign("up/1")
+        assert feed(p, self.say(end, "a"), self.say(wm, "b", 1), self.say(end, "c")) == [StreamWatermark(S, 1)]
+        assert p.ignored == {(S, "surplus-producer"): 1}
+
+    def test_the_greater_number_within_an_epoch_is_believed(self):
+        p = foreign("up/1")
+        assert feed(p, self.say(end, "a", tasks=2), self.say(end, "b", tasks=3)) == []
+        assert feed(p, self.say(end, "c", tasks=3)) == [StreamEnded(S)]
+
+    def test_a_new_run_replaces_what_the_old_one_said(self):
+        p = foreign("up/1")
+        feed(p, self.say(end, "a"), self.say(wm, "b", 5))
+        assert feed(p, self.say(end, "b", run="u2")) == []
+        assert feed(p, self.say(end, "a", run="u1"), self.say(end, "b", run="u1")) == []
+        assert p.ignored == {(S, "old-run"): 2}
+        assert feed(restored(p), self.say(end, "a", run="u2")) == [StreamEnded(S)]
+
+    def test_neither_its_drain_nor_its_maximal_watermark_crosses(self):
+        p = foreign("up/1")
+        feed(p, self.say(wm, "a", 5, tasks=1))
+        assert feed(p, self.say(wm, "a", MAX_TIME, tasks=1), self.say(drain, "a", tasks=1)) == []
+        assert p.ignored == {(S, "foreign-drain"): 2}
+        assert feed(p, self.say(wm, "a", 8, tasks=1, run="u2")) == [StreamWatermark(S, 8)]
+
+    def test_two_jobs_are_both_waited_for(self):
+        p = foreign("up/1", "side/1")
+        assert feed(p, self.say(wm, "a", 5, tasks=1)) == []
+        assert feed(p, self.say(wm, "a", 3, tasks=1, job="side/1")) == [StreamWatermark(S, 3)]
+        assert feed(p, self.say(end, "a", tasks=1, job="side/1")) == [StreamWatermark(S, 5)]
+        assert feed(p, self.say(end, None, tasks=1)) == [StreamEnded(S)]
+
+    def test_an_unnamed_frame_counts_in_its_own_epoch_only(self):
+        p = foreign("up/1")
+        feed(p, self.say(wm, "a", 5, epoch=2))
+        assert feed(p, self.say(end, None, epoch=1)) == []
+        assert feed(p, self.say(end, None, epoch=3)) == [StreamEnded(S)]
+
+    def test_a_drain_of_this_job_finishes_it_where_it_stands(self):
+        p = foreign("up/1")
+        assert p.observe(S, 0, MAX_TIME) == [StreamWatermark(S, MAX_TIME)]
+        assert p.drain(S, 0, "d1") == [StreamDrained(S, "d1")]
+        assert p.drain(S, 0, "d2") == []
+
+    def test_the_expected_jobs_may_change(self):
+        p = foreign("up/1", "side/1")
+        feed(p, self.say(end, "a", tasks=1))
+        assert p.producers_changed({S: ForeignProducers(frozenset({"up/1"}))}) == [StreamEnded(S)]
+
+    def test_where_their_end_is_no_end_who_has_ended_is_idle_until_the_next_run(self):
+        """A service behind a batch job: each of its runs goes on where the last one stopped, and time never goes back."""
+        p = Progress(JOB, RUN, {S: [0]}, {S: ForeignProducers(frozenset({"up/1"}), ends=False)})
+        feed(p, self.say(wm, "a", 5, tasks=1))
+        assert feed(p, self.say(end, "a", tasks=1)) == [StreamWatermark(S, 5, True)]
+        assert not p.ended(S)
+        assert feed(p, self.say(wm, "a", 3, tasks=1, run="u2")) == [StreamWatermark(S, 5)]
+        assert feed(p, self.say(wm, "a", 9, tasks=1, run="u2")) == [StreamWatermark(S, 9)]
+
+    @pytest.mark.parametrize("goes_on", [True, False])
+    def test_behind_a_drain_of_this_job_what_others_said_still_counts(self, goes_on):
+        """The upstream goes on over a drain of ours: who ended or fell idle before our position does not say it again.
+        Behind an end of ours, everything of theirs is to come from a new run."""
+        p = foreign("up/1")
+        feed(p, self.say(end, "a"), self.say(wm, "b", 5))
+        rows = [(key, row) for key, row in p.to_value()]
+        producers = {S: ForeignProducers(frozenset({"up/1"}))}
+        new = Progress(JOB, "r-new", {S: [0]}, producers, rows=rows, goes_on=goes_on)
+        assert new.watermark(S) == (5 if goes_on else NO_TIME)
+        assert feed(new, self.say(end, "b")) == ([StreamEnded(S)] if goes_on else [])
+        again = Progress(JOB, "r-new", {S: [0]}, producers, rows=[*rows, *new.to_value()])
+        assert again.ended(S) == goes_on
+
+
+class TestSources:
+    def sources(self, **more):
+        return Progress(JOB, RUN, {S: [0, 1]}, {S: Sources()}, **more)
+
+    def test_their_reader_says_how_far_they_are(self):
+        p = self.sources()
+        assert p.observe(S, 0, 5) == []
+        assert p.observe(S, 1, 3) == [StreamWatermark(S, 3)]
+        assert p.observe(S, 1, 1) == []
+        assert p.observe(S, 1, 3, idle=True) == [StreamWatermark(S, 5)]
+        assert p.end(S, 0) == [StreamWatermark(S, 5, True)]
+        assert p.observe(S, 0, 99) == []
+        assert p.drain(S, 0, "d") == []
+        assert p.drain(S, 1, "d") == [StreamDrained(S, "d")]
+
+    def test_no_frames_are_expected(self):
+        p = self.sources()
+        assert p.take(S, 0, end("a")) == []
+        assert p.ignored == {(S, "unknown-job"): 1}
+
+    def test_all_ended(self):
+        p = self.sources()
+        assert p.end(S, 0) + p.end(S, 1) == [StreamEnded(S)]
+
+
+class TestRows:
+    def test_only_what_changed_is_written(self):
+        p = progress("a", "b", partitions=(0, 1))
+        feed(p, wm("a", 5), wm("b", 6))
+        assert len(p.take_changes()) == 3
+        assert p.take_changes() == {}
+        feed(p, wm("a", 7))
+        assert list(p.take_changes()) == [(S, 0, "said", JOB, "a")]
+        p.producers_changed({S: known("a", epoch=2)})
+        assert p.take_changes()[S, 0, "said", JOB, "b"] is None
+
+    def test_rows_of_an_older_run_are_dropped_and_deleted(self):
+        p = progress("a")
+        feed(p, end("a"))
+        q = Progress(JOB, "r3", {S: [0]}, {S: known("a")}, rows=p.to_value())
+        assert not q.ended(S)
+        assert q.take_changes() == {key: None for key, _ in p.to_value()}
+        assert q.take_changes() == {}
+
+    def test_rows_of_partitions_that_are_no_longer_owned_are_deleted(self):
+        p = progress("a", partitions=(0, 1))
+        feed(p, wm("a", 5), partition=1)
+        q = Progress(JOB, RUN, {}, {}, rows=p.to_value())
+        assert set(q.take_changes().values()) == {None}
+        r = Progress(JOB, RUN, {S: [0]}, {S: known("a")}, rows=p.to_value())
+        assert set(r.take_changes().values()) == {None}
+
+    def test_a_state_that_is_ahead_of_the_job_state_waits_for_it(self):
+        p = progress("a", "b", epoch=2)
+        feed(p, wm("a", 5, epoch=2), wm(None, 6, epoch=2), end("b", epoch=2))
+        q = restored(p, {S: known("a", epoch=1)})
+        assert feed(q, wm("a", 7, epoch=2)) == [Wait(S, 0, 2)]
+        q.producers_changed({S: known("a", "b", epoch=2)})
+        assert feed(q, end("a", epoch=2)) == [StreamEnded(S)]
+
+    def test_an_unknown_row_names_the_remedy(self):
+        with pytest.raises(DataError, match="nobody knows it"):
+            progress("a", rows=[((S, 0, "what"), (RUN, 1))])
+
+    def test_what_aggregates_comes_back(self):
+        p = progress("a", "b", aggregating={S: 0})
+        feed(p, wm("a", 5), wm("b", 3), end(None))
+        q = restored(p)
+        assert (q.repeat(), q.to_value()) == (p.repeat(), p.to_value())
+        p = foreign("up/1")
+        p.observe(S, 0, 4)
+        assert restored(p).to_value() == p.to_value()
+
+
+# ----------------------------------------------------------------------------------------------------------- the oracle
+
+
+class Oracle:
+    """The rules, as slowly and as plainly as they can be said: everything is derived from all frames again."""
+
+    def __init__(self, tasks, epoch, partitions, quorum=0.5):
+        self.tasks, self.epoch, self.quorum = tasks, epoch, quorum
+        self.heard = {partition: [] for partition in partitions}
+        self.told = ("open", NO_TIME, False)
+
+    def producer(self, frames):
+        done, ts, idle = OPEN, NO_TIME, False
+        for f in frames:
+            if isinstance(f, EndOfStream):
+                done = ENDED
+            elif isinstance(f, Drain):
+                done = max(done, DRAINED)
+            elif done == OPEN:
+                ts, idle = max(ts, f.ts), f.idle
+        return done, ts, idle
+
+    def least(self, parts, quorum):
+        live = [(ts, idle) for done, ts, idle in parts if done == OPEN]
+        active = [ts for ts, idle in live if not idle]
+        if not live:
+            return NO_TIME, False
+        if active and len(active) / len(live) >= quorum:
+            return min(active), False
+        return min(ts for ts, _ in live), not active
+
+    def partition(self, frames):
+        frames = [f for f in frames if f.run == RUN and f.job == JOB]
+        spoken = [[f for f in frames if f.task == t] for t in self.tasks]
+        unnamed = [f for f in frames if f.task is None and f.epoch == self.epoch]
+        done, ts, idle = OPEN, NO_TIME, False
+        if all(spoken):
+            parts = [self.producer(s) for s in spoken]
+            done = min(d for d, _, _ in parts)
+            ts, idle = self.least(parts, self.quorum)
+        if unnamed:
+            d, t, i = self.producer(unnamed)
+            done, ts, idle = max(done, d), max(ts, t), i
+        return done, ts, idle
+
+    def take(self, partition, frame):
+        if frame.task in self.tasks or frame.task is None:
+            self.heard[partition].append(frame)
+        state, told_ts, _ = self.told
+        parts = [self.partition(frames) for frames in self.heard.values()]
+        if state != "open":
+            return []
+        done = min(d for d, _, _ in parts)
+        if done != OPEN:
+            self.told = ("done", told_ts, False)
+            return [StreamEnded(S)] if done == ENDED else [StreamDrained(S, "d1")]
+        ts, idle = self.least(parts, 0)
+        new = ("open", max(ts, told_ts), idle)
+        if new == self.told:
+            return []
+        self.told = new
+        return [StreamWatermark(S, new[1], new[2])]
+
+
+# without idle unnamed frames the oracle needs no memory of what came last
+NAMED = [
+    wm("a", 5),
+    wm("a", 9, idle=True),
+    wm("a", 3),
+    end("a"),
+    drain("a"),
+    wm("b", 4),
+    wm("b", 8),
+    wm("b", 8, idle=True),
+    end("b"),
+]
+MIXED = [
+    wm("a", 5),
+    drain("a"),
+    wm("b", 8),
+    end("b"),
+    wm(None, 7),
+    end(None, epoch=0),
+    wm("x", 1),
+    end("b", run="r1"),
+    drain(None),
+]
+
+
+def check(history, partitions=(0,), tasks=("a", "b"), cut=None):
+    p, oracle = progress(*tasks, partitions=partitions), Oracle(tasks, 1, partitions)
+    for step, (partition, frame) in enumerate(history):
+        if step == cut:
+            p = restored(p)
+        assert p.take(S, partition, frame) == oracle.take(partition, frame), (history, step)
+
+
+@pytest.mark.parametrize("alphabet", [NAMED, MIXED], ids=["named", "mixed"])
+def test_every_short_history_agrees_with_the_oracle(alphabet):
+    for length in (1, 2, 3, 4):
+        for frames in product(alphabet, repeat=length):
+            check([(0, frame) for frame in frames])
+
+
+def test_every_interleaving_of_three_producers_agrees_with_the_oracle():
+    """Scripts of two frames for each of three producers: all ninety orders, each interrupted at each place."""
+    scripts = {"a": [wm("a", 5), end("a")], "b": [wm("b", 9), drain("b")], "c": [wm("c", 7, idle=True), end("c")]}
+    for order in set(permutations("aabbcc")):
+        left = {name: list(script) for name, script in scripts.items()}
+        history = [(0, left[name].pop(0)) for name in order]
+        for cut in range(7):
+            check(history, tasks=("a", "b", "c"), cut=cut)
+
+
+def test_every_interleaving_of_two_partitions_agrees_with_the_oracle():
+    scripts = {0: [wm("a", 5), wm("b", 6), end("a"), end("b")], 1: [wm("b", 3), end("a"), end("b")]}
+    for order in set(permutations([0, 0, 0, 0, 1, 1, 1])):
+        left = {partition: list(script) for partition, script in scripts.items()}
+        history = [(partition, left[partition].pop(0)) for partition in order]
+        for cut in (None, 3, 5):
+            check(history, partitions=(0, 1), cut=cut)
+
+
+FRAMES = st.sampled_from(
+    [f for f in NAMED + MIXED if not (f.task is None and getattr(f, "idle", False))]
+    + [wm("a", 2, idle=True), wm(None, 12), end("x"), drain("b")]
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(st.sampled_from([0, 1]), FRAMES), max_size=14), st.integers(0, 14))
+def test_any_history_agrees_with_the_oracle_across_a_restart(history, cut):
+    check(history, partitions=(0, 1), cut=cut)
+
+
+STEPS = st.one_of(
+    st.tuples(
+        st.just("take"),
+        st.sampled_from([0, 1]),
+        st.sampled_from(
+            NAMED + MIXED + [wm("c", 6, epoch=2), end("c", epoch=2), end(None, epoch=2), wm(None, 5, idle=True)]
+        ),
+    ),
+    st.tuples(st.just("set"), st.integers(1, 3), st.sampled_from([("a", "b"), ("a", "b", "c"), ("b",)])),
+    st.tuples(st.just("write"), st.just(0), st.none()),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(STEPS, max_size=20), st.booleans())
+def test_one_that_lives_and_one_that_is_restored_after_every_step_say_the_same(steps, other_job):
+    """The restored one knows only what was written: the changes, applied to a table, after each step."""
+    make = (
+        (lambda **kw: foreign(JOB, partitions=(0, 1), **kw))
+        if other_job
+        else (lambda **kw: progress("a", "b", partitions=(0, 1), aggregating={S: 1}, **kw))
+    )
+    live, again, table, now = make(), make(), {}, None
+    for what, number, argument in steps:
+        answers = []
+        for p in (live, again):
+            if what == "take":
+                answers.append(p.take(S, number, argument))
+            elif what == "set" and not other_job:
+                answers.append(p.producers_changed({S: known(*argument, epoch=number)}))
+        if what == "set" and not other_job and number > (now.epoch if now else 1):
+            now = known(*argument, epoch=number)
+        assert answers[:1] == answers[1:]
+        for key, row in pack_rows(again.take_changes()).items():
+            if row is None:
+                del table[key]
+            else:
+                table[key] = row
+        assert table == pack_rows(dict(again.to_value()))
+        again = (
+            make(rows=unpack_rows(table.items()))
+            if now is None
+            else Progress(JOB, RUN, {S: (0, 1)}, {S: now}, aggregating={S: 1}, rows=unpack_rows(table.items()))
+        )
+        assert again.to_value() == live.to_value()
+        assert again.silent(S) == live.silent(S)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.permutations(["a", "b", "c", "d"]), st.randoms(use_true_random=False))
+def test_the_order_between_producers_makes_no_difference_in_the_end(names, random):
+    scripts = {name: [wm(name, 3), wm(name, 8 + i), end(name)] for i, name in enumerate(names)}
+    queue = [name for name in names for _ in range(3)]
+    random.shuffle(queue)
+    p = progress(*names)
+    events = feed(p, *[scripts[name].pop(0) for name in queue])
+    assert events[-1] == StreamEnded(S)
+    marks = [event.ts for event in events[:-1]]
+    assert marks == sorted(set(marks))
+
+
+def test_rows_that_stand_alone_are_damage_and_are_named():
+    """What a producer said belongs to a job's row; one without the other can only be a log that has lost rows."""
+    p = progress("a")
+    feed(p, wm("a", 5))
+    rows = [(key, row) for key, row in p.to_value() if key[2] != "job"]
+    with pytest.raises(DataError, match=r"'said', 'sales/1', 'a'.* stands alone"):
+        progress("a", rows=rows)
+
+
+def test_golden_rows():
+    """The bytes of the control table are read by later versions for ever."""
+    p = progress("a", aggregating={S: 0})
+    feed(p, wm("a", 5, idle=True))
+    rows = {k.hex(): v.hex() for k, v in pack_rows(p.take_changes()).items()}
+    assert {msgpack.unpackb(bytes.fromhex(k))[2] for k in rows} == {"told", "passed", "job", "said"}
+    assert rows["95aa73616c65732d312d627900a473616964a773616c65732f31a161"] == "9701a272320105c300a0"

@@ -1,0 +1,366 @@
+"""Draining, failing, waking: what a task comes down to after each event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.core import orders as o
+from headgate.core.machine import Tick
+from headgate.core.names import StreamPartition as SP
+from headgate.core.progress.frames import MAX_TIME
+from headgate.core.task.plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
+from headgate.core.task.protocol import (
+    AtEnd,
+    ChunkDone,
+    ChunkDropped,
+    ChunkTaken,
+    CloseStore,
+    Discard,
+    DropChunk,
+    FetchStopped,
+    Lost,
+    NotAtEnd,
+    Note,
+    RequestCommit,
+    RestoreProgress,
+    RunStep,
+    SeekConsumer,
+    StepDone,
+    StopFetching,
+    Tell,
+    WorkFailed,
+)
+
+from ..task_rig import (
+    BY,
+    BY0,
+    JOB,
+    ME,
+    ORDERS,
+    ORDERS0,
+    Rig,
+    bootstrap_plan,
+    drain,
+    reader_plan,
+    run_view,
+    source_plan,
+    two_inputs,
+)
+
+
+def test_a_drain_processes_what_is_buffered_and_reads_nothing_new():
+    rig = Rig(source_plan()).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.buffered = {ORDERS0: 9}
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.task.state == "draining"
+    assert rig.task.may_take(ORDERS0)
+    rig.chunk(ORDERS0, 9, 120)
+    assert rig.letters()[-3:] == [("watermark", ORDERS, MAX_TIME), ("drain", ORDERS, None), ("drain", None, None)]
+    assert {one.cause for one in rig.of(RunStep, last=False)[-3:]} == {"drain"}
+    assert rig.said()[-2:] == [("wm", MAX_TIME, (0, 1)), ("drain", "d1", (0, 1))]
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].positions == {ORDERS0: 9}
+
+
+def test_drained_is_reported_only_when_it_is_durable_and_never_twice():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    rig.begin_commit()
+    assert rig.told() == ["running"]
+    rig.end_commit()
+    assert rig.told() == ["running", "drained"]
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    rig.commit()
+    assert rig.told() == ["running", "drained"]
+
+
+def test_a_restart_during_a_drain_drains_at_once_and_reads_no_new_input():
+    rig = Rig(two_inputs()).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.buffered = {ORDERS0: 50}
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    again = rig.again(run_view(draining="d1"))
+    assert again.of(SeekConsumer, last=False) == [SeekConsumer({BY0: 0})]
+    assert not again.task.may_take(ORDERS0)
+    again.hear(BY0, drain(ME, "d1"))
+    assert again.told() == ["running", "drained"]
+    assert again.log[-1][0].positions == {ORDERS0: 5, BY0: 1}
+
+
+def test_a_restart_that_has_not_heard_of_the_drain_yet_still_remembers_it():
+    rig = Rig(two_inputs()).start()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    again = rig.again(run_view())
+    assert again.task.state == "draining"
+
+
+def test_a_drained_task_that_is_granted_again_only_says_so_again():
+    rig = Rig(source_plan()).start()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    again = rig.again(run_view(draining="d1"))
+    assert again.told() == ["drained"]
+    assert again.letters() == []
+    assert again.said() == []
+
+
+def test_drain_with_an_input_that_has_ended():
+    """The original waits for a drain from what has ended, for ever."""
+    plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0,), 1, until=5), InputPlan("clicks", (0,), 1)))
+    rig = Rig(plan).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.told() == ["running", "drained"]
+    assert ("end", ORDERS, None) in rig.letters()
+    assert ("drain", "clicks", None) in rig.letters()
+
+
+def test_drain_overrides_pause():
+    rig = Rig(source_plan()).start(run_view(paused_job=True))
+    assert rig.task.state == "paused"
+    rig.buffered = {ORDERS0: 3}
+    rig.feed(o.RunChanged(run_view(paused_job=True, draining="d1")))
+    rig.chunk(ORDERS0, 3, 1)
+    assert rig.told() == ["running", "drained"]
+
+
+def test_the_drain_of_another_run_is_ignored():
+    rig = Rig(reader_plan()).start(run_view("a"))
+    rig.hear(BY0, drain("a", run="r0"))
+    assert rig.task.state == "running"
+    assert rig.task.position(BY0) == 1
+    out = rig.feed(o.RunChanged(run_view(run_id="r0", draining="d")))
+    assert [type(one) for one in out] == [Note]
+    assert rig.task.state == "running"
+
+
+def test_a_drain_that_comes_in_frames_before_the_job_state_brings_it():
+    rig = Rig(reader_plan()).start(run_view("a"))
+    rig.hear(BY0, drain("a", "d9"))
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].drain_id == "d9"
+
+
+def test_a_chunk_in_hand_is_part_of_the_drain():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.told() == ["running"]
+    rig.feed(ChunkDone(ORDERS0, 5, 100))
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].positions == {ORDERS0: 5}
+    assert rig.feed(FetchStopped({ORDERS0: 99})) == []
+
+
+def test_another_jobs_stream_is_read_no_further_when_this_job_drains():
+    plan = TaskPlan(JOB, ME, (InputPlan("shared", (0,), 1, FOREIGN, jobs=("other/1",)),))
+    rig = Rig(plan).start()
+    rig.feed(o.RunChanged(run_view(draining="d1")))
+    assert rig.told() == ["running", "drained"]
+
+
+def test_deadlines_of_a_task_that_waits_for_a_retry_and_for_time():
+    rig = Rig(source_plan(settings=TaskSettings(watermark_interval_s=0.2, error_backoff_s=5.0)))
+    assert rig.task.deadline() is None
+    rig.start().wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.chunk(ORDERS0, 6, 101)
+    rig.feed(ChunkTaken(ORDERS0, 9))
+    rig.feed(WorkFailed("boom"))
+    assert rig.task.deadline() == pytest.approx(101.2)
+    rig.wait(0.3)
+    assert rig.task.deadline() == pytest.approx(106.0)
+    rig.feed(WorkFailed("boom", final=True))
+
+
+def test_seeks_that_came_early_and_pauses_are_found_when_it_opens():
+    rig = Rig(source_plan(), auto_commit=False)
+    rig.feed(o.Start(ME, 1, run_view(paused_job=True), 0))
+    rig.feed(o.Seek("s1", ORDERS, 0, 3))
+    rig.commit()
+    assert (rig.task.state, rig.task.position(ORDERS0)) == ("paused", 3)
+
+
+def test_drain_overtakes_bootstrap():
+    rig = Rig(bootstrap_plan()).start()
+    assert rig.task.state == "bootstrapping"
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.told() == ["running", "drained"]
+
+
+def test_a_bounded_task_passes_through_ending():
+    rig = Rig(source_plan(until=5), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.chunk(ORDERS0, 5)
+    assert rig.task.state == "ending"
+    rig.feed(o.Release("stop"))
+    rig.commit()
+    assert rig.told() == ["running", "ended", "released"]
+
+
+def fragile() -> TaskPlan:
+    """What fails is not tried again."""
+    return source_plan(settings=TaskSettings(error_retries=0, restore_deadline_s=10.0, watermark_interval_s=0.2))
+
+
+def test_what_fails_commits_what_was_complete_and_closes_before_it_says_so():
+    rig = Rig(fragile(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(ChunkDone(ORDERS0, 5))
+    rig.feed(ChunkTaken(ORDERS0, 9))
+    assert rig.feed(WorkFailed("boom"))[0] == Note("failed", "boom", "error")
+    assert (rig.task.state, rig.told()) == ("releasing", ["running"])
+    rig.commit()
+    assert (rig.told(), rig.log[-1][0].positions) == (["running", "failed"], {ORDERS0: 5})
+
+
+def test_a_log_that_begins_behind_the_position_fails_the_task_while_its_chunk_is_dropped():
+    """Whatever the failing fact would lead to otherwise is not done any more: the task only leaves."""
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    out = rig.feed(Lost(ORDERS0, 0, 40))
+    assert [type(one) for one in out] == [Note, DropChunk]
+    assert rig.feed(ChunkDropped(ORDERS0)) != []
+    assert rig.told() == ["running", "failed"]
+
+
+def test_what_waits_for_a_retry_or_for_the_commit_of_a_step_is_dropped_without_asking():
+    rig = Rig(source_plan()).start()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    rig.feed(WorkFailed("boom"))
+    assert [type(one) for one in rig.feed(o.Release("moved"))] == [CloseStore, Tell]
+    rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.feed(StepDone(rig.task.letters.number, more=True))
+    assert DropChunk not in map(type, rig.feed(o.Release("moved")))
+    rig.commit()
+    assert rig.told() == ["running", "released"]
+
+
+def test_leaving_waits_for_the_actor_then_for_the_commit_then_for_the_store():
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    rig.commit()
+    rig.feed(ChunkTaken(ORDERS0, 5))
+    assert rig.feed(o.Release("moved")) == [DropChunk("moved")]
+    assert rig.feed(ChunkDone(ORDERS0, 5)) == [RequestCommit("released", urgent=True)]
+    rig.begin_commit()
+    assert rig.handle(ChunkDropped(ORDERS0)) == []
+    assert rig.told() == ["running"]
+    rig.end_commit()
+    assert rig.told() == ["running", "released"]
+
+
+def test_while_restoring_there_is_nothing_to_commit_and_failing_is_at_once():
+    rig = Rig(fragile())
+    rig.handle(o.Start(ME, 1, run_view(), 0))
+    rig.handle(RestoreProgress(5, blocked=True))
+    assert rig.task.deadline() == pytest.approx(110.0)
+    rig.now += 10
+    assert [type(one) for one in rig.handle(Tick())] == [Discard, Tell]
+    assert rig.told() == ["failed"]
+
+
+def cascade_plan(*more: InputPlan) -> TaskPlan:
+    return TaskPlan(JOB, ME, (InputPlan("shared", (0,), 1, FOREIGN, jobs=("other/1",)), *more))
+
+
+SHARED0 = SP("shared", 0)
+
+
+def test_a_cascade_still_reads_what_the_drained_job_wrote():
+    """The job before this one is drained and closed; what it wrote up to there is read, then this one is drained, too."""
+    rig = Rig(cascade_plan()).start()
+    rig.chunk(SHARED0, 3)
+    rig.feed(o.RunChanged(run_view(draining="d1", drain_upto={"shared": (7,)})))
+    assert rig.of(StopFetching) == []
+    assert rig.task.may_take(SHARED0)
+    rig.chunk(SHARED0, 7)
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].positions == {SHARED0: 7}
+
+
+def test_a_cascade_stops_the_other_inputs_at_once():
+    rig = Rig(cascade_plan(InputPlan(ORDERS, (0,), 1))).start()
+    rig.feed(o.RunChanged(run_view(draining="d1", drain_upto={"shared": (7,)})))
+    assert [one.partitions for one in rig.of(StopFetching, last=False)] == [(ORDERS0,)]
+    assert (rig.task.may_take(ORDERS0), rig.task.may_take(SHARED0)) == (False, True)
+    rig.chunk(SHARED0, 7)
+    assert rig.told() == ["running", "drained"]
+
+
+def test_a_worker_that_restarts_in_a_cascade_reads_on_to_the_ends():
+    """A kill -9 in the middle of the cascade: the next holder reads what is left, and not more."""
+    rig = Rig(cascade_plan()).start()
+    rig.chunk(SHARED0, 3)
+    run = run_view(draining="d1", drain_upto={"shared": (7, 9)})
+    rig.feed(o.RunChanged(run))
+    again = Rig(cascade_plan(), log=rig.log).start(run)
+    assert again.task.position(SHARED0) == 3
+    assert again.told() == ["running"]
+    again.chunk(SHARED0, 7)
+    assert again.told() == ["running", "drained"]
+
+
+def test_a_cascade_whose_ends_are_behind_is_a_drain():
+    rig = Rig(cascade_plan(), offset=9).start()
+    rig.feed(o.RunChanged(run_view(draining="d1", drain_upto={"shared": (7,)})))
+    assert rig.told() == ["running", "drained"]
+
+
+def rests(rig: Rig) -> list[bool]:
+    """What it has said of standing still since the beginning."""
+    return [t.report.still for t in rig.of(Tell, last=False) if t.report.state == "running"][1:]
+
+
+def bounded(draining: str | None = None) -> o.RunView:
+    return replace(run_view(), bounded=True)
+
+
+def test_a_task_of_a_bounded_run_says_when_only_others_can_bring_it_more():
+    """Without this nobody could tell a batch that works from one that waits for a task that has failed."""
+    rig = Rig(two_inputs(until=3)).start(bounded())
+    rig.feed(AtEnd(BY0, 0))
+    assert rests(rig) == []  # its source has not ended
+    rig.chunk(ORDERS0, 3)
+    rig.wait(1)
+    rig.feed(AtEnd(BY0, 0, owes=True))
+    assert rests(rig) == []  # a batch is at Spark
+    rig.feed(AtEnd(BY0, 0))
+    rig.feed(AtEnd(BY0, 0))
+    assert rests(rig) == [True]
+    rig.chunk(BY0, 2)
+    assert rests(rig) == [True, False]
+    rig.wait(1)
+    rig.feed(AtEnd(BY0, 2))
+    assert rests(rig) == [True, False, True]
+    rig.feed(NotAtEnd(BY0))
+    rig.feed(AtEnd(BY0, 2, owes=True))
+    assert rests(rig) == [True, False, True, False]
+
+
+def test_a_run_without_ends_says_nothing_of_standing_still():
+    rig = Rig(reader_plan()).start()
+    rig.feed(AtEnd(BY0, 0))
+    rig.wait(1)
+    rig.feed(AtEnd(BY0, 0))
+    assert rests(rig) == []
+
+
+def test_a_paused_stream_is_not_still():
+    """Whoever paused it may resume it."""
+    view = replace(bounded(), paused_streams=frozenset({BY}))
+    rig = Rig(reader_plan()).start(view)
+    rig.feed(AtEnd(BY0, 0))
+    rig.wait(1)
+    rig.feed(AtEnd(BY0, 0))
+    assert rests(rig) == []

@@ -1,0 +1,331 @@
+"""One coroutine owns the producer: nothing is committed before it is acknowledged, nothing is told before it is durable."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
+from headgate.core.task.commit import LIVE, OPEN, OVER, Committer
+from headgate.core.task.commit_protocol import (
+    Abandoned,
+    Acked,
+    Applied,
+    Apply,
+    Begin,
+    Begun,
+    Commit,
+    CommitEvent,
+    Committed,
+    Finish,
+    Finished,
+    Flush,
+    IncarnationOver,
+    ProducerFailed,
+    Seal,
+    Sealed,
+    Sent,
+    StoreRefused,
+    TaskGone,
+    TellApplyFailed,
+    TellDone,
+    Wanted,
+)
+
+from ..whole import everything
+
+A, B = "Partition 0", "Partition 1"
+AB = frozenset({A, B})
+
+
+def at(mono: float) -> Now:
+    return Now(mono, int(mono * 1000))
+
+
+T = at(10.0)
+
+
+def reach(state: str) -> Committer:
+    """A committer in this state, by the shortest way; transaction 1 holds A and B."""
+    committer = Committer(interval_s=0.2, timeout_s=60.0)
+    if state == "finished":
+        committer.handle(Finish(), T)
+        return committer
+    path = {
+        "beginning": [Wanted(A), Wanted(B)],
+        "sealing": [Begun(1)],
+        "sending": [Sealed(1, AB)],
+        "acking": [Sent(1)],
+        "committing": [Acked(1)],
+        "applying": [Committed(1, {A: 5, B: 7})],
+        "over": [ProducerFailed("gone")],
+    }
+    if state == "idle":
+        return committer
+    for name, events in path.items():
+        for event in events:
+            committer.handle(event, T)
+        if name == state:
+            break
+    assert committer.state == state
+    return committer
+
+
+SAMPLES: dict[type, object] = {
+    Wanted: Wanted(A),
+    TaskGone: TaskGone(A),
+    Begun: Begun(1),
+    Sealed: Sealed(1, AB),
+    Sent: Sent(1),
+    Acked: Acked(1),
+    Committed: Committed(1, {A: 5, B: 7}),
+    Applied: Applied(1, A),
+    StoreRefused: StoreRefused(1, A, "disk full"),
+    ProducerFailed: ProducerFailed("gone"),
+    Finish: Finish(),
+    Tick: Tick(),
+}
+STATES = (*LIVE, OVER, "finished")
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("kind", get_args(CommitEvent))
+def test_every_pair_of_state_and_event_is_handled_or_raises_and_changes_nothing(state, kind):
+    committer = reach(state)
+    legal = any(rule.state == state and rule.event is kind for rule in Committer.TABLE)
+    before = everything(committer)
+    if legal:
+        committer.handle(SAMPLES[kind], T)
+    else:
+        with pytest.raises(IllegalEvent):
+            committer.handle(SAMPLES[kind], T)
+        assert everything(committer) == before
+
+
+def test_a_whole_transaction_says_each_step_only_after_the_one_before_it():
+    committer = Committer()
+    assert committer.handle(Wanted(B), T) == [Begin(1)]
+    assert committer.handle(Wanted(A), T) == []
+    assert committer.handle(Begun(1), T) == [Seal(1, (B, A))]
+    assert committer.handle(Sealed(1, AB), T) == [Flush(1)]
+    assert committer.handle(Sent(1), T) == []
+    assert committer.handle(Acked(1), T) == [Commit(1)]
+    assert committer.handle(Committed(1, {A: 5, B: 7}), T) == [Apply(1, A, 5), Apply(1, B, 7)]
+    assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7)]
+    assert committer.handle(Applied(1, A), T) == [TellDone(1, A, 5)]
+    assert committer.state == "idle"
+    assert committer.deadline() is None
+
+
+def test_it_waits_for_the_interval_unless_somebody_cannot_wait():
+    committer = finished_once()
+    assert committer.handle(Wanted(A), at(10.05)) == []
+    assert committer.deadline() == pytest.approx(10.2)
+    assert committer.handle(Tick(), at(10.1)) == []
+    assert committer.handle(Wanted(B, urgent=True), at(10.1)) == [Begin(2)]
+    assert committer.handle(Begun(2), at(10.1)) == [Seal(2, (A, B))]
+
+
+def test_the_interval_passes():
+    committer = finished_once()
+    committer.handle(Wanted(A), at(10.05))
+    assert committer.handle(Tick(), at(10.21)) == [Begin(2)]
+
+
+def test_a_tick_with_nothing_wanted_begins_nothing():
+    committer = finished_once()
+    assert committer.handle(Tick(), at(99.0)) == []
+    assert committer.state == "idle"
+
+
+def finished_once() -> Committer:
+    committer = reach("applying")
+    committer.handle(Applied(1, A), T)
+    committer.handle(Applied(1, B), T)
+    return committer
+
+
+def test_who_asks_while_one_is_under_way_shares_the_next_one():
+    committer = reach("committing")
+    assert committer.handle(Wanted(A, urgent=True), T) == []
+    assert committer.handle(Wanted(B, urgent=True), T) == []
+    committer.handle(Committed(1, {A: 5, B: 7}), T)
+    committer.handle(Applied(1, A), T)
+    assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7), Begin(2)]
+    assert committer.handle(Begun(2), T) == [Seal(2, (A, B))]
+
+
+def test_nothing_contributed_is_nothing_committed():
+    committer = reach("sealing")
+    assert committer.handle(Sealed(1, frozenset()), T) == [Abandoned(1)]
+    assert committer.state == "idle"
+
+
+def test_urgency_does_not_outlive_a_task_that_went():
+    """A task asks urgently and is abandoned before the transaction under way is over: nobody else's interval is shortened."""
+    committer = reach("committing")
+    committer.handle(Wanted(A, urgent=True), T)
+    committer.handle(TaskGone(A), T)
+    committer.handle(Committed(1, {B: 7}), T)
+    assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7)]
+    assert committer.handle(Wanted(B), T) == []
+
+
+def test_a_task_that_goes_is_not_waited_for():
+    committer = reach("applying")
+    assert committer.handle(TaskGone(A), T) == []
+    assert committer.handle(TaskGone(B), T) == []
+    assert committer.state == "idle"
+    assert committer.handle(TaskGone("unknown"), T) == []
+
+
+def test_a_task_that_goes_between_sealing_and_its_answer_is_committed_and_not_waited_for():
+    committer = reach("sealing")
+    committer.handle(TaskGone(A), T)
+    committer.handle(TaskGone(B), T)
+    assert committer.handle(Sealed(1, AB), T) == [Flush(1)]
+    committer.handle(Sent(1), T)
+    assert committer.handle(Acked(1), T) == [Commit(1)]
+    assert committer.handle(Committed(1, {}), T) == []
+    assert committer.state == "idle"
+
+
+def test_a_full_disk_fails_one_task_and_not_the_producer():
+    committer = reach("applying")
+    assert committer.handle(StoreRefused(1, A, "disk full"), T) == [TellApplyFailed(A, "disk full")]
+    assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7)]
+    assert committer.state == "idle"
+
+
+def test_a_task_whose_disk_was_full_gets_the_commit_that_it_had_asked_for():
+    """It leaves with a last commit, and asks once: it would have waited for ever, holding its grant, and no run could stop."""
+    committer = reach("applying")
+    committer.handle(Wanted(A, urgent=True), T)
+    said = committer.handle(StoreRefused(1, A, "disk full"), T)
+    for task in sorted(committer.tasks):
+        said += committer.handle(Applied(1, task), T)
+    assert said[0] == TellApplyFailed(A, "disk full")
+    assert Begin(2) in said
+
+
+def test_answers_about_a_store_that_nobody_waits_for_are_ignored():
+    committer = reach("applying")
+    committer.handle(TaskGone(A), T)
+    assert committer.handle(Applied(1, A), T) == []
+    assert committer.handle(StoreRefused(1, A, "disk full"), T) == []
+
+
+@pytest.mark.parametrize("state", LIVE)
+def test_any_failure_ends_the_incarnation_and_blames_only_who_wrote_to_the_target(state):
+    committer = reach(state)
+    failure = ProducerFailed("topic 'x' is gone", "failed", "x", frozenset({A}))
+    assert committer.handle(failure, T) == [IncarnationOver("topic 'x' is gone", "failed", "x", frozenset({A}))]
+    assert committer.handle(failure, T) == []
+    assert committer.handle(Wanted(A, urgent=True), T) == []
+    assert committer.deadline() is None
+
+
+def test_without_a_target_nobody_is_blamed():
+    committer = reach("acking")
+    assert committer.handle(ProducerFailed("fenced", "fenced", tasks=AB), T) == [IncarnationOver("fenced", "fenced")]
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_silence_is_an_unknown_outcome(state):
+    committer = reach(state)
+    assert committer.deadline() == pytest.approx(70.0)
+    assert committer.handle(Tick(), at(69.0)) == []
+    why = f"transaction 1 stood in '{state}' for 60 s"
+    assert committer.handle(Tick(), at(70.0)) == [IncarnationOver(why, "unknown")]
+
+
+def test_stores_have_no_deadline():
+    committer = reach("applying")
+    assert committer.deadline() is None
+    assert committer.handle(Tick(), at(999.0)) == []
+
+
+def test_an_answer_about_another_transaction_is_a_mistake_of_the_edge():
+    for state, event in (
+        ("beginning", Begun(2)),
+        ("sealing", Sealed(2, AB)),
+        ("sending", Sent(2)),
+        ("acking", Acked(2)),
+        ("committing", Committed(2, {A: 1, B: 1})),
+        ("committing", Committed(1, {A: 1})),
+        ("applying", Applied(2, A)),
+        ("applying", StoreRefused(2, A, "")),
+    ):
+        committer = reach(state)
+        before = everything(committer)
+        with pytest.raises(IllegalEvent):
+            committer.handle(event, T)  # type: ignore[arg-type]
+        assert everything(committer) == before
+
+
+def test_finish_commits_what_is_wanted_first():
+    committer = finished_once()
+    committer.handle(Wanted(A), at(10.05))
+    assert committer.handle(Finish(), at(10.05)) == [Begin(2)]
+    committer.handle(Begun(2), at(10.06))
+    committer.handle(Sealed(2, frozenset({A})), at(10.06))
+    committer.handle(Sent(2), at(10.06))
+    committer.handle(Acked(2), at(10.06))
+    committer.handle(Committed(2, {A: 9}), at(10.06))
+    assert committer.handle(Applied(2, A), at(10.07)) == [TellDone(2, A, 9), Finished()]
+    assert committer.handle(Sent(2), at(10.08)) == []
+    assert committer.handle(Acked(2), at(10.08)) == []
+
+
+def test_finish_while_one_is_under_way_ends_after_it():
+    committer = reach("sealing")
+    assert committer.handle(Finish(), T) == []
+    assert committer.handle(Sealed(1, frozenset()), T) == [Abandoned(1), Finished()]
+
+
+def test_the_table_draws_itself_and_a_story_plays_again():
+    assert "acking --> committing: Acked" in diagram(Committer)
+    committer = finished_once()
+    assert "acking → committing" in committer.story()
+    assert replay(lambda: Committer(interval_s=0.2, timeout_s=60.0), committer.steps()).state == "idle"
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_in_any_order_of_events_nothing_is_told_before_it_is_durable(data):
+    """A random edge that answers, fails, forgets tasks and asks at any moment; the promises of the file hold throughout."""
+    committer = Committer(interval_s=0.2, timeout_s=5.0)
+    now, acked, durable, told, begun = 0.0, set(), set(), set(), 0
+    for _ in range(data.draw(st.integers(5, 60))):
+        now += data.draw(st.sampled_from([0.0, 0.05, 0.3]))
+        txn = committer.txn
+        answers: dict[str, list[object]] = {
+            "beginning": [Begun(txn)],
+            "sealing": [Sealed(txn, frozenset({A})), Sealed(txn, AB), Sealed(txn, frozenset())],
+            "sending": [Sent(txn)],
+            "acking": [Acked(txn)],
+            "committing": [Committed(txn, {A: txn, B: txn})],
+            "applying": [Applied(txn, A), Applied(txn, B), StoreRefused(txn, A, "full")],
+        }
+        choices = [Wanted(A), Wanted(B, True), TaskGone(A), Tick(), Finish()] + 3 * answers.get(committer.state, [])
+        if data.draw(st.integers(0, 40)) == 0:
+            choices = [ProducerFailed("no")]
+        event = data.draw(st.sampled_from(choices))
+        if type(event) is Acked:
+            acked.add(txn)
+        if type(event) is Committed:
+            durable.add(txn)
+        for did in committer.handle(event, at(now)):  # type: ignore[arg-type]
+            if type(did) is Begin:
+                begun += 1
+                assert did.txn == begun
+            if type(did) is Commit:
+                assert did.txn in acked
+            if type(did) in (Apply, TellDone):
+                assert did.txn in durable
+            if type(did) is TellDone:
+                assert (did.txn, did.task) not in told
+                told.add((did.txn, did.task))

@@ -1,0 +1,412 @@
+"""Positions, gates, idleness and time of what a task reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import orders as o
+from headgate.core.machine import IllegalEvent, Tick
+from headgate.core.names import StreamPartition as SP
+from headgate.core.progress.frames import NO_TIME
+from headgate.core.task.plan import FOREIGN, InputPlan, StepPlan, TaskPlan, TaskSettings
+from headgate.core.task.protocol import (
+    AtEnd,
+    ChunkDone,
+    ChunkTaken,
+    Gate,
+    Lag,
+    LogEnds,
+    NotAnswered,
+    NotAtEnd,
+    PositionMoved,
+    Resolved,
+    Restored,
+    SettingsChanged,
+    StoreOpened,
+    WorkFailed,
+)
+
+from ..task_rig import (
+    BY,
+    BY0,
+    JOB,
+    ME,
+    ORDERS,
+    ORDERS0,
+    RATES0,
+    Rig,
+    bootstrap_plan,
+    eos,
+    reader_plan,
+    run_view,
+    source_plan,
+    two_inputs,
+    wm,
+)
+
+
+def test_nothing_flows_before_the_bootstrap_inputs_have_been_read():
+    rig = Rig(bootstrap_plan()).start()
+    assert rig.task.state == "bootstrapping"
+    assert rig.task.inputs.bootstrap == {RATES0: 10}
+    assert not rig.task.may_take(ORDERS0)
+    with pytest.raises(IllegalEvent):
+        rig.handle(ChunkTaken(ORDERS0, 5))
+    rig.chunk(RATES0, 9)
+    assert rig.task.state == "bootstrapping"
+    rig.feed(PositionMoved(RATES0, 10))
+    assert rig.task.state == "running"
+    assert rig.task.may_take(ORDERS0)
+
+
+def test_an_empty_bootstrap_input_counts_as_read():
+    rig = Rig(bootstrap_plan(), offset=0)
+    rig.handle(o.Start(ME, 1, run_view(), 0))
+    rig.handle(StoreOpened())
+    rig.handle(LogEnds(0, 0, 1))
+    rig.handle(Restored(0))
+    rig.handle(Resolved(0, {RATES0: 3, ORDERS0: 0}, ends={RATES0: 3}))
+    rig.commit()
+    assert rig.task.state == "running"
+
+
+def test_drain_during_bootstrap_does_not_hang_and_processes_nothing_on_a_table_that_is_not_there():
+    """The original waits for ever here: its marker has no offset, so its bootstrap never ends."""
+    rig = Rig(bootstrap_plan()).start()
+    rig.buffered = {RATES0: 8, ORDERS0: 20}
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.told() == ["running", "drained"]
+    assert rig.log[-1][0].positions == {RATES0: 0, ORDERS0: 0}
+
+
+def test_an_unbounded_table_does_not_keep_a_bounded_job_from_ending():
+    plan = bootstrap_plan()
+    rig = Rig(TaskPlan(JOB, ME, (plan.inputs[0], InputPlan(ORDERS, (0,), 1, until=5)), plan.outputs)).start()
+    rig.chunk(RATES0, 10)
+    rig.chunk(ORDERS0, 5)
+    assert rig.told() == ["running", "ended"]
+
+
+def test_a_task_with_nothing_but_tables_waits_for_these():
+    rig = Rig(TaskPlan(JOB, ME, (InputPlan("rates", (0,), 1, bootstrap=True, until=4),))).start()
+    assert rig.task.state == "running"
+    rig.chunk(RATES0, 4)
+    assert rig.told() == ["running", "ended"]
+
+
+def test_a_source_says_its_greatest_time_less_the_lag_at_most_once_an_interval():
+    rig = Rig(source_plan(lag_ms=5)).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.chunk(ORDERS0, 6, 90)
+    rig.chunk(ORDERS0, 7, 120)
+    rig.wait(0.05)
+    assert rig.letters() == [("watermark", ORDERS, 95)]
+    rig.wait(0.2)
+    assert rig.letters() == [("watermark", ORDERS, 95), ("watermark", ORDERS, 115)]
+    assert rig.said() == [("wm", NO_TIME, (0, 1)), ("wm", 95, (0, 1)), ("wm", 115, (0, 1))]
+
+
+def test_it_wakes_itself_when_there_is_time_to_tell():
+    rig = Rig(source_plan()).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    assert rig.task.deadline() is None
+    rig.chunk(ORDERS0, 6, 101)
+    assert rig.task.deadline() == pytest.approx(101.2)
+
+
+def idle_rig() -> Rig:
+    plan = source_plan(settings=TaskSettings(watermark_interval_s=0.2, idle_timeout_s=10.0))
+    rig = Rig(plan).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    return rig
+
+
+def test_idleness_is_said_after_answered_fetches_over_the_whole_timeout():
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(6)
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(6)
+    assert "idle" not in [word for word, _, _ in rig.said()]
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+    rig.wait(1)
+    rig.chunk(ORDERS0, 6, 100)
+    rig.wait(1)
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+
+
+def test_who_was_idle_when_it_was_stopped_is_not_when_it_is_started():
+    """Whatever came meanwhile waits for it: it must have looked before it may say so again."""
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+    again = rig.again()
+    again.wait(1)
+    assert again.said()[-1] == ("wm", 100, (0, 1))
+
+
+def test_who_goes_back_is_not_idle_any_more():
+    """A seek comes when idleness is known and about to be said, by the commit that now holds the seek: what is read again is no silence."""
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.auto_commit = False
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.feed(o.Seek("q", ORDERS0.stream, ORDERS0.partition, 0))
+    rig.commit()
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def test_silence_is_not_idleness():
+    """The broker is gone: no fetch is answered. However long that takes, the partition is not idle."""
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.feed(NotAnswered(ORDERS0))
+    rig.wait(999)
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def known_idle(**changes: object) -> Rig:
+    """It has been idle for long enough, and the commit that would say so has not begun."""
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.auto_commit = False
+    rig.feed(AtEnd(ORDERS0, 5, **changes))
+    return rig
+
+
+def test_a_worker_that_was_stopped_before_it_could_say_idle_does_not_say_so_when_it_wakes():
+    """Records came meanwhile, and nobody has asked for them: time that goes on without this task makes all of them late."""
+    rig = known_idle()
+    rig.now += 60
+    rig.commit()
+    rig.auto_commit = True
+    rig.chunk(ORDERS0, 6, 90)
+    rig.wait(1)
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def test_a_worker_that_was_stopped_and_has_missed_nothing_is_idle_with_the_next_answer():
+    rig = known_idle()
+    rig.now += 60
+    rig.commit()
+    assert "idle" not in [word for word, _, _ in rig.said()]
+    rig.auto_commit = True
+    rig.wait(1)
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(1)
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+
+
+def test_an_answer_that_could_not_be_told_at_once_is_as_old_as_it_is():
+    """The worker was stopped between the broker's answer and the look at it."""
+    rig = known_idle(age_s=2.4)
+    rig.now += 0.2
+    rig.commit()
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def test_what_is_in_hand_when_the_commit_begins_is_no_silence():
+    """The record came after the last answer; its chunk is at work, and is committed later than what this commit says of time."""
+    rig = known_idle()
+    rig.feed(ChunkTaken(ORDERS0, 6))
+    rig.commit()
+    assert "idle" not in [word for word, _, _ in rig.said()]
+
+
+def said_idle() -> Rig:
+    rig = known_idle()
+    rig.auto_commit = True
+    rig.wait(0.2)
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+    return rig
+
+
+def test_who_has_said_that_it_is_idle_takes_it_back_when_nobody_answers_any_more():
+    """Its input is paused with records in the buffer, or the broker is silent: nothing else happens that would wake the task."""
+    rig = said_idle()
+    for _ in range(4):  # answers go on, and it stays idle
+        rig.now += 2
+        rig.feed(AtEnd(ORDERS0, 5))
+    rig.feed(o.RunChanged(run_view(paused_streams=frozenset({ORDERS}))))
+    while (deadline := rig.task.deadline()) is not None and rig.now < 200:
+        rig.now = deadline
+        rig.feed(Tick())
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+    assert rig.said().count(("idle", 100, (0, 1))) == 1
+    assert rig.task.deadline() is None
+
+
+def test_who_has_said_that_it_is_idle_takes_it_back_while_its_chunk_fails_and_is_tried_again():
+    """The records of that chunk are older than what the others have: time that went on meanwhile would make them late."""
+    rig = said_idle()
+    rig.feed(ChunkTaken(ORDERS0, 6))
+    for _ in range(3):
+        rig.feed(WorkFailed("boom"))
+        while rig.task.retry_s is not None:
+            rig.now = rig.task.deadline()
+            rig.feed(Tick())
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+    rig.feed(ChunkDone(ORDERS0, 6, 101))
+    rig.wait(1)
+    assert rig.said()[-1] == ("wm", 101, (0, 1))
+
+
+def test_steps_do_not_hear_a_time_past_an_input_of_which_nothing_is_known_any_more():
+    """A worker wakes, and the first that it has is a chunk of its other input: what came for the idle one meanwhile is not late."""
+    plan = TaskPlan(
+        JOB,
+        ME,
+        (InputPlan(ORDERS, (0,), 1), InputPlan("rates", (0,), 1)),
+        (),
+        TaskSettings(watermark_interval_s=0.2, idle_timeout_s=10.0),
+        (StepPlan("join", frozenset({ORDERS, "rates"})),),
+    )
+    rig = Rig(plan).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.chunk(RATES0, 5, 50)
+    rig.wait(1)
+    rig.feed(AtEnd(RATES0, 5))
+    rig.wait(11)
+    rig.feed(AtEnd(RATES0, 5))
+    rig.wait(1)
+    assert rig.task.step_times == {"join": 100}
+    rig.now += 60
+    rig.chunk(ORDERS0, 6, 500)
+    rig.wait(1)
+    assert rig.task.step_times == {"join": 100}
+    rig.feed(AtEnd(RATES0, 5))
+    rig.wait(1)
+    assert rig.task.step_times == {"join": 500}
+
+
+def test_what_is_behind_an_open_transaction_is_not_idle():
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(1)
+    assert rig.said()[-1][0] == "idle"
+    rig.feed(NotAtEnd(ORDERS0, blocked=True))
+    rig.wait(1)
+    assert rig.said()[-1][0] == "wm"
+    assert rig.feed(NotAtEnd(ORDERS0)) == []
+    assert rig.feed(AtEnd(ORDERS0, 4)) == []
+    rig.feed(AtEnd(ORDERS0, 9))
+    assert rig.task.position(ORDERS0) == 9
+    rig.feed(ChunkTaken(ORDERS0, 12))
+    assert rig.feed(AtEnd(ORDERS0, 12)) == []
+
+
+def test_streams_of_other_kinds_have_no_idleness_of_their_own():
+    rig = Rig(reader_plan()).start()
+    assert rig.feed(AtEnd(BY0, 0)) == []
+    assert rig.feed(NotAtEnd(BY0)) == []
+    assert rig.chunk(BY0, 3, 100) != []
+
+
+def test_a_downstream_task_tells_the_least_of_its_producers():
+    rig = Rig(reader_plan()).start(run_view("a", "b"))
+    rig.wait(1)
+    rig.hear(BY0, wm("a", 10))
+    rig.wait(1)
+    assert rig.letters() == []
+    rig.hear(BY0, wm("b", 7))
+    rig.wait(1)
+    assert rig.letters() == [("watermark", BY, 7)]
+
+
+def test_pause_stops_intake_from_outside_only():
+    rig = Rig(two_inputs()).start()
+    rig.feed(o.RunChanged(run_view(paused_job=True)))
+    assert rig.task.state == "paused"
+    assert not rig.task.may_take(ORDERS0)
+    assert rig.task.may_take(BY0)
+    rig.feed(o.RunChanged(run_view(paused_streams=frozenset({BY}))))
+    assert rig.task.state == "running"
+    assert rig.task.may_take(ORDERS0)
+    assert not rig.task.may_take(BY0)
+
+
+def test_sources_wait_while_too_much_stands_between_the_stages():
+    rig = Rig(two_inputs()).start()
+    assert rig.feed(Lag(100)) == []
+    rig.feed(Lag(101))
+    assert rig.of(Gate)[-1].closed == {ORDERS0: "lag"}
+    assert rig.task.may_take(BY0)
+    rig.feed(Lag(50))
+    assert rig.of(Gate)[-1].closed == {}
+
+
+def test_another_idle_timeout_is_judged_by_at_once():
+    """A source that had been at its end for long enough by the new one was idle only after the old one."""
+    rig = Rig(source_plan(settings=TaskSettings(idle_timeout_s=3600.0))).start()
+    rig.feed(AtEnd(ORDERS0, 0))
+    rig.now += 30
+    rig.feed(AtEnd(ORDERS0, 0))
+    assert not rig.task.inputs.progress.idle("orders")
+    rig.feed(SettingsChanged(TaskSettings(idle_timeout_s=10.0)))
+    rig.wait(1)
+    assert rig.task.inputs.progress.idle("orders")
+
+
+def test_frames_wait_for_their_epoch_and_are_taken_later():
+    rig = Rig(reader_plan()).start(run_view("a"))
+    rig.hear(BY0, eos("a", epoch=2))
+    assert rig.task.inputs.closed == {BY0: "epoch"}
+    rig.feed(o.RunChanged(run_view("a", epoch=2)))
+    assert rig.told() == ["running", "ended"]
+
+
+def test_a_bounded_source_closes_behind_its_end():
+    rig = Rig(TaskPlan(JOB, ME, (InputPlan(ORDERS, (0, 1), 2, until_of={0: 5}),))).start()
+    rig.chunk(ORDERS0, 5, 100)
+    assert rig.task.inputs.closed == {ORDERS0: "ended"}
+    rig.feed(PositionMoved(ORDERS0, 7))
+    assert rig.task.position(ORDERS0) == 7
+    rig.feed(ChunkTaken(SP(ORDERS, 1), 5))
+    rig.feed(ChunkDone(SP(ORDERS, 1), 5, stop=True))
+    assert rig.told() == ["running", "ended"]
+
+
+def test_what_is_buffered_is_read_to_its_end_in_a_drain_and_no_further():
+    rig = Rig(source_plan()).start()
+    rig.buffered = {ORDERS0: 9}
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.task.may_take(ORDERS0)
+    rig.chunk(ORDERS0, 9)
+    assert rig.task.inputs.closed == {ORDERS0: "draining"}
+
+
+def test_a_partition_that_waits_for_the_broker_is_closed_and_a_seek_forgets_its_end():
+    rig = Rig(source_plan()).start()
+    rig.feed(AtEnd(ORDERS0, 0))
+    rig.handle(o.Seek("s", ORDERS, 0, "newest"))
+    assert rig.task.inputs.closed == {ORDERS0: "seek"}
+    rig.handle(Resolved(1, {ORDERS0: 4}))
+    assert rig.task.inputs.clocks[ORDERS0].end_since_s is None
+    foreign = Rig(TaskPlan(JOB, ME, (InputPlan("f", (0,), 1, FOREIGN, jobs=("x/1",)),))).start()
+    foreign.feed(o.Seek("s", "f", 0, 4))
+    assert foreign.task.position(SP("f", 0)) == 4
+
+
+def test_time_of_a_partition_that_has_ended_is_not_told_any_more():
+    rig = Rig(source_plan(until=5)).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    assert [kind for kind, _, _ in rig.letters()] == ["end", "end"]
+
+
+def test_a_producer_set_that_the_job_state_does_not_know_yet_is_waited_for():
+    rig = Rig(reader_plan()).start(run_view(producers={}))
+    rig.hear(BY0, eos("a"))
+    assert rig.task.inputs.closed == {BY0: "epoch"}

@@ -1,0 +1,79 @@
+"""Rows of the control table: what this version wrote it reads, and says of everything else what it is."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.core.errors import CheckpointError
+from headgate.core.task.rows import VERSION, pack_rows, unpack_rows
+
+ROWS = {
+    (":heard", "s"): ("r", 5, 0),
+    (":time", "step"): ("r", 5),
+    (":said", "s"): ("r", 1, 5, False, True, None),
+    (":relayed", "s"): ("r", 1, 5, False, True, "drain"),
+    ("s", -1, "told"): ("r", 0, 5, True, ""),
+    ("s", -1, "passed"): ("r", 1, 0, 5, True, ""),
+    ("s", 0, "own"): ("r", 2, 5, False, ""),
+    ("s", 0, "job", "sales/1"): ("r", "other run", 1, 2, ("past",), (1, 5, False, 0, "")),
+    ("s", 1, "job", "sales/1"): ("r", "", -1, 0, (), None),
+    ("s", 0, "said", "sales/1", "Partition 0"): ("r", 1, 5, False, 0, ""),
+}
+
+
+def stored(key, *row, version=VERSION):
+    return [(msgpack.packb(key), msgpack.packb((version, *row)))]
+
+
+def test_what_was_written_is_read():
+    packed = pack_rows({**ROWS, ("s", 7, "own"): None})
+    assert packed.pop(msgpack.packb(("s", 7, "own"))) is None
+    assert dict(unpack_rows(packed.items())) == ROWS
+
+
+def test_a_newer_row_is_named_with_its_version():
+    """Whoever rolls back reads which version it needs, and not that an index is out of range."""
+    with pytest.raises(CheckpointError, match="format version 2; this headgate reads up to 1"):
+        unpack_rows(stored(["s", 0, "own"], {"anything": 1}, version=2))
+
+
+@pytest.mark.parametrize("key", list(ROWS))
+def test_a_damaged_row_is_named(key):
+    """Every field taken away, added, or of another type; every key shortened, lengthened, or unknown."""
+    row = ROWS[key]
+    bad = [(key, row[:n]) for n in range(len(row))]
+    bad += [(key, (*row, 1))]
+    bad += [(key, (*row[:n], 1.5, *row[n + 1 :])) for n in range(len(row))]
+    bad += [(key[:n], row) for n in range(len(key))]
+    bad += [((*key, "more"), row), ((*key, 1), row)]
+    bad += [((*key[:n], 1.5, *key[n + 1 :]), row) for n in range(len(key))]
+    bad += [((*key[:2], "unknown", *key[3:]), row)]
+    for wrong_key, wrong_row in bad:
+        with pytest.raises(CheckpointError, match="control table cannot be read by format version 1"):
+            unpack_rows(stored(wrong_key, *wrong_row))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"\x01", b"\x91\x01"),
+        (b"\xc1", b"\x91\x01"),
+        (b"\x91\xa1s", b""),
+        (b"\x91\xa1s", b"\x90"),
+        (b"\x91\xa1s", b"\x91\x00"),
+    ],
+)
+def test_bytes_that_are_no_row_are_named(key, value):
+    with pytest.raises(CheckpointError, match="control table cannot be read by format version 1"):
+        unpack_rows([(key, value)])
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_any_bytes_are_rows_or_an_error_that_says_so(key, value):
+    with contextlib.suppress(CheckpointError):
+        unpack_rows([(key, value)])
