@@ -53,6 +53,17 @@ ARROWS = {
     "agents": frozenset({"core"}),
     "spark_bridge": frozenset({"core"}),
 }
+# Inside of core: which rooms a room may name, beside the files at the top, which are ground for all.
+CORE_ARROWS = {
+    "": frozenset[str](),
+    "graph": frozenset[str](),
+    "progress": frozenset[str](),
+    "choosing": frozenset[str](),
+    "task": frozenset({"progress", "choosing"}),
+    "coordination": frozenset({"graph"}),
+    "coordination/leader": frozenset({"graph", "coordination"}),
+    "coordination/member": frozenset({"graph", "coordination"}),
+}
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.
 LATE_ARROWS = frozenset({("agents", "spark_bridge")})
 # Imported only when they are used: the front door, and whatever it imports, must not name them at module level.
@@ -114,6 +125,23 @@ def wrong_arrows(text: str, where: str) -> list[str]:
     return found
 
 
+def wrong_doors(text: str, where: str) -> list[str]:
+    """Imports from one room of core into another that the plan does not have."""
+    parts = where.split("/")[1:-1]
+    room = "/".join(parts)
+    found: list[str] = []
+    for line, level, module in named(ast.parse(text)):
+        if not 0 < level <= len(parts) + 1:
+            continue
+        target = [*parts[: len(parts) - level + 1], *module.split(".")]
+        other = max(
+            (one for one in CORE_ARROWS if one == "" or target[: one.count("/") + 1] == one.split("/")), key=len
+        )
+        if other not in ("", room) and other not in CORE_ARROWS.get(room, ()):
+            found.append(f"{where}:{line}: core/{room or ''} may not import core/{other}")
+    return found
+
+
 def nobody(offenders: list[str]) -> None:
     """Fail with the list of offenders, one a line, and nothing else."""
     if offenders:
@@ -122,7 +150,7 @@ def nobody(offenders: list[str]) -> None:
 
 def all_of(rule: str) -> list[str]:
     """What a rule finds in the whole house."""
-    check = {"impure": impure, "wrong_arrows": wrong_arrows}[rule]
+    check = {"impure": impure, "wrong_arrows": wrong_arrows, "wrong_doors": wrong_doors}[rule]
     rooms = ROOMS if rule == "wrong_arrows" else ("core",)
     return [
         finding
@@ -132,7 +160,7 @@ def all_of(rule: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("rule", ["impure", "wrong_arrows"])
+@pytest.mark.parametrize("rule", ["impure", "wrong_arrows", "wrong_doors"])
 def test_the_rule_holds_everywhere(rule: str) -> None:
     """No file of the house breaks the rule; the message of a failure is the list of offenders."""
     nobody(all_of(rule))
@@ -180,6 +208,38 @@ def test_core_may_import_its_own_files_and_what_is_pure() -> None:
 def test_an_arrow_that_points_the_wrong_way_is_named(line: str, where: str, finding: str) -> None:
     """The bridge reaches for the life of the worker: the test says which file and which line."""
     assert wrong_arrows(line, where) == [finding]
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "finding"),
+    [
+        ("from ..task import plan", "core/graph/x.py", "core/graph/x.py:1: core/graph may not import core/task"),
+        (
+            "from ..leader.plan import Plan",
+            "core/coordination/member/x.py",
+            "core/coordination/member/x.py:1: core/coordination/member may not import core/coordination/leader",
+        ),
+        ("from .task.task import Task", "core/x.py", "core/x.py:1: core/ may not import core/task"),
+        (
+            "if TYPE_CHECKING:\n    from ..coordination.state import JobState",
+            "core/task/x.py",
+            "core/task/x.py:2: core/task may not import core/coordination",
+        ),
+    ],
+)
+def test_a_door_that_the_plan_does_not_have_is_named(line: str, where: str, finding: str) -> None:
+    """A room of core reaches into another: the test says which file and which line, also for a mere type."""
+    assert wrong_doors(line, where) == [finding]
+
+
+def test_doors_of_the_plan_are_open() -> None:
+    """The ground is open to all, and a room to itself."""
+    text = "from ..names import JobName\nfrom ..progress.frames import encode\nfrom .plan import TaskPlan"
+    assert wrong_doors(text, "core/task/x.py") == []
+    text = (
+        "from ...graph.graph import Graph\nfrom ..messages import Write\nfrom ... import names\nfrom .. import messages"
+    )
+    assert wrong_doors(text, "core/coordination/leader/x.py") == []
 
 
 def test_arrows_of_the_plan_are_allowed() -> None:
