@@ -241,7 +241,6 @@ def worker_options(
         pid=os.getpid(),
         version=__version__,
         url=url,
-        web_host=str(configuration.value("web.host")),
         web_port=int(configuration.value("web.port")),
         lock_free=seat.free,
         supervised=identity.supervised,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ..core.settings import TAKEN_BY
 from .logs import set_level
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ TELL: Mapping[str, Callable[[Worker], None]] = {
 """By part. Tasks take all of theirs at once."""
 
 
+_TOLD = tuple(dict.fromkeys(TELL[part] for parts in TAKEN_BY.values() for part in parts if part != "leader"))
+
+
 def take(worker: Worker) -> None:
     """Tell every part; when this returns, all of them have what they take."""
-    for tell in dict.fromkeys(TELL.values()):
+    for tell in _TOLD:
         tell(worker)

@@ -41,7 +41,6 @@ class WorkerOptions:
     pid: int = 0
     version: str = ""
     url: str = ""
-    web_host: str = "127.0.0.1"
     web_port: int = 0
     lock_free: bool = False
     supervised: bool = False

@@ -7,9 +7,7 @@ for the tasks of another job, which names this one as a producer of its input.
 
 What this module decides and promises:
 
-- A stage that has state or shuffles is named by the user, or from its own arguments (`step_name`), never from its position: adding
-  a stage upstream renames no topic, table or log.
-- `Graph` cannot be changed; `plus` makes a new one. Its value form is plain dicts and lists, and comes back equal.
+- `Graph` cannot be changed. Its value form is plain dicts and lists, and comes back equal.
 - Control messages follow data: `upstreams(x)` are the streams whose records can become records of the intermediate stream `x`, so a
   task owes `x` a marker when it has one from all of these, and the producers of `x` are the tasks that own a partition of one of them.
   The same goes for a shared stream.
@@ -20,15 +18,11 @@ graphs are the same deployment in `graph_fingerprint`.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, TypeVar, cast
-
-from ..errors import DeclarationError
 
 SHUFFLES = frozenset({"repartition", "broadcast", "gather"})
 """Verbs that write an intermediate stream."""
@@ -42,7 +36,6 @@ VERBS = frozenset(
 KEYED = frozenset({"agg", "join", "table", "window"})
 """Verbs whose state is per key: whatever they read must have equal keys in equal tasks."""
 
-MAX_STEP = 80
 T = TypeVar("T")
 
 
@@ -123,13 +116,6 @@ class Graph:
         if derive not in self._kept:
             self._kept[derive] = derive(self)
         return self._kept[derive]
-
-    def plus(self, *more: Input | Stage) -> Graph:
-        """The graph with these added; check it with `graph_checks.validate`, so that the user's own line is to blame."""
-        return Graph(
-            self.inputs + tuple(one for one in more if isinstance(one, Input)),
-            self.stages + tuple(one for one in more if isinstance(one, Stage)),
-        )
 
     @cached_property
     def input(self) -> Mapping[str, Input]:
@@ -298,39 +284,6 @@ def _build(kind: type[Any], value: Mapping[str, Any]) -> Any:
     base = Stage("", "", ()) if kind is Stage else Input("")
     known = {f.name for f in fields(kind)}
     return replace(base, **{name: _tuples(one) for name, one in value.items() if name in known})
-
-
-def step_name(verb: str, arguments: Iterable[object] = (), *, given: str | None = None) -> str:
-    """The name of a stage that shuffles or has state: the one given, else one made of the stage's own arguments.
-
-    Text and numbers can be named after; a function cannot, because the next edit would give it another name and with it
-    another topic. Two stages that come out with one name are refused by `validate`; then one of them needs `name=`.
-
-    >>> step_name("repartition", ["country"]), step_name("window", ["tumbling", "1m", "grace", "10s"])
-    ('by-country', 'window-tumbling-1m-grace-10s')
-    """
-    if given is not None:
-        if not re.fullmatch(r"[a-zA-Z0-9.-]{1,80}", given):
-            raise DeclarationError(
-                f"{verb} cannot be called {given!r}",
-                remedy="use 1 to 80 letters, digits, dots and hyphens; it becomes part of a topic",
-            )
-        return given
-    words: list[str] = []
-    for argument in arguments:
-        if not isinstance(argument, str | int | float):
-            raise DeclarationError(
-                f"{verb} cannot be named after {argument!r}", remedy='give it a name that stays: name="…"'
-            )
-        words.append(str(argument))
-    if not words and verb == "repartition":
-        raise DeclarationError(f"{verb} has nothing to be named after", remedy='give it a name that stays: name="…"')
-    text = "-".join(["by" if verb == "repartition" else verb, *words])
-    name = re.sub(r"[^a-zA-Z0-9.]+", "-", text).strip("-")
-    if name == text and len(name) <= MAX_STEP:
-        return name
-    # Something had to be left out: a digest of the whole keeps "a b" and "a-b" apart.
-    return f"{name[: MAX_STEP - 9].rstrip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def loose_name(verb: str, taken: Container[str], first: int = 1) -> str:

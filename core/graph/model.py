@@ -28,8 +28,8 @@ class JobModel:
     """What the leader wants.
 
     >>> m = JobModel(tasks={"Partition 0": (StreamPartition("orders", 0),)}, wanted={"Partition 0": "p1"}, processors=("p1",))
-    >>> m.streams, m.owner_of(StreamPartition("orders", 0)), m.tasks_of("p1")
-    ({'orders': 1}, 'Partition 0', ('Partition 0',))
+    >>> m.streams, m.owners_of(StreamPartition("orders", 0)), m.tasks_of("p1")
+    ({'orders': 1}, ('Partition 0',), ('Partition 0',))
     """
 
     term: int = 0
@@ -58,10 +58,6 @@ class JobModel:
             for stream, partition in owned:
                 widths[stream] = max(widths.get(stream, 0), partition + 1)
         return dict(sorted(widths.items()))
-
-    def owner_of(self, at: StreamPartition) -> str | None:
-        """A task that owns this partition (one of them, if the stream is broadcast)."""
-        return next((task for task, owned in self.tasks.items() if at in owned), None)
 
     def owners_of(self, at: StreamPartition) -> tuple[str, ...]:
         """Every task that owns this partition."""

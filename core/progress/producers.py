@@ -38,8 +38,6 @@ OLD_EPOCH = "old-epoch"
 REGRESSED = "regressed"
 AFTER_END = "after-end"
 FOREIGN_DRAIN = "foreign-drain"
-REASONS = (UNKNOWN_PRODUCER, UNKNOWN_JOB, SURPLUS, OLD_RUN, OLD_EPOCH, REGRESSED, AFTER_END, FOREIGN_DRAIN)
-"""Why a frame changed nothing (or, for `regressed`, less than it said). Each is counted."""
 
 
 class Said(NamedTuple):
@@ -137,7 +135,7 @@ class Circle:
     # ---------------------------------------------------------------------------------------------------------- hearing
 
     def hear(self, frame: ControlFrame) -> str:
-        """Take one frame; say why it counted for less than it says (one of `REASONS`), or `HEARD`."""
+        """Take one frame; say why it counted for less than it says (one of the words above; each is counted), or `HEARD`."""
         if self.members is None:
             reason = self._hear_foreign(frame)
             if reason:

@@ -52,8 +52,8 @@ _NOWHERE: Positions = MappingProxyType({})
 class Checkpoint:
     """One checkpoint of one task.
 
-    >>> Checkpoint("sales/1", "u", "r1").with_applied("seek-1").applied
-    ('seek-1',)
+    >>> Checkpoint("sales/1", "u", "r1", until={StreamPartition("orders", 0): 7}).for_run("r2").until
+    mappingproxy({})
     """
 
     job: str
@@ -76,12 +76,6 @@ class Checkpoint:
     incarnation: str = ""
     grant: int = 0
     """Who wrote it."""
-
-    def with_applied(self, request: str) -> Checkpoint:
-        """The same, remembering that this request was carried out. Remembering it twice is remembering it once."""
-        if request in self.applied:
-            return self
-        return replace(self, applied=(*self.applied, request)[-MAX_APPLIED:])
 
     def for_run(self, run: str) -> Checkpoint:
         """Where another run begins: at the same positions, with nothing ended, drained or bounded. The same run: unchanged."""

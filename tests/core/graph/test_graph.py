@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.errors import DeclarationError
 from headgate.core.graph.checks import keys_of, validate
-from headgate.core.graph.graph import Graph, Input, Stage, loose_name, step_name
+from headgate.core.graph.graph import Graph, Input, Stage, loose_name
 
 SALES = Graph(
     (
@@ -67,12 +65,6 @@ def test_the_readers_of_a_stream_are_its_first_stages():
     assert [stage.name for stage in SALES.readers("sales-1-all")] == ["to"]
 
 
-def test_a_graph_is_not_changed_but_made_anew():
-    more = SALES.plus(Input("users"), Stage("map", "map", ("users",)))
-    assert ("users" in more.input, "users" in SALES.input) == (True, False)
-    assert more.stages[:-1] == SALES.stages
-
-
 def test_the_value_form_is_plain_and_comes_back_equal():
     value = SALES.to_value()
     assert value["inputs"][1] == {"stream": "refunds", "until": [[0, 10], [1, 12]]}
@@ -114,36 +106,6 @@ def test_any_graph_comes_back_from_its_value(some_inputs, some_stages):
 
 
 # --------------------------------------------------------------------------------------------------------------- names
-
-
-def test_a_stage_is_named_as_the_user_says_or_from_its_arguments():
-    assert step_name("repartition", ["country"], given="per-country") == "per-country"
-    assert step_name("repartition", ["country"]) == "by-country"
-    assert step_name("window", ["tumbling", "1m"]) == "window-tumbling-1m"
-    assert step_name("gather") == "gather"
-    assert step_name("batch", ["rows", 500, 0.5]) == "batch-rows-500-0.5"
-
-
-def test_what_a_topic_cannot_hold_is_left_out_and_told_apart_by_a_digest():
-    names = {step_name("repartition", [field]) for field in ("a b", "a-b", "a_b", "é", "ü", "x" * 200, "x" * 201)}
-    assert len(names) == 7
-    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-") and len(name) <= 80 for name in names)
-    assert "by-a-b" in names
-
-
-@pytest.mark.parametrize(
-    ("verb", "arguments", "given_name", "why"),
-    [
-        ("repartition", [len], None, "repartition cannot be named after <built-in function len>"),
-        ("repartition", [], None, "repartition has nothing to be named after"),
-        ("window", ["1m"], "a b", "window cannot be called 'a b'"),
-        ("window", ["1m"], "", "window cannot be called ''"),
-        ("window", ["1m"], "a_b", "window cannot be called 'a_b'"),
-    ],
-)
-def test_what_cannot_be_a_name_is_refused(verb, arguments, given_name, why):
-    with pytest.raises(DeclarationError, match=why):
-        step_name(verb, arguments, given=given_name)
 
 
 def test_a_stage_that_keeps_nothing_is_numbered():

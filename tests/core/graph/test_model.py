@@ -29,8 +29,7 @@ def test_it_answers_who_owns_and_who_should_run():
     """Streams and their widths, owners of a partition, tasks of a processor."""
     model = a_model()
     assert model.streams == {"orders": 2, "rates": 1}
-    assert model.owner_of(P("orders", 1)) == "Partition 1"
-    assert model.owner_of(P("orders", 9)) is None
+    assert model.owners_of(P("orders", 9)) == ()
     assert model.owners_of(P("rates", 0)) == ("Partition 0", "Partition 1")
     assert model.tasks_of("p2") == ("Partition 1",)
     assert model.placement() == {"p1": ("Partition 0",), "p2": ("Partition 1",)}

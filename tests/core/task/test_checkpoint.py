@@ -17,7 +17,6 @@ from headgate.core.task.checkpoint import (
     CHECKPOINT_KEY,
     CONTROL_TABLE,
     DRAINED,
-    MAX_APPLIED,
     PHASES,
     RUNNING,
     Checkpoint,
@@ -154,14 +153,6 @@ def test_any_bytes_are_read_or_refused(data):
     for read in (decode_checkpoint, parse_log_key, parse_log_value):
         with suppress(CheckpointError):
             read(data)
-
-
-def test_what_was_applied_is_remembered_once_and_for_long():
-    checkpoint = Checkpoint("j", "u", "r")
-    for number in range(MAX_APPLIED + 2):
-        checkpoint = checkpoint.with_applied(str(number)).with_applied(str(number))
-    assert len(checkpoint.applied) == MAX_APPLIED
-    assert (checkpoint.applied[0], checkpoint.applied[-1]) == ("2", str(MAX_APPLIED + 1))
 
 
 def test_another_run_goes_on_at_the_same_positions():

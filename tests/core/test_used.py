@@ -1,0 +1,156 @@
+"""What is proven is what runs: a public name that only tests use is found, and named.
+
+A rule that production does not call, a field that nobody reads and an event that nobody feeds are faults that have not struck yet. Names
+are compared, not what they mean, so a name that two things share can hide one of them; what is found is never wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from headgate.core.coordination.leader.leader import Leader
+from headgate.core.coordination.leader.protocol import LeaderEvent, LeaderInstruction
+from headgate.core.coordination.member.member import Member
+from headgate.core.coordination.member.protocol import MemberEvent, MemberInstruction
+from headgate.core.task.commit import Committer
+from headgate.core.task.protocol import TaskEvent, TaskInstruction
+from headgate.core.task.task import Task
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUSE = ("core", "agents", "spark_bridge", "headgate", "examples", "bench")
+MACHINES = (Leader, Member, Committer, Task)
+
+FOR_OTHERS = {
+    "BatchInfo.closed_by": "a function of Spark is told it",
+    "diagram": "docs are drawn with it",
+    "MetadataStore": "the verbs are to ask it",
+    "StreamStore": "the verbs are to ask it",
+    "Broker.is_running": "asked by whoever holds an embedded broker",
+    "Broker.disallow": "asked by whoever holds an embedded broker",
+    "WithVerbs.format_epilog": "click calls it",
+    "LazyGroup.format_commands": "click calls it",
+    "Work.shortlabel": "mode calls it",
+    "Counting.on_web_request_end": "Faust calls it",
+}
+"""Who else uses a name that the house itself does not."""
+
+
+def trees(*rooms: str) -> Iterator[tuple[Path, ast.Module]]:
+    """Every file of these rooms, parsed."""
+    for room in rooms:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if "__pycache__" not in path.parts:
+                yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def read_in(files: list[tuple[Path, ast.Module]]) -> set[str]:
+    """Every name that is read somewhere: as a name, an attribute, a word of a text, a class or attribute of a pattern."""
+    found: set[str] = set()
+    for _, tree in files:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
+                found.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.update(node.value.replace(".", " ").replace(":", " ").split())
+            elif isinstance(node, ast.MatchClass):
+                found.update(node.kwd_attrs)
+                if node.patterns:
+                    found.add(f"{ast.unparse(node.cls).rpartition('.')[2]}(…)")  # its fields by their places
+    return found
+
+
+def offered(path: Path, tree: ast.Module) -> Iterator[tuple[str, int, str]]:
+    """(name, line, the word that must be read) of every public name of a file, and of every public method and field of its classes."""
+    for node in tree.body:
+        names: list[str] = []
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.decorator_list:
+            continue  # a verb, or whatever its decorator makes of it
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [one.id for one in node.targets if isinstance(one, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        yield from ((name, node.lineno, name) for name in names)
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for part in node.body:
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{node.name}.{part.name}", part.lineno, part.name
+            elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                yield f"{node.name}.{part.target.id}", part.lineno, part.target.id
+
+
+def unused(files: list[tuple[Path, ast.Module]], read: set[str]) -> list[str]:
+    """Public names that nobody reads, as `path:line: name`."""
+    found: list[str] = []
+    for path, tree in files:
+        for name, line, word in offered(path, tree):
+            owner = name.partition(".")[0]
+            if word.startswith("_") or word in read or f"{owner}(…)" in read or name in FOR_OTHERS:
+                continue
+            if word.startswith("on_") and word[3:] in HANDLED:
+                continue
+            where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+            found.append(f"{where}:{line}: {name} is used by tests at most")
+    return found
+
+
+HANDLED = {rule.event.__name__ for machine in MACHINES for rule in machine.TABLE}
+
+
+def test_every_public_name_is_used_by_the_house_itself() -> None:
+    """What only tests call is proven in vain: production may do something else."""
+    front = read_in(list(trees("headgate")))
+    found = unused(list(trees("core", "agents", "spark_bridge")), read_in(list(trees(*HOUSE))) | front)
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def test_a_name_that_nobody_reads_is_named() -> None:
+    """A function, a method and a field that only its own definition knows."""
+    text = "LIMIT = 1\ndef rule(): ...\nclass Box:\n    size: int = LIMIT\n    def open(self): ...\n    def _own(self): ..."
+    tree = ast.parse(text)
+    found = unused([(Path("x.py"), tree)], read_in([(Path("x.py"), tree)]))
+    assert [one.partition(": ")[2].partition(" ")[0] for one in found] == ["rule", "Box", "Box.size", "Box.open"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*get_args(TaskEvent), *get_args(LeaderEvent), *get_args(MemberEvent)],
+    ids=lambda k: k.__name__,
+)
+def test_every_event_is_fed_by_production(kind: type) -> None:
+    """An event that only tests make is a rule that never runs. Machines make orders and reports for one another."""
+    made = {
+        ast.unparse(node.func).rpartition(".")[2]
+        for _, tree in trees("agents", "core")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    }
+    assert kind.__name__ in made
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *get_args(TaskInstruction),
+        *get_args(LeaderInstruction),
+        *get_args(MemberInstruction),
+    ],
+    ids=lambda k: k.__name__,
+)
+def test_every_instruction_is_carried_out_by_production(kind: type) -> None:
+    """An instruction that nobody knows by its name is one that nobody carries out."""
+    named = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for _, tree in trees("agents")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
+    assert kind.__name__ in named
