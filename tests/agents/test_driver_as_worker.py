@@ -112,6 +112,28 @@ def test_nothing_behind_a_bound_is_handed_out() -> None:
         assert set(d.states.values()) == {"ended"}
 
 
+def test_sources_wait_while_too_much_lies_between_two_stages() -> None:
+    """What `intermediate.max-lag` promises a worker's disk, a test can see."""
+    told: list[set[str]] = []
+    breaks = Breaks()
+    app = hg.App("job")
+
+    def second(value: Any) -> Any:
+        breaks(value)
+        told.append(set(d.tasks["Partition 0"].machine.inputs.closed.values()))
+        return value
+
+    app.input("in").repartition("k").map(second).to("out")
+    with Driver(app, settings={"intermediate.max-lag": 2, "chunk.max-records": 1}) as d:
+        with pytest.raises(hg.UserCodeError):
+            d.send_all("in", [{"k": str(n)} for n in range(20)])
+        d.send_all("in", [{"k": str(n)} for n in range(20, 40)])
+        d.restart()
+        assert len(d.read("out")) == 40
+        assert "lag" in told[0]
+        assert "lag" not in told[-1]
+
+
 def test_what_expires_is_deleted_in_the_log_too() -> None:
     """A restore that brought it back would be a table that remembers what it has promised to forget."""
     app = hg.App("job", key_serde=hg.text())
