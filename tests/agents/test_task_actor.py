@@ -404,7 +404,7 @@ class Reads:
     async def start(self) -> None:
         pass
 
-    async def fill(self, timeout_s: float) -> bool:
+    async def fill(self, timeout_s: float | None) -> bool:
         if self.stopped:
             raise EnvironmentFault("it is not started")
         self.waits.set()
@@ -422,7 +422,8 @@ class Reads:
 
 def reading(intake: Any) -> tuple[TaskIntake, asyncio.Task[None]]:
     idle = asyncio.Event()
-    actor: Any = SimpleNamespace(bounds=None, plan=SimpleNamespace(inputs=()), idle=idle)
+    host = SimpleNamespace(port=KafkaPort(ClientSettings("nobody:1")))
+    actor: Any = SimpleNamespace(bounds=None, plan=SimpleNamespace(inputs=()), idle=idle, host=host)
     made = TaskIntake(actor, intake, {}, SimpleNamespace())
     return made, asyncio.get_running_loop().create_task(made.run())
 
@@ -442,7 +443,7 @@ async def test_a_client_that_fails_while_it_reads_ends_the_intake_with_what_may_
     """Cancelled by its own library it read no more, and said nothing; and what a broker did was taken for the task's own fault."""
 
     class Fails(Reads):
-        async def fill(self, timeout_s: float) -> bool:
+        async def fill(self, timeout_s: float | None) -> bool:
             raise error
 
     intake, running_ = reading(Fails())

@@ -29,7 +29,8 @@ def seen(at, count=0, position=0, stable=None, **more):
     answered = None if stable is None else 0.0
     values = {
         "at": at, "offset": position, "timestamp": 5 if count else None, "count": count, "size": 0, "position": position,
-        "at_end": False, "blocked": False, "end_reached": False, "paused": False, "answered_age_s": answered,
+        "at_end": False, "blocked": False, "end_reached": False, "paused": False, "answers": 0 if stable is None else 1,
+        "answered_age_s": answered,
         "high_watermark": None if stable is None else stable + 3, "stable": stable, "degraded": None, "lost": None, "value": None,
     }  # fmt: skip
     return Head(**{**values, **more})

@@ -108,7 +108,7 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     await worker.until(
         lambda: sum(1 for table in tables for _ in table.range()) == 10_000, "all is committed", within_s=60
     )
-    await worker.until(lambda: worker.worker.memory.used() <= 6 << 20, "what was full is written out")
+    await worker.until(lambda: worker.worker.runtime.memory.used() <= 6 << 20, "what was full is written out")
 
 
 async def test_a_task_reads_ahead_as_far_as_its_setting_says(job, topic):

@@ -298,7 +298,7 @@ async def test_how_many_batches_run_at_a_time(job, topic):
     app = hg.App(job.name, settings={"spark.in-flight": 1})
     app.input(inp).batch(max_rows=1).spark(lambda df, batch: df, schema="n long", name="same").to(out)
     worker = await job.start(app)
-    spark = worker.worker.spark = Held()
+    spark = worker.worker.runtime.spark = Held()
     await worker.until_running(1)
     await job.write(inp, [{"n": n} for n in range(8)])
     await worker.until(lambda: spark.running == 1, "the first runs")

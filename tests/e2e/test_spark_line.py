@@ -63,7 +63,7 @@ class Line:
         running = await self.job.start(app, processor, settings=settings)
         bridge = Spark()
         bridge.sessions = Lent(self.warm)  # type: ignore[assignment]
-        running.worker.spark = bridge
+        running.worker.runtime.spark = bridge
         return running
 
 
