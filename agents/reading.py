@@ -25,7 +25,7 @@ from ..core.coordination.liveness import decode_beat
 from ..core.coordination.state import JobState
 from ..core.errors import DataError, DeclarationError
 from ..core.names import JobName, Topics, incarnation_order, parse_internal
-from ..core.settings import offer
+from ..core.settings import find, offer, parse
 from .cli.group import NotFound
 from .clients import ClientSettings
 from .connect import closed, retried, started
@@ -34,9 +34,7 @@ from .topics import Topics as TopicsAdmin
 
 CONNECT_S = 20.0
 HEARD_S = 15.0
-"""Heartbeats of the last so many seconds are read."""
-SILENT_S = 6.0
-"""Who was not heard for longer is silent: what it said last is not what is."""
+"""Heartbeats of the last so many seconds are read, and of two sessions where that is longer."""
 
 
 class OtherJob(NotFound):
@@ -121,8 +119,28 @@ def shown(job: JobName) -> str:
     return job.name if job.id == "1" else str(job)
 
 
-SPEAKS_S = 2.5
-"""Whoever lives speaks each second."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the workers of a run speak."""
+
+    speaks_s: float = 2.5
+    """Whoever lives has spoken since: two intervals and a half."""
+    silent_s: float = 6.0
+    """Who was not heard for longer is silent: what it said last is not what is."""
+
+
+def pace_of(state: JobState) -> Pace:
+    """As the settings of the last run say. Before the first one nobody has said anything, and the defaults count.
+
+    >>> pace_of(JobState()) == Pace()
+    True
+    """
+    given = {} if state.run is None else state.run.settings
+
+    def seconds(name: str) -> float:
+        return parse(name, given.get(name, find(name).default)) / 1000
+
+    return Pace(2.5 * seconds("heartbeat.interval"), seconds("session.timeout"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +149,12 @@ class Heard:
 
     beat: Heartbeat
     age_s: float
+    pace: Pace = Pace()
 
     @property
     def lives(self) -> bool:
         """Whether it was heard a moment ago, and has not said that it goes."""
-        return self.age_s <= SILENT_S and not self.beat.gone
+        return self.age_s <= self.pace.silent_s and not self.beat.gone
 
 
 @dataclass(slots=True)
@@ -170,7 +189,7 @@ def _left(state: JobState, last: Heard) -> bool:
         return False
     if not mine:
         # it holds nothing; and it is about to begin, or has made room for the next of its name, and what it recorded is deleted
-        return last.age_s > SPEAKS_S and any(other.process != beat.process for other in lives.values())
+        return last.age_s > last.pace.speaks_s and any(other.process != beat.process for other in lives.values())
     if mine in lives and lives[mine].state == c.LEFT:
         return True  # also one that came and went between two beats: its last one may not know of any incarnation
     return any(
@@ -179,8 +198,10 @@ def _left(state: JobState, last: Heard) -> bool:
     )
 
 
-async def heard(client: ClientSettings, topic: str, *, seconds: float = HEARD_S) -> Hearing:
-    """The last heartbeat of each process within the last seconds."""
+async def heard(client: ClientSettings, topic: str, state: JobState, *, seconds: float = HEARD_S) -> Hearing:
+    """The last heartbeat of each process within the last seconds. `state`: of the job, which says how often its workers speak."""
+    pace = pace_of(state)
+    seconds = max(seconds, 2 * pace.silent_s)
     at = TopicPartition(topic, 0)
     options = client.consumer(enable_auto_commit=False, auto_offset_reset="latest")
     consumer = await started(partial(AIOKafkaConsumer, **options), "heartbeats", deadline_s=CONNECT_S)
@@ -203,7 +224,7 @@ async def heard(client: ClientSettings, topic: str, *, seconds: float = HEARD_S)
                     except DataError as error:
                         found.passed(error)
                     else:
-                        found.beats[beat.process] = Heard(beat, max(0.0, now - record.timestamp / 1000))
+                        found.beats[beat.process] = Heard(beat, max(0.0, now - record.timestamp / 1000), pace)
     except CorruptRecordException as error:
         found.passed(error)
     finally:

@@ -122,7 +122,7 @@ def diff(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, 
 
 async def _diff(to: Target) -> dict[str, Any]:
     async with following(to.client, to.topics) as stream:
-        beats = await heard(to.client, to.topics.heartbeat)
+        beats = await heard(to.client, to.topics.heartbeat, stream.job)
         state = await stream.to_end()
         started = {**state.run.settings, **state.run.overrides} if state.run is not None else {}
         rows: list[dict[str, Any]] = []

@@ -56,7 +56,7 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
 async def _open(to: Target) -> tuple[list[dict[str, Any]], bool]:
     """The open requests, and whether anybody is there to answer."""
     async with following(to.client, to.topics) as stream:
-        beats = await heard(to.client, to.topics.heartbeat)
+        beats = await heard(to.client, to.topics.heartbeat, stream.job)
         await stream.to_end()
         return waiting(stream.job), bool(beats.present(stream.job))
 

@@ -15,16 +15,24 @@ import click
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
 
-from ...core.coordination import messages as c
 from ...core.errors import HeadgateError
 from ..connect import closed, started
 from ..launch import state_root
 from ..reading import CONNECT_S
-from ..steering import LeaderWriter
 from ..topics import Topics as TopicsAdmin
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
-from .unattended import between_stages, fence_all, lives_of, not_while, refuse_living, run_told, state_and_living
+from .unattended import (
+    between_stages,
+    fence_all,
+    leading,
+    lives_of,
+    not_while,
+    refuse_living,
+    resign,
+    run_told,
+    state_and_living,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class Plan:
     directory: Path | None
     alive: list[str]
     run: str
+    term: int
+    """Of whoever led last."""
 
 
 @click.command()
@@ -110,22 +120,24 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
     finally:
         await topics.stop()
     return Plan(
-        [t for t in wanted if t in there], lives_of(state), root if root.exists() else None, alive, run_told(state)
+        [t for t in wanted if t in there],
+        lives_of(state),
+        root if root.exists() else None,
+        alive,
+        run_told(state),
+        0 if state.leader is None else state.leader.term,
     )
 
 
 async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:
     """Delete what was agreed to. Workers may have come while somebody thought about it: so it is looked at again, once nobody can lead."""
-    leader = LeaderWriter(to.client, to.job, to.topics.coordinator, c.Stamp())
-    await leader.start()
-    try:
+    async with leading(to, "reset") as leader:
         found = await _look(to, dead_letters)
         refuse_living(to, found.alive)
         if (found.topics, found.directory, found.run) != (agreed.topics, agreed.directory, agreed.run):
             raise HeadgateError(f"{to.job} has changed since it was looked at", remedy="look again: the same command")
         await fence_all(to, found.incarnations)
-    finally:
-        await leader.stop()
+        await resign(leader, to, found.term + 1)
     admin = await started(
         lambda: AIOKafkaAdminClient(**to.client.admin()), "topics", deadline_s=CONNECT_S, close="close"
     )

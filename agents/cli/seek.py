@@ -115,7 +115,7 @@ def show_plan(ask: Asker, steps: list[Step], alive: bool) -> None:
 async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> tuple[list[Step], bool]:
     """What a seek would do to each partition, and whether a worker lives. Raises for what is not there."""
     async with following(to.client, to.topics) as following_:
-        beats = await heard(to.client, to.topics.heartbeat)
+        beats = await heard(to.client, to.topics.heartbeat, following_.job)
         state = await following_.to_end()
     owners = owners_of(state, stream, partition, to)
     offsets = Offsets(to.client)

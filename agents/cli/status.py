@@ -54,7 +54,7 @@ def status(job: str, task: str, bootstrap: str, pairs: tuple[str, ...], config: 
 async def read(to: Target) -> dict[str, Any]:
     """The status as a document; its schema is `schemas/status.json`."""
     async with following(to.client, to.topics) as stream:
-        beats = await heard(to.client, to.topics.heartbeat)
+        beats = await heard(to.client, to.topics.heartbeat, stream.job)
         await stream.to_end()
         return document(to, stream.job, beats)
 

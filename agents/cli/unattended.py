@@ -6,19 +6,24 @@ workers may have come while somebody thought about it; fence every recorded inca
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Iterable
 
+from ...core.coordination import messages as c
 from ...core.coordination.state import JobState
-from ...core.errors import HeadgateError
+from ...core.errors import EnvironmentFault, HeadgateError
+from ..launch import user_name
 from ..reading import following, heard, shown
-from ..steering import fence
+from ..steering import LeaderLost, LeaderWriter, fence
 from .options import Target
 
 
 async def state_and_living(to: Target) -> tuple[JobState, list[str]]:
     """The job's state, and the workers that live, by name. Whoever cannot be understood lives, too."""
     async with following(to.client, to.topics) as stream:
-        beats = await heard(to.client, to.topics.heartbeat)
+        beats = await heard(to.client, to.topics.heartbeat, stream.job)
         state = await stream.to_end()  # who has left by now has said so here
     alive = sorted({beat.processor for beat in beats.present(state)})
     if beats.unreadable:
@@ -54,6 +59,34 @@ def between_stages(to: Target, state: JobState) -> list[str]:
 def lives_of(state: JobState) -> list[tuple[str, str]]:
     """Every incarnation that is recorded and not fenced, with its processor."""
     return [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
+
+
+@contextlib.asynccontextmanager
+async def leading(to: Target, verb: str) -> AsyncIterator[LeaderWriter]:
+    """Hold the leader's id: until somebody else takes it nobody can lead. Raises, with a remedy, when it is refused or lost."""
+    stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {verb}", int(time.time() * 1000))
+    leader = LeaderWriter(to.client, to.job, to.topics.coordinator, stamp)
+    try:
+        await leader.start()
+        yield leader
+    except LeaderLost as error:
+        cause = error.__cause__
+        if error.fenced:
+            what, remedy = "a worker, or another command, has taken the leader's id meanwhile", ""
+        elif isinstance(cause, HeadgateError):
+            what, remedy = cause.what, cause.remedy
+        else:
+            what, remedy = str(error), ""
+        raise EnvironmentFault(
+            f"{verb} of {shown(to.job)} has changed nothing: {what}", remedy=remedy or "look again: the same command"
+        ) from error
+    finally:
+        await leader.stop()
+
+
+async def resign(leader: LeaderWriter, to: Target, term: int) -> None:
+    """Write that nobody leads. It proves, too, that nobody has led since the id was taken."""
+    await leader.commit([c.SetLeader(term, "", "", str(to.job))])
 
 
 async def fence_all(to: Target, lives: Iterable[tuple[str, str]]) -> None:

@@ -42,7 +42,7 @@ async def _watch(to: Target, every: float, times: int | None, output: str) -> No
     async with following(to.client, to.topics) as stream:
         while times is None or shown < times:
             due = time.monotonic() + every
-            beats = await heard(to.client, to.topics.heartbeat)
+            beats = await heard(to.client, to.topics.heartbeat, stream.job)
             found = document(to, await stream.to_end(), beats)
             shown += 1
             if output == "json":

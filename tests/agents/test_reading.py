@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.agents.reading import SILENT_S, Heard, Hearing
+from headgate.agents.reading import Heard, Hearing, Pace, pace_of
 from headgate.core.coordination.events import Heartbeat
-from headgate.core.coordination.messages import JOINED, LEFT, Entry, SetProcessor, key_of
+from headgate.core.coordination.messages import JOINED, LEFT, RUNNING, Entry, SetProcessor, SetRun, key_of
 from headgate.core.coordination.state import JobState
 
 FIRST, SECOND = "000001-aa", "000002-bb"
@@ -21,7 +21,7 @@ def life(incarnation: str, process: str, state: str = JOINED) -> SetProcessor:
     [
         ([], 1.0, ["w1"]),  # so new that the stream does not know it
         ([life(FIRST, "a")], 1.0, ["w1"]),
-        ([life(FIRST, "a")], SILENT_S + 1, []),
+        ([life(FIRST, "a")], Pace().silent_s + 1, []),
         ([life(FIRST, "a", LEFT)], 1.0, []),
         ([life(SECOND, "b")], 1.0, []),  # what was known of the first is deleted
         ([life(SECOND, "a")], 1.0, ["w1"]),  # the same process, after it has lost its producer
@@ -57,3 +57,13 @@ def test_a_worker_that_was_brief_and_has_a_successor_has_left() -> None:
 def test_a_beat_with_a_name_that_is_no_incarnation_counts_as_living() -> None:
     """Nobody knows what it is; so nothing is done that could harm it."""
     assert Hearing({"a": Heard(Heartbeat("w1", "a", "nonsense", 0.0), 1.0)}).present(JobState()) != []
+
+
+def test_who_speaks_seldom_lives() -> None:
+    """`heartbeat.interval = 10s`, `session.timeout = 60s`: `reset` took such workers for gone six seconds after their last beat."""
+    run = SetRun("r", "d", RUNNING, "uuid", settings={"heartbeat.interval": "10s", "session.timeout": "60s"})
+    state = JobState().fold([Entry(0, key_of(run), run)])
+    assert pace_of(state) == Pace(speaks_s=25.0, silent_s=60.0)
+    beat = Heartbeat("w1", "a", FIRST, 0.0)
+    assert Hearing({"a": Heard(beat, 59.0, pace_of(state))}).present(state) == [beat]
+    assert Hearing({"a": Heard(beat, 61.0, pace_of(state))}).present(state) == []

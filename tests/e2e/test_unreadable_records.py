@@ -64,11 +64,13 @@ async def test_whatever_stands_in_an_own_topic_is_passed_counted_and_shown(job, 
     await first.until(all_passed, "all are passed")
     so_far = len(beats)
     await first.until(lambda: len(beats) > so_far + 3, "the next heartbeats are heard")
-    hearing = await heard(job.client, job.topics.heartbeat, seconds=600.0)  # however long ago they were scattered
-    assert hearing.unreadable == 3
-    assert first.worker.options.process in hearing.beats
     async with following(job.client, job.topics) as follower:
         assert follower.job.problem_count == 2
+    hearing = await heard(
+        job.client, job.topics.heartbeat, follower.job, seconds=600.0
+    )  # however long ago they were scattered
+    assert hearing.unreadable == 3
+    assert first.worker.options.process in hearing.beats
     assert all_passed()
     letters = [letter_document(one) async for one in scan_topic(job.client, job.topics.dead_letters)]
     assert [one["topic"] for one in letters] == [inp, ""]

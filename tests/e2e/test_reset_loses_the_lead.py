@@ -1,0 +1,71 @@
+"""`headgate reset` that does not get the leader's id, or loses it while it works: nothing is deleted, and it says why."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+
+import headgate as hg
+from headgate.agents.cli import reset, unattended
+from headgate.agents.cli.options import Target
+from headgate.agents.configuration import Said, configure
+from headgate.agents.reading import following
+from headgate.agents.steering import LeaderLost, LeaderWriter
+from headgate.core.coordination.messages import Stamp
+from headgate.core.errors import EnvironmentFault
+from headgate.core.names import JobName
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+@pytest_asyncio.fixture
+async def to(job, topic) -> Target:
+    """A job that has run, and whose worker has gone."""
+    app = hg.App(job.name)
+    app.input(topic("in")).to(topic("out"))
+    worker = await job.start(app)
+    await worker.until_running(1)
+    await worker.stop()
+    return Target(JobName(job.name), job.topics, configure(Said(job.bootstrap)))
+
+
+async def test_a_worker_that_leads_while_a_reset_works_stops_it(to, monkeypatch):
+    """It came when everybody had been fenced: reset went on, and deleted the topics under its feet."""
+    rival = LeaderWriter(to.client, to.job, to.topics.coordinator, Stamp())
+    fence_all = reset.fence_all
+
+    async def and_then_somebody_leads(*what) -> None:
+        await fence_all(*what)
+        await rival.start()
+
+    monkeypatch.setattr(reset, "fence_all", and_then_somebody_leads)
+    agreed = await reset._look(to, False)
+    with pytest.raises(EnvironmentFault, match="has changed nothing: a worker, or another command") as told:
+        await reset._reset(to, agreed, False)
+    assert told.value.remedy == "look again: the same command"
+    await rival.stop()
+    async with following(to.client, to.topics) as stream:
+        assert stream.job.run is not None
+    monkeypatch.setattr(reset, "fence_all", fence_all)
+    assert (await reset._reset(to, agreed, False)).topics == agreed.topics
+
+
+@pytest.mark.parametrize(
+    ("cause", "says", "remedy"),
+    [
+        (EnvironmentFault("no broker answered", remedy="check the address"), "no broker answered", "check the address"),
+        (RuntimeError("no"), "the leader's id could not be initialised: no", "look again: the same command"),
+    ],
+)
+async def test_a_leaders_id_that_is_not_given_is_said(to, monkeypatch, cause, says, remedy):
+    """`LeaderLost` is no error for people: a traceback was shown."""
+
+    async def refused(_: LeaderWriter) -> None:
+        raise LeaderLost(f"the leader's id could not be initialised: {cause}", fenced=False) from cause
+
+    monkeypatch.setattr(LeaderWriter, "start", refused)
+    with pytest.raises(EnvironmentFault) as told:
+        async with unattended.leading(to, "reset"):
+            raise AssertionError("nobody leads")
+    assert told.value.what.endswith(f"has changed nothing: {says}")
+    assert told.value.remedy == remedy
