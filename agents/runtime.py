@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from ..core.coordination.member import protocol as mw
@@ -36,6 +35,7 @@ from .outbox_buffer import TaskBuffer
 from .outlasting import outlasted
 from .port import Mailbox, Offsets, Port
 from .producing import Producers
+from .store import Disk
 from .task_actor import TaskActor
 from .task_chooser import TaskChooser
 from .task_intake import TaskIntake
@@ -86,8 +86,8 @@ class Life(Protocol):
         """Something that must not happen did."""
         ...
 
-    def state_path(self, task: str) -> Path | None:
-        """Where the store of a task lies; None keeps it in memory."""
+    def disk(self, task: str) -> Disk:
+        """Where the store of a task lies."""
         ...
 
     def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
@@ -237,8 +237,8 @@ class Runtime:
             task,
             StreamPartition(topics.log, log_partition),
             job_uuid=run.job_uuid if run is not None else "",
-            path=self.life.state_path(task),
-            memory=self.memory,
+            disk=self.life.disk(task),
+            decoded=None if self.memory is None else self.memory.decoded,
             clock=lambda: self.port.clock.now().wall,
             ends=lambda at: outlasted(partial(log_ends, self.offsets, at)),
             log_limit=self.targets.limit(topics.log),

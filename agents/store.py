@@ -124,6 +124,18 @@ class Store(Protocol):
         ...
 
 
+class Disk(Protocol):
+    """Where the store of one task lies. Both calls may take long, and are made beside."""
+
+    def open(self, job_uuid: str) -> Store:
+        """The store that is there, or a fresh one. Raises `StoreBroken` for one that must be wiped."""
+        ...
+
+    def wipe(self) -> None:
+        """Nothing is left of it; whoever had it open has closed it."""
+        ...
+
+
 class GuardedStore:
     """What every store is made of: the only way to change one, and the memory of a change that it has refused."""
 
@@ -285,6 +297,17 @@ class MemoryStore(GuardedStore):
         """What it held is forgotten."""
         self._closed = True
         self._tables, self._order = {}, {}
+
+
+class NoDisk:
+    """Stores in memory: nothing of them is there when they are opened again."""
+
+    def open(self, job_uuid: str) -> Store:
+        """See `Disk`."""
+        return MemoryStore(job_uuid)
+
+    def wipe(self) -> None:
+        """See `Disk`."""
 
 
 def stamped(

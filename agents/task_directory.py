@@ -14,9 +14,27 @@ from pathlib import Path
 import structlog
 
 from .store import StoreBroken, StoreHeld
-from .store_rocks import RocksStore, StoreMemory, open_rocks
+from .store_rocks import RocksStore, StoreMemory, open_rocks, wipe
 
 log = structlog.get_logger("headgate.store")
+
+
+class Directory:
+    """See `store.Disk`: the directory of one task, or the one beside it that was opened."""
+
+    def __init__(self, path: Path, memory: StoreMemory) -> None:
+        self._path = path
+        self._memory = memory
+
+    def open(self, job_uuid: str) -> RocksStore:
+        """See `store.Disk`."""
+        found = open_best(self._path, self._memory, job_uuid)
+        self._path = found.path
+        return found
+
+    def wipe(self) -> None:
+        """See `store.Disk`."""
+        wipe(self._path)
 
 
 def open_best(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -19,16 +18,15 @@ from ..core.task import protocol as t
 from ..core.task.checkpoint import CONTROL_TABLE, Checkpoint, decode_checkpoint, encode_checkpoint
 from ..core.task.rows import pack_rows, unpack_rows
 from .awaiting import CalledOff
+from .cache_memory import CacheMemory
 from .declared import Declared
 from .outbox_buffer import LogWrite
 from .pipeline import CLOSED
 from .port import Port
-from .store import MemoryStore, Store, StoreBroken, StoreBusy
-from .store_rocks import RocksStore, StoreMemory, wipe
+from .store import Disk, Store, StoreBroken, StoreBusy
 from .table import NOTHING_EXPIRED, Expired
 from .table_opening import open_tables, told_unowned
 from .tables import TaskTables
-from .task_directory import open_best
 from .tasklog import Progress, log_write, restore
 
 log = structlog.get_logger("headgate.state")
@@ -38,7 +36,7 @@ ROW_OVERHEAD = 512
 
 
 class TaskState:
-    """Store and tables of one task. `path` None keeps them in memory."""
+    """Store and tables of one task. `disk`: where its store lies; `decoded`: where its tables keep rows that are decoded."""
 
     def __init__(
         self,
@@ -48,8 +46,8 @@ class TaskState:
         log: StreamPartition,
         *,
         job_uuid: str,
-        path: Path | None,
-        memory: StoreMemory | None,
+        disk: Disk,
+        decoded: CacheMemory | None,
         clock: Callable[[], int],
         ends: LogEnds,
         log_limit: int | None = None,
@@ -60,8 +58,8 @@ class TaskState:
         self.task = task
         self.log = log
         self.job_uuid = job_uuid
-        self.path = path
-        self.memory = memory
+        self._disk = disk
+        self._decoded = decoded
         self.clock = clock
         self.ends = ends
         self.log_limit = log_limit
@@ -75,27 +73,23 @@ class TaskState:
         self.progress: Progress | None = None
         self.replayed = 0
         self._checkpoints: list[bytes] = []
-        self._opening: asyncio.Task[RocksStore] | None = None
+        self._opening: asyncio.Task[Store] | None = None
         self._restoring: asyncio.Task[Any] | None = None
         self._wiping: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self) -> t.StoreOpened | t.StoreBroken:
         """Open what is there, whatever it is."""
-        if self.path is None or self.memory is None:
-            self.store = MemoryStore(self.job_uuid)
-        else:
-            try:
-                found = await self._opened(self.path, self.memory)
-            except StoreBroken as error:
-                return t.StoreBroken(error.reason)
-            self.store, self.path = found, found.path
+        try:
+            self.store = await self._opened()
+        except StoreBroken as error:
+            return t.StoreBroken(error.reason)
         meta = self.store.meta
         return t.StoreOpened(meta.position, meta.job_uuid, meta.followed_until_ms)
 
-    async def _opened(self, path: Path, memory: StoreMemory) -> RocksStore:
+    async def _opened(self) -> Store:
         """It is opened in a thread, which cannot be called off: whoever closes this state waits for it, and closes what it opened."""
-        work = self.port.beside(partial(open_best, path, memory, self.job_uuid))
+        work = self.port.beside(partial(self._disk.open, self.job_uuid))
         self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
         found = await asyncio.shield(self._opening)
         if self._closing is not None:
@@ -117,14 +111,13 @@ class TaskState:
             raise CalledOff(f"opening the store of {self.task}")
         opened = await self.open()
         if isinstance(opened, t.StoreBroken):
-            raise StoreBroken(str(self.path), f"a fresh store cannot be opened either: {opened.why}")
+            raise StoreBroken(f"the store of {self.task}", f"a fresh store cannot be opened either: {opened.why}")
 
     async def _wiped(self) -> None:
         if self.store is not None:
             store, self.store = self.store, None
             await self.port.beside(store.close)
-        if self.path is not None:
-            await self.port.beside(partial(wipe, self.path))
+        await self.port.beside(self._disk.wipe)
 
     async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], None]) -> t.Restored:
         """Replay the log into the store, and put the tables on top."""
@@ -162,8 +155,7 @@ class TaskState:
         most = None if self.log_limit is None else self.log_limit - ROW_OVERHEAD
         if self.tables is not None:
             self.tables.close()
-        memory = None if self.memory is None else self.memory.decoded
-        opened = open_tables(store, self.declared, clock=self.clock, most_bytes=most, memory=memory)
+        opened = open_tables(store, self.declared, clock=self.clock, most_bytes=most, memory=self._decoded)
         self.tables, self.unowned = opened.tables, opened.unowned
         told = log.bind(task=self.task)
         for line in opened.news:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from ..core.coordination.member import protocol as mw
 from ..core.orders import FAILED, Report, RunView, TaskReported
 from ..core.task.plan import TaskPlan
+from .store import Disk, NoDisk
 from .testing_loop import AT_SPARK, VirtualLoop
 from .testing_port import MemoryMailbox
 
@@ -56,9 +56,9 @@ class Life:
         """See `runtime`."""
         return self._run()
 
-    def state_path(self, task: str) -> Path | None:
+    def disk(self, task: str) -> Disk:
         """See `runtime`: state is in memory."""
-        return None
+        return NoDisk()
 
     # --------------------------------------------------------------------------------------------------------- what is said
 

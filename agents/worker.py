@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -56,9 +55,11 @@ from .sensors import Counting
 from .services import Work, run_service
 from .settings_taken import take
 from .steps import SparkStep
+from .store import Disk, NoDisk
 from .store_rocks import StoreMemory
 from .task_actor import TaskActor
 from .task_chooser import own_chooser
+from .task_directory import Directory
 from .unreadable import Unreadable
 from .upkeep import Upkeep
 from .worker_options import WorkerOptions
@@ -487,11 +488,12 @@ class Worker:
         """A Faust agent as an actor."""
         return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)
 
-    def state_path(self, task: str) -> Path | None:
+    def disk(self, task: str) -> Disk:
         """Where the store of a task lies."""
         if self.options.state_dir is None:
-            return None
-        return self.options.state_dir / self.job.slug / task.replace(" ", "-")
+            return NoDisk()
+        path = self.options.state_dir / self.job.slug / task.replace(" ", "-")
+        return Directory(path, self.runtime.memory)
 
     # ------------------------------------------------------------------------------------------------- what pages look at
 

@@ -21,6 +21,7 @@ from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.mailbox import Mailbox
 from headgate.agents.outbox_buffer import Joining
 from headgate.agents.rawbatch import Builder
+from headgate.agents.store import NoDisk
 from headgate.agents.task_actor import TaskActor
 from headgate.agents.task_intake import TaskIntake
 from headgate.agents.task_state import TaskState
@@ -159,8 +160,8 @@ class Host:
             task,
             at,
             job_uuid="u1",
-            path=None,
-            memory=None,
+            disk=NoDisk(),
+            decoded=None,
             clock=lambda: self.port.clock.now().wall,
             ends=ends,
         )

@@ -8,18 +8,30 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.agents import task_state as module
+from headgate.agents import task_directory as module
 from headgate.agents.clients import ClientSettings
 from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.pipeline import CLOSED
 from headgate.agents.store_rocks import StoreMemory, open_rocks
-from headgate.agents.task_directory import open_best
+from headgate.agents.task_directory import Directory, open_best
 from headgate.agents.task_state import TaskState
 from headgate.core.names import StreamPartition
 
 
 @pytest.fixture
-def state(tmp_path):
+def path(tmp_path):
+    """Where it lies."""
+    return tmp_path / "Partition-0"
+
+
+@pytest.fixture
+def memory():
+    """What stores on disk and their rows take."""
+    return StoreMemory(8 << 20)
+
+
+@pytest.fixture
+def state(path, memory):
     """The state of a task that keeps it on disk, and knows nobody."""
     return TaskState(
         KafkaPort(ClientSettings("nobody:1")),
@@ -27,8 +39,8 @@ def state(tmp_path):
         "Partition 0",
         StreamPartition("log", 0),
         job_uuid="u",
-        path=tmp_path / "Partition-0",
-        memory=StoreMemory(8 << 20),
+        disk=Directory(path, memory),
+        decoded=memory.decoded,
         clock=lambda: 0,
         ends=SimpleNamespace(),
     )
@@ -36,7 +48,7 @@ def state(tmp_path):
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("called_off", [False, True])
-async def test_a_release_while_the_store_opens_closes_what_was_opened(state, monkeypatch, called_off):
+async def test_a_release_while_the_store_opens_closes_what_was_opened(state, path, monkeypatch, called_off):
     """Else nobody holds the store and nobody closes it: the next life of the task finds its directory held, and restores everything
     into another one."""
     opening, may_open = threading.Event(), threading.Event()
@@ -59,36 +71,36 @@ async def test_a_release_while_the_store_opens_closes_what_was_opened(state, mon
     await asyncio.wait([opened, closing])
     await state.close()
     assert state.store is None
-    again = open_rocks(state.path, StoreMemory(8 << 20), "u")
+    again = open_rocks(path, StoreMemory(8 << 20), "u")
     again.close()
 
 
 @pytest.mark.asyncio
-async def test_closing_twice_at_a_time_ends_when_the_store_is_closed(state):
+async def test_closing_twice_at_a_time_ends_when_the_store_is_closed(state, path):
     """Whoever waits for the end of a task opens its directory next."""
     await state.open()
     await asyncio.gather(state.close(), state.close())
-    open_rocks(state.path, StoreMemory(8 << 20), "u").close()
+    open_rocks(path, StoreMemory(8 << 20), "u").close()
     await state.close()
 
 
 @pytest.mark.asyncio
-async def test_a_closed_task_gives_back_what_its_decoded_rows_took(state):
+async def test_a_closed_task_gives_back_what_its_decoded_rows_took(state, memory):
     """The tasks that stay on this worker would have less and less room for theirs with each task that leaves it."""
     await state.open()
     for _ in range(2):  # restored twice, as after a store that was wiped
         state._bind(state.store)
         state.table(CLOSED).update({f"k{n}": "x" * 1000 for n in range(100)})
         state.complete()
-    assert 200_000 < state.memory.decoded.used < 300_000
+    assert 200_000 < memory.decoded.used < 300_000
     await state.close()
-    assert state.memory.decoded.used == 0
+    assert memory.decoded.used == 0
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("called_off", [False, True])
 @pytest.mark.parametrize("at", ["close", "wipe"])
-async def test_a_release_while_the_store_is_wiped_waits_for_it(state, monkeypatch, called_off, at):
+async def test_a_release_while_the_store_is_wiped_waits_for_it(state, path, monkeypatch, called_off, at):
     """Else it is answered while a thread still removes the directory, and a store that is opened behind it is held by nobody."""
     begun, may_go_on = threading.Event(), threading.Event()
     await state.open()
@@ -112,4 +124,4 @@ async def test_a_release_while_the_store_is_wiped_waits_for_it(state, monkeypatc
     assert not closing.done(), "nothing is closed before the wipe is through"
     may_go_on.set()
     await asyncio.wait([wiping, closing])
-    open_rocks(state.path, StoreMemory(8 << 20), "u").close()
+    open_rocks(path, StoreMemory(8 << 20), "u").close()
