@@ -26,11 +26,10 @@ from typing import Any
 from ..core.coordination import messages as c
 from ..core.coordination import requests as r
 from ..core.coordination.state import FINAL, JobState
-from ..core.errors import HeadgateError
+from ..core.errors import DeadlinePassed, HeadgateError, NotFound
 from ..core.names import JobName, Topics
 from ..core.orders import DRAINED, ENDED
 from ..core.settings import offer
-from .cli.group import DeadlinePassed, NotFound
 from .clients import ClientSettings
 from .launch import user_name
 from .reading import Follower, following, shown

@@ -23,13 +23,13 @@ from ..core.graph.schema import SCHEMA_TABLE, unpack_history
 from ..core.names import JobName, StreamPartition, leader_id
 from ..core.task.checkpoint import decode_checkpoint, parse_log_value
 from .clients import ClientSettings
+from .connect import CONNECT_S
 from .expiry_index import TTL_TABLE
 from .kafka_port import KafkaPort
 from .offsets import Offsets
 from .outbox import Outbox
 from .outbox_buffer import LogWrite
 from .outbox_errors import OutboxError
-from .reading import CONNECT_S
 from .schemas import TABLE
 from .store import Changes, MemoryStore, StoreMeta
 from .table import Rows

@@ -29,6 +29,8 @@ from .outlasting import BrokerAway
 from .rawkafka import fetch_no_more, hang_up, quiet_metadata
 
 log = structlog.get_logger("headgate.connect")
+CONNECT_S = 20.0
+"""How long somebody at a command line waits for a connection."""
 AWAY = (
     KafkaConnectionError,
     KafkaTimeoutError,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+
+from ..core.errors import DeclarationError
 
 if TYPE_CHECKING:
     from .schemas import Migrate
@@ -12,6 +16,37 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
+
+
+class Tables(Protocol):
+    """The tables of a task."""
+
+    def table(self, name: str) -> Any:
+        """One of them, by its name."""
+
+
+_current: contextvars.ContextVar[Tables | None] = contextvars.ContextVar("headgate_tables", default=None)
+
+
+@contextlib.contextmanager
+def bound(tables: Tables) -> Iterator[None]:
+    """User code run in here sees the tables of this task."""
+    token = _current.set(tables)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_table(name: str) -> Any:
+    """The table of the running task; a `DeclarationError` outside of one."""
+    tables = _current.get()
+    if tables is None:
+        raise DeclarationError(
+            f"table {name!r} is used outside of a task",
+            remedy="use it in an operator, agent or actor; to read it from outside: `headgate tables`",
+        )
+    return tables.table(name)
 
 
 class DeclaredTable(Generic[K, V]):
@@ -36,7 +71,6 @@ class DeclaredTable(Generic[K, V]):
         return f"<table {self.name}>"
 
     def _bound(self) -> Any:
-        from .tables import current_table
 
         return current_table(self.name)
 

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import causes
+from ..core.errors import StoreUnreadable, causes
 from . import steps as s
 from .awaiting import said
 from .chunks import Chunk
 from .operators import UserCodeError
-from .outbox_errors import UnknownTarget
 from .source import BadRecord, Source
-from .store import StoreUnreadable
+from .target_rules import UnknownTarget
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
@@ -116,7 +115,7 @@ def traceback_of(error: BaseException) -> str:
 def own_traceback(cause: BaseException) -> str:
     """Where the user's code raised: without the frames of headgate that lead there, and without the first try of the whole chunk."""
     tb = cause.__traceback__
-    while tb is not None and tb.tb_next is not None and Path(tb.tb_frame.f_code.co_filename).parent == _HERE:
+    while tb is not None and tb.tb_next is not None and _HERE in Path(tb.tb_frame.f_code.co_filename).parents:
         tb = tb.tb_next
     return "".join(traceback.format_exception(type(cause), cause, tb, chain=cause.__cause__ is not None))[-8000:]
 

@@ -9,7 +9,7 @@ Promises: a heartbeat stays below its limit, whatever a worker runs: what does n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.graph.keying import VERDICTS
 from ..core.progress.frames import MAX_TIME, NO_TIME
@@ -24,13 +24,15 @@ from ..core.task.states import (
     PAUSED,
     RELEASED,
     RELEASING,
+    RESTING,
     RESTORING,
     RUNNING,
     WAITING,
+    WORKING,
 )
-from .web.documents import key_tests, readiness, watermarks
 
 if TYPE_CHECKING:
+    from .task_actor import TaskActor
     from .worker import Worker
 
 STATES = (
@@ -50,6 +52,29 @@ STATES = (
 )
 """By number; only ever appended to, for workers of different versions read each other's."""
 MOST_BYTES = 12_000
+
+
+def readiness(worker: Worker) -> tuple[bool, str]:
+    """Whether its tasks run, and else what it waits for."""
+    if worker.exit_code is not None:
+        return False, worker.exit_why or "exiting"
+    if worker.blocked:
+        return False, worker.blocked
+    return worker.ready, worker.why
+
+
+def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
+    """How the keys of a task's inputs are spread, as far as it has tested them."""
+    test = actor.pipeline.keys if actor.pipeline is not None else None
+    return test.shown() if test is not None else {}
+
+
+def watermarks(actor: TaskActor) -> dict[str, int]:
+    """The watermark of each stream that a task reads; nothing before its state is restored."""
+    if actor.machine.state not in (*WORKING, *RESTING):
+        return {}
+    progress = actor.machine.inputs.progress
+    return {one.stream: progress.watermark(one.stream) for one in actor.machine.inputs.by_stream.values()}
 
 
 def load_of(worker: Worker) -> dict[str, float]:

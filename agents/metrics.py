@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from ..core.progress.frames import MAX_TIME, NO_TIME
 from ..core.task.states import RESTORING
-from .load import STATES
-from .web.documents import leads, readiness, watermarks
+from .load import STATES, readiness, watermarks
+from .web.documents import leads
 
 if TYPE_CHECKING:
     from .worker import Worker

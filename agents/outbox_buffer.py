@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 
 from ..core.names import StreamPartition
 from .columns import pick
-from .outbox_errors import TooLarge, UnknownTarget
 from .partitioner import Partitioner
 from .port import BatchInWork
-from .target_rules import Rules
+from .target_rules import Rules, TooLarge, UnknownTarget
 from .writable import Headers, Writable, check_partition, record_size, writable
 
 DEFAULT_LIMIT = 1_048_588

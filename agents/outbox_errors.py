@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..core.errors import EnvironmentFault, HeadgateError
+from ..core.errors import EnvironmentFault
 from ..core.names import StreamPartition
 
 
@@ -45,35 +45,6 @@ class Cause:
     refusal: Refusal | None = None
     error: OutboxError | None = None
     """It was said in headgate's own words already."""
-
-
-class TooLarge(HeadgateError):
-    """A record that its target topic cannot take; found before anything was sent. `index`: which of the values emitted."""
-
-    def __init__(self, topic: str, index: int, size: int, limit: int) -> None:
-        self.topic, self.index, self.size, self.limit = topic, index, size, limit
-        super().__init__(
-            f"a record for {topic} takes {size} bytes, and the topic takes {limit}",
-            remedy=f"write smaller records, or raise max.message.bytes of {topic}",
-        )
-
-
-class NotTaken(HeadgateError):
-    """A record that its target topic does not take, whatever its size; found before it was sent. `index`: which of the values emitted."""
-
-    def __init__(self, topic: str, index: int, why: str, remedy: str) -> None:
-        self.topic, self.index = topic, index
-        super().__init__(f"a record for {topic} {why}", remedy=remedy)
-
-
-class UnknownTarget(EnvironmentFault):
-    """Nobody has told the outbox how wide this topic is; whoever can ask the broker does so, and runs the letter again."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(
-            f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
-        )
 
 
 GONE, FORBIDDEN = 3, 29

@@ -20,24 +20,23 @@ from .awaiting import passes
 from .chunks import Chunk
 from .columns import pick
 from .declared import Declared
-from .failing import chunk_id, dead_letter, find_bad, policy_of
+from .declared_table import bound
+from .failing import chunk_id
 from .framing import frame_cuts
 from .key_test import KeyTest
 from .keyed_operators import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
 from .operators import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
-from .outbox_errors import UnknownTarget
 from .partitioner import Partitioner
 from .record import Batch, Headers, Rows
+from .schemas import CLOSED
 from .source import Source
-from .tables import bound
+from .target_rules import UnknownTarget
 from .writable import NO_TIMESTAMP
 
 DEEP = 100
 """Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
 Times = Sequence[tuple[str, int]]
 """Steps by name, each with the time that it is told."""
-CLOSED = "hg.closed"
-"""Internal table: closed streams, and the steps that were flushed for it."""
 
 
 class Buffer(Protocol):
@@ -506,6 +505,3 @@ def _bridge() -> Any:
 
 def _nothing() -> None:
     """Nobody wants to know."""
-
-
-__all__ = ["CLOSED", "Buffer", "Pipeline", "chunk_id", "dead_letter", "find_bad", "policy_of"]

@@ -23,16 +23,14 @@ from ..core.coordination import messages as c
 from ..core.coordination.events import Heartbeat
 from ..core.coordination.liveness import decode_beat
 from ..core.coordination.state import JobState
-from ..core.errors import DataError, DeclarationError
+from ..core.errors import DataError, DeclarationError, NotFound
 from ..core.names import JobName, Topics, incarnation_order, parse_internal
 from ..core.settings import find, offer, parse
-from .cli.group import NotFound
 from .clients import ClientSettings
-from .connect import closed, retried, started
+from .connect import CONNECT_S, closed, retried, started
 from .steering import CoordinatorReader
 from .topics import Topics as TopicsAdmin
 
-CONNECT_S = 20.0
 HEARD_S = 15.0
 """Heartbeats of the last so many seconds are read, and of two sessions where that is longer."""
 

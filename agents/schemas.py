@@ -28,6 +28,8 @@ Migrate = Callable[[tuple[str, ...], Any], Any]
 """`(names of the old fields, the old value) -> the new value`; for an aggregate both values are mappings, name to state."""
 
 AGGREGATE, TABLE, TIMERS, BATCHES = "aggregate", "table", "timers", "batch step"
+CLOSED = "hg.closed"
+"""Internal table: closed streams, and the steps that were flushed for it."""
 STATES = "states"
 """The format of an aggregate's value: the list of its states."""
 

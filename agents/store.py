@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Protocol
 
-from ..core.errors import EnvironmentFault
+from ..core.errors import EnvironmentFault, StoreUnreadable
 
 Changes = Mapping[str, Mapping[bytes, bytes | None]]
 """By table: key to value; None deletes."""
@@ -51,16 +51,6 @@ class StoreBusy(EnvironmentFault):
 
 class StoreRefused(EnvironmentFault):
     """A store has refused a write, now or before; it stands where it stood, and takes nothing more until it is opened anew."""
-
-
-class StoreUnreadable(EnvironmentFault):
-    """A store could not be read. No record is to blame, whatever was read for: no policy may leave one out for it."""
-
-    def __init__(self, where: object, error: BaseException | str) -> None:
-        super().__init__(
-            f"the store in {where} cannot be read: {error}",
-            remedy="none needed: the task opens it anew, or restores it",
-        )
 
 
 @dataclass(frozen=True, slots=True)

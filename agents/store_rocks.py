@@ -42,8 +42,9 @@ from rocksdict import (
     WriteOptions,
 )
 
+from ..core.errors import StoreUnreadable
 from .cache_memory import CacheMemory
-from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreBusy, StoreHeld, StoreMeta, StoreUnreadable
+from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreBusy, StoreHeld, StoreMeta
 
 log = structlog.get_logger("headgate.store")
 LOCK = "lock"

@@ -18,8 +18,7 @@ from ..core.task.checkpoint import CONTROL_TABLE
 from .cache_memory import CacheMemory
 from .declared import Declared
 from .expiry_index import TTL_TABLE
-from .pipeline import CLOSED
-from .schemas import AGGREGATE, TableSpec, layout_of
+from .schemas import AGGREGATE, CLOSED, TableSpec, layout_of
 from .serde import msgpack
 from .store import Store
 from .tables import TaskTables

@@ -1,18 +1,15 @@
-"""The tables of one task together: complete, dropped, sealed and applied as one, and bound to the task that runs.
+"""The tables of one task together: complete, dropped, sealed and applied as one.
 
 Promises:
 
 - `complete()` of all tables happens, or none: what cannot be encoded is found before anything is merged.
 - What `seal()` gave goes into the store with `applied()`, in one write with the position and the checkpoint.
-- Outside of a task a table says so.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.errors import DeclarationError
@@ -184,27 +181,3 @@ class TaskTables:
         """The task is closed: what its tables kept at hand counts no longer."""
         for table in self._tables.values():
             table.close()
-
-
-_current: contextvars.ContextVar[TaskTables | None] = contextvars.ContextVar("headgate_tables", default=None)
-
-
-@contextlib.contextmanager
-def bound(tables: TaskTables) -> Iterator[None]:
-    """User code run in here sees the tables of this task."""
-    token = _current.set(tables)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def current_table(name: str) -> Table[Any, Any]:
-    """The table of the running task; a `DeclarationError` outside of one."""
-    tables = _current.get()
-    if tables is None:
-        raise DeclarationError(
-            f"table {name!r} is used outside of a task",
-            remedy="use it in an operator, agent or actor; to read it from outside: `headgate tables`",
-        )
-    return tables.table(name)

@@ -20,8 +20,7 @@ from ..core.settings import offer
 from ..core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from .declared import Declared
 from .expiry_index import TTL_TABLE
-from .pipeline import CLOSED
-from .schemas import STATES
+from .schemas import CLOSED, STATES
 from .store import Store
 
 Row = tuple[Any, Any]

@@ -12,7 +12,37 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .outbox_errors import NotTaken
+from ..core.errors import EnvironmentFault, HeadgateError
+
+
+class TooLarge(HeadgateError):
+    """A record that its target topic cannot take; found before anything was sent. `index`: which of the values emitted."""
+
+    def __init__(self, topic: str, index: int, size: int, limit: int) -> None:
+        self.topic, self.index, self.size, self.limit = topic, index, size, limit
+        super().__init__(
+            f"a record for {topic} takes {size} bytes, and the topic takes {limit}",
+            remedy=f"write smaller records, or raise max.message.bytes of {topic}",
+        )
+
+
+class NotTaken(HeadgateError):
+    """A record that its target topic does not take, whatever its size; found before it was sent. `index`: which of the values emitted."""
+
+    def __init__(self, topic: str, index: int, why: str, remedy: str) -> None:
+        self.topic, self.index = topic, index
+        super().__init__(f"a record for {topic} {why}", remedy=remedy)
+
+
+class UnknownTarget(EnvironmentFault):
+    """Nobody has told the outbox how wide this topic is; whoever can ask the broker does so, and runs the letter again."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
+        )
+
 
 FOREVER_MS = 2**63 - 1
 HOUR_MS = 3_600_000

@@ -31,10 +31,10 @@ from .awaiting import CalledOff, answered, passes, said
 from .due import Due
 from .expiry import Expiry
 from .failing import store_failed, traceback_of
-from .outbox_errors import UnknownTarget
 from .pipeline import Pipeline
 from .port import MailboxClosed
 from .source import BadRecord
+from .target_rules import UnknownTarget
 from .task_end import TaskEnd
 from .task_host import Host
 from .task_intake import TaskIntake

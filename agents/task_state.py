@@ -21,8 +21,8 @@ from .awaiting import CalledOff
 from .cache_memory import CacheMemory
 from .declared import Declared
 from .outbox_buffer import LogWrite
-from .pipeline import CLOSED
 from .port import Port
+from .schemas import CLOSED
 from .store import Disk, Store, StoreBroken, StoreBusy
 from .table import NOTHING_EXPIRED, Expired
 from .table_opening import open_tables, told_unowned

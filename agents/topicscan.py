@@ -12,11 +12,10 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from ..core.errors import NotFound
 from ..core.settings import offer
-from .cli.group import NotFound
 from .clients import ClientSettings
-from .connect import closed, retried, started
-from .reading import CONNECT_S
+from .connect import CONNECT_S, closed, retried, started
 from .topics import Topics as TopicsAdmin
 
 

@@ -17,10 +17,10 @@ from .chunks import Chunk
 from .declaring import POLICIES
 from .failing import dead_letter, find_bad, policy_of
 from .key_test import KeysApart
-from .outbox_errors import UnknownTarget
 from .pipeline import Pipeline
 from .record import Record
 from .source import BadRecord
+from .target_rules import UnknownTarget
 
 
 @dataclass(frozen=True, slots=True)

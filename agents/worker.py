@@ -48,7 +48,7 @@ from .load import load_of
 from .mailbox import Mailbox
 from .offsets import Offsets
 from .outlasting import outlasted
-from .plans import leader_config, member_config, task_settings
+from .plans import task_settings
 from .probing import probe
 from .runtime import Runtime
 from .sensors import Counting
@@ -62,6 +62,7 @@ from .task_chooser import own_chooser
 from .task_directory import Directory
 from .unreadable import Unreadable
 from .upkeep import Upkeep
+from .worker_machines import leader_config, member_config
 from .worker_options import WorkerOptions
 
 log = structlog.get_logger("headgate.worker")

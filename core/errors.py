@@ -52,6 +52,24 @@ class EnvironmentFault(HeadgateError):
     """The surroundings do not allow it: broker, permission, disk, Java, a port."""
 
 
+class StoreUnreadable(EnvironmentFault):
+    """A store could not be read. No record is to blame, whatever was read for: no policy may leave one out for it."""
+
+    def __init__(self, where: object, error: BaseException | str) -> None:
+        super().__init__(
+            f"the store in {where} cannot be read: {error}",
+            remedy="none needed: the task opens it anew, or restores it",
+        )
+
+
+class DeadlinePassed(HeadgateError):
+    """What was waited for did not happen in time."""
+
+
+class NotFound(HeadgateError):
+    """There is no such thing."""
+
+
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """An error, what caused it, what caused that, and so on: each once, also where a library has made a ring of them.
 

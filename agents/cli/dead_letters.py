@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ...core.errors import HeadgateError
+from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ..plainwrite import Plain, put
 from ..reading import must_exist
@@ -22,7 +22,7 @@ from ..tablescan import guess
 from ..topics import Topics as TopicsAdmin
 from ..topicscan import scan_topic, width_of
 from ..web.documents import time_of
-from .group import Group, NotFound
+from .group import Group
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ...core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
+from ...core.errors import DeadlinePassed, DeclarationError, EnvironmentFault, HeadgateError, NotFound, SettingError
 from ...core.settings import nearest
 
 VERBS: dict[str, tuple[str, str]] = {
@@ -47,14 +47,6 @@ INTERRUPTED = 130
 
 class Mistyped(HeadgateError):
     """What was typed cannot be meant: a place that is none, a message with the wrong fields."""
-
-
-class DeadlinePassed(HeadgateError):
-    """What was waited for did not happen in time."""
-
-
-class NotFound(HeadgateError):
-    """There is no such thing."""
 
 
 def exit_code(error: HeadgateError) -> int:

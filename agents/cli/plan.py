@@ -9,7 +9,7 @@ import click
 
 from ...core.coordination.leader.assignment import tasks_of
 from ...core.coordination.placement import asked
-from ...core.errors import DeclarationError
+from ...core.errors import DeclarationError, NotFound
 from ...core.graph.grouping import counts as widths
 from ...core.graph.model import producer_sets
 from ...core.names import natural
@@ -17,11 +17,11 @@ from ..configuration import Configuration, Said
 from ..declared import Declared
 from ..job_topics import JobTopics
 from ..launch import load_app
-from ..plans import leader_config
 from ..reading import OtherJob, following
 from ..topics import ABOUT_PROPERTIES, Found, TopicSpec, differences
+from ..worker_machines import leader_config
 from ..worker_options import WorkerOptions
-from .group import Group, NotFound
+from .group import Group
 from .options import broker_options, configured, run_async
 from .output import output_option, show_fields, show_json, show_table
 

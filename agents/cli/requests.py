@@ -14,12 +14,13 @@ import click
 
 from ...core.coordination import requests as r
 from ...core.coordination.state import JobState
+from ...core.errors import NotFound
 from ...core.settings import offer
 from ..asking import Wish
 from ..reading import following, heard, shown
 from .asks import Asker, asks
 from .coordinator import plain
-from .group import Group, NotFound
+from .group import Group
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
 

@@ -16,9 +16,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
 
 from ...core.errors import HeadgateError
-from ..connect import closed, started
+from ..connect import CONNECT_S, closed, started
 from ..launch import state_root
-from ..reading import CONNECT_S
 from ..topics import Topics as TopicsAdmin
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json

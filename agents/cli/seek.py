@@ -15,7 +15,7 @@ import click
 
 from ...core.coordination import requests as r
 from ...core.coordination.state import JobState
-from ...core.errors import CheckpointError, HeadgateError
+from ...core.errors import CheckpointError, HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ...core.settings import offer
 from ...core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint
@@ -26,7 +26,7 @@ from ..offsets import Offsets
 from ..reading import following, heard, shown
 from ..topicscan import scan_topic
 from .asks import Asker, asks
-from .group import Mistyped, NotFound
+from .group import Mistyped
 from .options import Target, confirmed, run_async
 from .output import show_json
 

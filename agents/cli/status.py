@@ -15,6 +15,7 @@ import click
 from ...core.coordination.member.admission import goes_on
 from ...core.coordination.requests import EXPIRED, expired
 from ...core.coordination.state import JobState
+from ...core.errors import NotFound
 from ...core.graph.keying import ENOUGH, OTHER, UNKNOWN
 from ...core.names import JobName
 from ...core.orders import DRAINED, ENDED
@@ -23,7 +24,6 @@ from ..load import key_load, task_load
 from ..reading import Hearing, following, heard, shown
 from ..web.documents import job, time_of
 from ..web.stuck import AFTER_S
-from .group import NotFound
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 from .pages import page

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import click
 
 from ...core.coordination.state import JobState
+from ...core.errors import NotFound
 from ...core.names import StreamPartition
 from ...core.settings import offer
 from ..bounds import log_ends
@@ -25,7 +26,7 @@ from ..store import MemoryStore
 from ..tablescan import CHECKPOINT, TableReader, kind_of, scan
 from ..tasklog import restore
 from ..web.documents import job as job_document
-from .group import NotFound, WithVerbs
+from .group import WithVerbs
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
 from .pages import page

@@ -6,13 +6,13 @@ Everything here is read from the worker's own state at this moment; nothing is a
 from __future__ import annotations
 
 import time
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ...core.coordination import messages as c
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
-from ...core.task.states import RESTING, RESTORING, WORKING
+from ...core.task.states import RESTORING, WORKING
+from ..load import key_tests, readiness, watermarks
 
 if TYPE_CHECKING:
     from ..configuration import Configuration
@@ -20,25 +20,11 @@ if TYPE_CHECKING:
     from ..worker import Worker
 
 
-def page_text() -> str:
-    """The page for people."""
-    return resources.files(__package__ or "").joinpath("page.html").read_text(encoding="utf-8")
-
-
 def run_id(worker: Worker) -> str:
     """The run that the worker knows of."""
     member = getattr(worker.coordination, "member", None)
     run = member.job.run if member is not None else None
     return run.run_id if run is not None else ""
-
-
-def readiness(worker: Worker) -> tuple[bool, str]:
-    """Whether its tasks run, and else what it waits for."""
-    if worker.exit_code is not None:
-        return False, worker.exit_why or "exiting"
-    if worker.blocked:
-        return False, worker.blocked
-    return worker.ready, worker.why
 
 
 def time_of(ms: int | None) -> str | None:
@@ -110,26 +96,12 @@ def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
     return found
 
 
-def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
-    """How the keys of a task's inputs are spread, as far as it has tested them."""
-    test = actor.pipeline.keys if actor.pipeline is not None else None
-    return test.shown() if test is not None else {}
-
-
 def why_of(actor: TaskActor) -> str:
     """What a task waits for, or why it failed."""
     why = getattr(actor.machine, "why", "") or ""
     if not why and actor.machine.state in WORKING and actor.intake is not None:
         why = actor.intake.chooser.why
     return str(why)
-
-
-def watermarks(actor: TaskActor) -> dict[str, int]:
-    """The watermark of each stream that a task reads; nothing before its state is restored."""
-    if actor.machine.state not in (*WORKING, *RESTING):
-        return {}
-    progress = actor.machine.inputs.progress
-    return {one.stream: progress.watermark(one.stream) for one in actor.machine.inputs.by_stream.values()}
 
 
 def status(worker: Worker) -> dict[str, Any]:

@@ -13,6 +13,7 @@ what the worker says of itself.
 from __future__ import annotations
 
 import socket
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -22,12 +23,18 @@ from faust.web.views import View
 
 from ...core.errors import EnvironmentFault, HeadgateError
 from ..configuration import Configuration
+from ..load import readiness
 from . import documents
 from .stuck import Stuck
 from .tables import NoSuchTable, table_document
 
 if TYPE_CHECKING:
     from ..worker import Worker
+
+
+def page_text() -> str:
+    """The page for people."""
+    return resources.files(__package__ or "").joinpath("page.html").read_text(encoding="utf-8")
 
 
 class _Web(Web):
@@ -124,7 +131,7 @@ class Index(_View):
 
     async def get(self, request: Any, **_: Any) -> Any:
         """The page; it asks `/api/status` by itself."""
-        return self.web.html(documents.page_text())
+        return self.web.html(page_text())
 
 
 class Status(_View):
@@ -176,7 +183,7 @@ class Live(_View):
 class Ready(_View):
     async def get(self, request: Any, **_: Any) -> Any:
         """Whether this worker does its work now; else what it waits for."""
-        ready, why = documents.readiness(self.worker)
+        ready, why = readiness(self.worker)
         return self.web.text("ready\n" if ready else f"not ready: {why}\n", status=200 if ready else 503)
 
 

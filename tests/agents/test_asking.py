@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headgate.agents import asking as a
-from headgate.agents.cli.group import DeadlinePassed, NotFound, exit_code
+from headgate.agents.cli.group import exit_code
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.state import JobState
+from headgate.core.errors import DeadlinePassed, NotFound
 from headgate.core.graph.model import JobModel
 from headgate.core.names import JobName, StreamPartition
 

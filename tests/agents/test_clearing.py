@@ -8,13 +8,12 @@ from typing import Any, cast
 import pytest
 
 from headgate.agents.clearing import Census, Found, Kept, Part, put_together, told
-from headgate.agents.cli.group import NotFound
 from headgate.agents.cli.options import Target
 from headgate.agents.cli.tables_clear import Plan, outcome, plan_of, text
 from headgate.agents.outbox_errors import Fenced, OutcomeUnknown
 from headgate.core.coordination.messages import Entry, SetRun, key_of
 from headgate.core.coordination.state import JobState
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, NotFound
 from headgate.core.graph.schema import SCHEMA_TABLE, Schema, adopt, pack_history
 from headgate.core.names import JobName, StreamPartition, Topics
 from headgate.core.task.checkpoint import CONTROL_TABLE, Checkpoint, encode_checkpoint, log_value

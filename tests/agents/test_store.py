@@ -17,16 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
-from headgate.agents.store import (
-    MemoryStore,
-    StoreBroken,
-    StoreBusy,
-    StoreHeld,
-    StoreRefused,
-    StoreUnreadable,
-    write_in_turn,
-)
+from headgate.agents.store import MemoryStore, StoreBroken, StoreBusy, StoreHeld, StoreRefused, write_in_turn
 from headgate.agents.store_rocks import StoreMemory, open_rocks, wipe
+from headgate.core.errors import StoreUnreadable
 
 from ..pauses import Beside
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents import serde
+from headgate.agents.declared_table import bound, current_table
 from headgate.agents.store import BUSY_S, MemoryStore, StoreBusy
 from headgate.agents.store_rocks import StoreMemory, open_rocks
-from headgate.agents.tables import TaskTables, bound, current_table
+from headgate.agents.tables import TaskTables
 from headgate.core.errors import DataError, DeclarationError
 
 

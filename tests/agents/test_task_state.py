@@ -11,7 +11,7 @@ import pytest
 from headgate.agents import task_directory as module
 from headgate.agents.clients import ClientSettings
 from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.pipeline import CLOSED
+from headgate.agents.schemas import CLOSED
 from headgate.agents.store_rocks import StoreMemory, open_rocks
 from headgate.agents.task_directory import Directory, open_best
 from headgate.agents.task_state import TaskState

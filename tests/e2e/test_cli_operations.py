@@ -360,7 +360,7 @@ def test_seek_and_move_answer_like_every_wish(hg: Headgate) -> None:
 def test_the_verbs_are_functions_too(hg: Headgate) -> None:
     """For programs that steer jobs: the same wishes, answers and errors."""
     import headgate
-    from headgate.agents.cli.group import NotFound
+    from headgate.core.errors import NotFound
 
     assert headgate.pause(hg.job, bootstrap=hg.bootstrap).state == "done"
     assert hg.json("status", "status", hg.job)["run"]["paused"] is True

@@ -18,9 +18,10 @@ from headgate.agents.intake import Intake, LostPosition, Source
 from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.offsets import Offsets
 from headgate.agents.outbox import LogWrite, Outbox
-from headgate.agents.outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, TooLarge
+from headgate.agents.outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
 from headgate.agents.positions import PositionPublisher
 from headgate.agents.steering import CoordinatorReader
+from headgate.agents.target_rules import TooLarge
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
