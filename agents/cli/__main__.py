@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import begin
+from .begin import begin
 
 if __name__ == "__main__":
     begin()

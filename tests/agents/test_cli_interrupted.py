@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from headgate.agents.cli import begin
+from headgate.agents.cli.begin import begin
 from headgate.agents.cli.group import LazyGroup
 
 JOB = "import headgate as hg\napp = hg.App('nobody')\napp.input('orders').to('out')\n"
@@ -153,7 +153,7 @@ def test_whoever_says_no_reads_that_nothing_was_done(capsys: pytest.CaptureFixtu
 
 def test_nothing_is_imported_before_somebody_knows_what_ctrl_c_means() -> None:
     """The front door brings each name when it is used: the first tenth of a second of a command has no traceback in it either."""
-    code = "import sys, headgate.agents.cli as c\nprint([m for m in sys.modules if m in ('click', 'headgate.agents.app')], c.begin)"
+    code = "import sys, headgate.agents.cli.begin as c\nprint([m for m in sys.modules if m in ('click', 'headgate.agents.app')], c.begin)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.startswith("[] ")
 

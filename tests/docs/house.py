@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from headgate.agents.cli.group import WithVerbs
+from headgate.agents.cli.group import WithVerbs, main
 from headgate.core.machine import Machine
 
 VARIABLE = re.compile(r"HEADGATE_[A-Z0-9_]+")
@@ -52,10 +52,6 @@ def _module(name: str) -> Any | None:
 @cache
 def verbs() -> list[Verb]:
     """Every command and group below `headgate`, in the order of the tree; the root comes first, with an empty path."""
-    module = _module("headgate.agents.cli")
-    root = getattr(module, "main", None)
-    if not isinstance(root, click.Command):
-        return []
 
     def walk(command: click.Command, path: tuple[str, ...], parent: click.Context | None) -> Iterator[Verb]:
         context = click.Context(command, info_name=path[-1] if path else "headgate", parent=parent)
@@ -66,7 +62,7 @@ def verbs() -> list[Verb]:
                 if child is not None and not child.hidden:
                     yield from walk(child, (*path, name), context)
 
-    return list(walk(root, (), None))
+    return list(walk(main, (), None))
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import headgate as hg
-from headgate.agents.cli import main
+from headgate.agents.cli.group import main
 from headgate.agents.testing import Driver
 from headgate.core.errors import DeclarationError
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import headgate as hg
 from headgate.agents.clearing import leading, read_logs
-from headgate.agents.cli import main
+from headgate.agents.cli.group import main
 from headgate.agents.table_opening import told_unowned
 from headgate.core.errors import EnvironmentFault
 
@@ -30,7 +30,7 @@ async def killed(self):
     os.kill(os.getpid(), signal.SIGKILL)
 
 Outbox._commit_transaction = killed
-from headgate.agents.cli import main
+from headgate.agents.cli.group import main
 main()
 """
 """Everything is sent, and nothing is committed."""

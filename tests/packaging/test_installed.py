@@ -77,7 +77,7 @@ PROGRAMS = {
     "import headgate": f"import headgate, sys; {LOADED}",
     "headgate --help": (
         "import sys, io, contextlib; sys.argv = ['headgate', '--help']\n"
-        "from headgate.agents.cli import main\n"
+        "from headgate.agents.cli.group import main\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main()\n"
         f"{LOADED}"
     ),

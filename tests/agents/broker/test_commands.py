@@ -41,7 +41,7 @@ def headgate(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[st
 def test_help_imports_nothing_heavy() -> None:
     """Whoever asks for help does not wait for Spark."""
     code = (
-        "import sys\nfrom headgate.agents.cli import main\n"
+        "import sys\nfrom headgate.agents.cli.group import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
         "heavy = {'faust', 'aiokafka', 'pyspark', 'pyarrow', 'aiohttp', 'rocksdict', 'rich'} & set(sys.modules)\nassert not heavy, heavy\n"
     )
