@@ -31,6 +31,7 @@ from ..core.names import JobName, Topics
 from ..core.orders import DRAINED, ENDED
 from ..core.settings import offer
 from .clients import ClientSettings
+from .kafka_port import KafkaPort
 from .launch import user_name
 from .reading import Follower, following, shown
 from .steering import OwnWriter
@@ -103,7 +104,7 @@ async def ask(
             asker(),
         )
         stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {wish.verb}", int(time.time() * 1000))
-        writer = OwnWriter(client, topics.coordinator, stamp)
+        writer = OwnWriter(KafkaPort(client), topics.coordinator, stamp)
         try:
             await writer.write([request])
         finally:

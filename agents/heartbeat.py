@@ -1,4 +1,4 @@
-"""Heartbeats: said and heard in a thread and event loop of their own, so that a busy actor is not a dead process.
+"""Heartbeats: said and heard apart from everything else, so that a busy actor is not a dead process.
 
 Every second a worker says who it is, and how long ago its main loop last turned; a loop that is stuck shows in that number and
 not as silence. What is heard, one's own beats included, goes to the main loop as events. Beats are worth nothing when they are
@@ -10,32 +10,31 @@ Promise: whatever stands in the topic, it is passed. What is no heartbeat of thi
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from collections.abc import Callable
-from functools import partial
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import CorruptRecordException, KafkaError
 
 from ..core.coordination.events import Beat, Heartbeat
-from ..core.coordination.liveness import decode_beat, encode_beat
-from ..core.errors import DataError
+from ..core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
+from ..core.errors import DataError, EnvironmentFault
+from ..core.names import StreamPartition
 from .awaiting import passes
-from .clients import ClientSettings
-from .connect import closed, retried, started
-from .rawkafka import reads_no_more
+from .columns import DamagedBatch
+from .fetched import OutOfRange, Taken
+from .port import Apart, Consumer, Port, Tell, in_time, pause
 
 log = structlog.get_logger("headgate.heartbeat")
+CONNECT_S = 5.0
+SEND_S = 5.0
+POLL_MS = 500
 
 
 class Heartbeats:
-    """The thread. `say()` is asked for each beat, in the thread: it must only read plain values."""
+    """What runs apart. `say()` is asked there for each beat: it must only read plain values."""
 
     def __init__(
         self,
-        client: ClientSettings,
+        port: Port,
         topic: str,
         *,
         say: Callable[[], Heartbeat],
@@ -43,110 +42,118 @@ class Heartbeats:
         unread: Callable[[str, int, int, str], None],
         interval_s: float = 1.0,
     ) -> None:
-        self.client = client
-        self.topic = topic
+        """`heard`: told of each beat, on the loop that has called `start`; so is `unread`: topic, partition, offset, why."""
         self.say = say
-        self.heard = heard
-        self.unread = unread
-        """Told of each record that is no heartbeat, on the main loop: topic, partition, offset, why."""
-        self.interval_s = interval_s
-        self._thread: threading.Thread | None = None
-        self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._main_loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._ready = threading.Event()
+        self._port = port
+        self._at = StreamPartition(topic, 0)
+        self._heard = heard
+        self._unread = unread
+        self._interval_s = interval_s
+        self._position: int | None = None
+        """What is heard next; None when it goes on from the present."""
+        self._apart: Apart | None = None
 
     def start(self) -> None:
-        """Start the thread; called from the main loop, which is where `heard` will be called."""
-        self._main_loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="headgate-heartbeat", daemon=True)
-        self._thread.start()
+        """Begin."""
+        self._apart = self._port.apart("headgate-heartbeat", self._live)
 
     async def stop(self) -> None:
-        """End the thread and its clients."""
-        thread = self._thread
-        if thread is None:
-            return
-        await asyncio.to_thread(self._ready.wait, 5.0)
-        if self._own_loop is not None and self._stopping is not None:
-            self._own_loop.call_soon_threadsafe(self._stopping.set)
-        await asyncio.to_thread(thread.join, 10.0)
+        """End, with the clients."""
+        if self._apart is not None:
+            await self._apart.stop()
 
-    def _run(self) -> None:
-        asyncio.run(self._live())
-
-    async def _live(self) -> None:
-        self._own_loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        self._ready.set()
+    async def _live(self, tell: Tell) -> None:
         async with asyncio.TaskGroup() as group:
-            jobs = [group.create_task(self._speak()), group.create_task(self._listen())]
-            await self._stopping.wait()
-            for job in jobs:
-                job.cancel()
+            group.create_task(self._speak())
+            group.create_task(self._listen(tell))
 
     async def _speak(self) -> None:
+        clock = self._port.clock
         while True:
-            producer = None
+            producer = self._port.producer(
+                None,
+                name="heartbeats",
+                compression=None,
+                batch_bytes=2 * MAX_BEAT,
+                request_timeout_ms=int(SEND_S * 1000),
+                transaction_timeout_ms=0,
+            )
             try:
-                options = self.client.producer(acks=1, request_timeout_ms=5_000)
-                producer = await started(partial(AIOKafkaProducer, **options), "heartbeats", deadline_s=5.0)
+                await producer.start(deadline_s=CONNECT_S)
                 while True:
-                    due = time.monotonic() + self.interval_s
-                    await producer.send_and_wait(self.topic, value=encode_beat(self.say()), partition=0)
-                    await asyncio.sleep(max(0.0, due - time.monotonic()))
-            except BaseException as error:  # a heartbeat thread that ends would look like a death
+                    due = clock.now().mono + self._interval_s
+                    batch = producer.batch(2 * MAX_BEAT)
+                    batch.add(None, [encode_beat(self.say())], clock.now().wall, None, 0)
+                    sent = await in_time(clock, SEND_S, producer.send(self._at, batch))
+                    await in_time(clock, 2 * SEND_S, sent)
+                    await pause(clock, max(0.0, due - clock.now().mono))
+            except BaseException as error:  # heartbeats that end would look like a death
                 if passes(error):
                     raise
                 log.debug("heartbeat not sent", error=str(error))
-                await asyncio.sleep(self.interval_s)
+                await pause(clock, self._interval_s)
             finally:
-                if producer is not None:
-                    await closed(producer.stop)
+                await producer.discard()
 
-    async def _listen(self) -> None:
-        at = TopicPartition(self.topic, 0)
-        position: int | None = None
+    async def _listen(self, tell: Tell) -> None:
+        came = asyncio.Event()
         while True:
-            consumer = None
+            consumer = self._port.consumer(
+                lambda at, answer: came.set(), name="heartbeats", fetch_bytes=1 << 20, max_wait_ms=POLL_MS, raw=True
+            )
             try:
-                options = self.client.consumer(
-                    enable_auto_commit=False, auto_offset_reset="none", fetch_max_wait_ms=500
-                )
-                consumer = await started(partial(AIOKafkaConsumer, **options), "heartbeats", deadline_s=5.0)
-                consumer.assign([at])
-                if position is None:
-                    position = (await retried(partial(consumer.end_offsets, [at]), "heartbeats", deadline_s=5.0))[at]
-                consumer.seek(at, position)
-                while not reads_no_more(consumer):
-                    answer = await consumer.getmany(at, timeout_ms=500)
-                    for record in answer.get(at, []):
-                        position = record.offset + 1
-                        self._hand_over(record.offset, record.value)
-            except KafkaError as error:
-                if isinstance(error, CorruptRecordException) and position is not None:
-                    self._on_main(self.unread, self.topic, 0, position, str(error))
+                await self._begin(consumer)
+                while not consumer.dead:
+                    came.clear()
+                    taken = await consumer.take()
+                    for one in taken:
+                        self._read(one, tell)
+                    if not taken:
+                        await self._port.clock.wait(came, POLL_MS / 1000 if self._port.silent else None)
+            except (DamagedBatch, OutOfRange) as error:
+                if isinstance(error, DamagedBatch) and self._position is not None:
+                    tell(self._unread, *self._at, self._position, str(error))
                 # the topic keeps an hour; whoever was away longer goes on from the present
-                log.debug("heartbeats not read", error=str(error))
-                position = None
-                await asyncio.sleep(self.interval_s)
+                await self._missed(error)
+                self._position = None
             except BaseException as error:  # see above
                 if passes(error):
                     raise
-                log.debug("heartbeats not read", error=str(error))
-                await asyncio.sleep(self.interval_s)
+                await self._missed(error)
             finally:
-                if consumer is not None:
-                    await closed(consumer.stop)
+                await consumer.stop()
 
-    def _hand_over(self, offset: int, value: bytes | None) -> None:
+    async def _missed(self, error: BaseException) -> None:
+        log.debug("heartbeats not read", error=str(error))
+        await pause(self._port.clock, self._interval_s)
+
+    async def _begin(self, consumer: Consumer) -> None:
+        """Go on where listening stood, or else from the present."""
+        await consumer.start(lambda: {self._at: self._position or 0}, deadline_s=CONNECT_S)
+        if self._position is not None:
+            return
+        consumer.pause(self._at)
+        bounds = await consumer.bounds(self._at, within_s=CONNECT_S)
+        if bounds is None:
+            raise EnvironmentFault(f"nobody says where {self._at} ends")
+        self._position = bounds[1]
+        consumer.seek(self._at, self._position)
+        consumer.resume(self._at)
+
+    def _read(self, taken: Taken, tell: Tell) -> None:
+        if taken.error is not None:
+            raise taken.error
+        for batch in taken.batches:
+            columns = batch.columns()
+            for index in range(columns.index_from(self._position or 0), len(columns)):
+                self._hand_over(columns.offset(index), columns.values[index], tell)
+            self._position = batch.next
+        self._position = taken.next_position
+
+    def _hand_over(self, offset: int, value: bytes | None, tell: Tell) -> None:
         try:
             beat = decode_beat(value)
         except DataError as error:
-            self._on_main(self.unread, self.topic, 0, offset, str(error))
+            tell(self._unread, *self._at, offset, str(error))
         else:
-            self._on_main(self.heard, Beat(beat))
-
-    def _on_main(self, tell: Callable[..., None], *said: object) -> None:
-        if self._main_loop is not None and not self._main_loop.is_closed():
-            self._main_loop.call_soon_threadsafe(partial(tell, *said))
+            tell(self._heard, Beat(beat))

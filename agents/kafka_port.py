@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ..core.machine import Now
@@ -14,7 +15,8 @@ from .clients import ClientSettings
 from .fetched import Answer
 from .kafka_consumer import KafkaConsumer
 from .kafka_producer import KafkaProducer
-from .port import Timer
+from .port import Tell, Timer
+from .probing import probe
 
 R = TypeVar("R")
 
@@ -37,6 +39,44 @@ class WallClock:
                 await event.wait()
                 return True
         return False
+
+
+class OwnThread:
+    """A coroutine in a thread and event loop of its own. Made in the loop that is told."""
+
+    def __init__(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> None:
+        self._work = work
+        self._told = asyncio.get_running_loop()
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name=name, daemon=True)
+        self._thread.start()
+
+    async def _live(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
+        working = self._loop.create_task(self._worked(), name=self._thread.name)
+        stopping = self._loop.create_task(self._stopping.wait(), name="stopping")
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        working.cancel()
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+
+    async def _worked(self) -> None:
+        await self._work(self._tell)
+
+    def _tell(self, callback: Callable[..., None], *arguments: Any) -> None:
+        if not self._told.is_closed():
+            self._told.call_soon_threadsafe(callback, *arguments)
+
+    async def stop(self) -> None:
+        """See `port`. One that does not end is left behind: its thread is a daemon."""
+        await asyncio.to_thread(self._ready.wait, 5.0)
+        if self._loop is not None and self._stopping is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        await asyncio.to_thread(self._thread.join, 10.0)
 
 
 class KafkaPort:
@@ -62,6 +102,7 @@ class KafkaPort:
         batch_bytes: int,
         request_timeout_ms: int,
         transaction_timeout_ms: int,
+        idempotent: bool = False,
     ) -> KafkaProducer:
         """See `port`."""
         return KafkaProducer(
@@ -72,6 +113,7 @@ class KafkaPort:
             batch_bytes=batch_bytes,
             request_timeout_ms=request_timeout_ms,
             transaction_timeout_ms=transaction_timeout_ms,
+            idempotent=idempotent,
         )
 
     def consumer(
@@ -87,6 +129,14 @@ class KafkaPort:
         return KafkaConsumer(
             self.client, answered, name=name, fetch_bytes=fetch_bytes, max_wait_ms=max_wait_ms, raw=raw
         )
+
+    async def probe(self, transactional_id: str, target: StreamPartition, *, narrower: bool) -> str:
+        """See `port`."""
+        return await probe(self.client, transactional_id, target, narrower=narrower)
+
+    def apart(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> OwnThread:
+        """See `port`: in a thread and event loop of its own."""
+        return OwnThread(name, work)
 
     async def beside(self, work: Callable[[], R]) -> R:
         """See `port`."""

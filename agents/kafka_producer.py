@@ -55,6 +55,7 @@ class KafkaProducer:
         batch_bytes: int,
         request_timeout_ms: int,
         transaction_timeout_ms: int,
+        idempotent: bool,
     ) -> None:
         self._client = client
         self._id = transactional_id
@@ -63,6 +64,7 @@ class KafkaProducer:
         if transactional_id is not None:
             self._options["transaction_timeout_ms"] = transaction_timeout_ms
         self._batch_bytes = batch_bytes
+        self._idempotent = idempotent
         self.producer: AIOKafkaProducer | None = None
 
     def batch(self, limit: int) -> Builder:
@@ -113,7 +115,7 @@ class KafkaProducer:
 
     def _make(self) -> AIOKafkaProducer:
         guarantee: dict[str, Any] = (
-            {"transactional_id": self._id} if self._id is not None else {"enable_idempotence": False}
+            {"transactional_id": self._id} if self._id is not None else {"enable_idempotence": self._idempotent}
         )
         settings = self._client.producer(acks="all", **guarantee)
         return correct_producer(

@@ -58,8 +58,8 @@ def readiness(worker: Worker) -> tuple[bool, str]:
     """Whether its tasks run, and else what it waits for."""
     if worker.exit_code is not None:
         return False, worker.exit_why or "exiting"
-    if worker.blocked:
-        return False, worker.blocked
+    if worker.coordination.blocked:
+        return False, worker.coordination.blocked
     return worker.ready, worker.why
 
 

@@ -20,11 +20,13 @@ class Offsets:
         self._committed: Any = None
         self._all: Any = None
 
-    async def start(self) -> None:
+    async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect."""
         for attribute, level in (("_committed", "read_committed"), ("_all", "read_uncommitted")):
             options = self.client.consumer(isolation_level=level, enable_auto_commit=False, auto_offset_reset="none")
-            setattr(self, attribute, await started(partial(AIOKafkaConsumer, **options), "offsets"))
+            setattr(
+                self, attribute, await started(partial(AIOKafkaConsumer, **options), "offsets", deadline_s=deadline_s)
+            )
 
     async def stop(self) -> None:
         """Close."""

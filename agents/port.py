@@ -1,15 +1,16 @@
 """The port: all that a task's runtime needs of the world. Kafka's bytes, the clock, threads.
 
-Whatever carries out what the machines say (`task_actor`, `task_intake`, `intake`, `outbox`, `committing`, `task_state`, `tasklog`) speaks
-to this and to nothing else: so it is the same code on a worker (`kafka_port`: Kafka, the wall clock, threads) and in a test driver
-(`memory_port`: logs in memory, virtual time). It speaks of bytes and offsets, never of a client library; what is raised is headgate's
-own: `outbox_errors` where something is written, `fetched` where something is read, `EnvironmentFault` for the rest.
+Whatever carries out what the machines say (of tasks: `task_actor`, `task_intake`, `intake`, `outbox`, `committing`, `task_state`,
+`tasklog`; of a process: `coordination`, `steering`, `heartbeat`) speaks to this and to nothing else: so it is the same code on a worker
+(`kafka_port`: Kafka, the wall clock, threads) and in a test driver (`testing_port`: logs in memory, virtual time). It speaks of bytes and
+offsets, never of a client library; what is raised is headgate's own: `outbox_errors` where something is written, `fetched` where something
+is read, `EnvironmentFault` for the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..core.errors import HeadgateError
@@ -43,6 +44,25 @@ class Clock(Protocol):
     async def wait(self, event: asyncio.Event, most_s: float | None) -> bool:
         """Wait for the event, at most so long; whether it came."""
         ...
+
+
+async def pause(clock: Clock, seconds: float) -> None:
+    """Wait so long."""
+    await clock.wait(asyncio.Event(), seconds)
+
+
+async def in_time(clock: Clock, most_s: float, work: Awaitable[R]) -> R:
+    """What is awaited; `TimeoutError` after so long. Then it is called off, and may have happened."""
+    running, done = asyncio.ensure_future(work), asyncio.Event()  # noqa: TID251 - awaited here, with its end
+    running.add_done_callback(lambda _: done.set())
+    try:
+        if not await clock.wait(done, most_s):
+            raise TimeoutError(f"no answer for {most_s:g} s")
+        return running.result()
+    finally:
+        if not running.done():
+            running.cancel()
+            await asyncio.wait([running])
 
 
 class MailboxClosed(HeadgateError):
@@ -111,6 +131,8 @@ class BatchInWork(Protocol):
 
 class Producer(Protocol):
     """One client that writes: in the transactions of one transactional id, or, without one, at once.
+
+    Whoever starts one with a transactional id fences the one that had it: what that one has open is aborted, and it can write no more.
 
     One coroutine owns it. After any failure it is thrown away.
     """
@@ -219,6 +241,18 @@ class Consumer(Protocol):
         ...
 
 
+Tell = Callable[..., None]
+"""`tell(callback, *arguments)`: have this called in the loop of whoever asked for what runs apart."""
+
+
+class Apart(Protocol):
+    """Something that runs apart."""
+
+    async def stop(self) -> None:
+        """Cancel it, and wait until it has ended."""
+        ...
+
+
 class Port(Protocol):
     """The world."""
 
@@ -244,8 +278,9 @@ class Port(Protocol):
         batch_bytes: int,
         request_timeout_ms: int,
         transaction_timeout_ms: int,
+        idempotent: bool = False,
     ) -> Producer:
-        """A producer that is not started."""
+        """A producer that is not started. `idempotent`: no copy of an earlier batch lands behind a newer one, without an id either."""
         ...
 
     def consumer(
@@ -258,6 +293,17 @@ class Port(Protocol):
         raw: bool,
     ) -> Consumer:
         """A consumer that is not started."""
+        ...
+
+    async def probe(self, transactional_id: str, target: StreamPartition, *, narrower: bool) -> str:
+        """Why this partition cannot be written now; nothing when it can. Asked in a transaction of this id that is aborted at once.
+
+        `narrower`: whether the topic may have come back with fewer partitions; then it is well when its first one is.
+        """
+        ...
+
+    def apart(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> Apart:
+        """Run this where a busy loop does not hold it up, until it is stopped. It uses producers and consumers of its own."""
         ...
 
     async def beside(self, work: Callable[[], R]) -> R:

@@ -28,6 +28,8 @@ from ..core.names import JobName, Topics, incarnation_order, parse_internal
 from ..core.settings import find, offer, parse
 from .clients import ClientSettings
 from .connect import CONNECT_S, closed, retried, started
+from .kafka_port import KafkaPort
+from .offsets import Offsets
 from .steering import CoordinatorReader
 from .topics import Topics as TopicsAdmin
 
@@ -70,8 +72,10 @@ class Follower:
 async def following(client: ClientSettings, topics: Topics, *, keep: bool = False) -> AsyncIterator[Follower]:
     """The coordinator stream of a job, read to its end."""
     await must_exist(client, topics)
-    reader = CoordinatorReader(client, topics.coordinator)
+    offsets = Offsets(client)
+    reader = CoordinatorReader(KafkaPort(client), offsets, topics.coordinator)
     try:
+        await offsets.start(deadline_s=CONNECT_S)
         await reader.start(deadline_s=CONNECT_S)
         follower = Follower(reader, keep=keep)
         await follower.to_end()
@@ -83,6 +87,7 @@ async def following(client: ClientSettings, topics: Topics, *, keep: bool = Fals
         yield follower
     finally:
         await reader.stop()
+        await offsets.stop()
 
 
 async def must_exist(client: ClientSettings, topics: Topics) -> None:

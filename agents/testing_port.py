@@ -7,13 +7,13 @@ order of answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from ..core.names import StreamPartition
 from .fetched import Answer, OutOfRange, Taken
 from .outbox_errors import Cause, Fenced, OutboxError, ProducerBroken
-from .port import BatchInWork, MailboxClosed
+from .port import BatchInWork, MailboxClosed, Tell
 from .testing_clock import VirtualClock
 from .testing_logs import Gathered, Logs
 
@@ -191,6 +191,14 @@ class MemoryPort:
         """See `port`."""
         return MemoryConsumer(self, answered, fetch_bytes=fetch_bytes)
 
+    async def probe(self, transactional_id: str, target: StreamPartition, *, narrower: bool) -> str:
+        """See `port`: everything takes everything here."""
+        return ""
+
+    def apart(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> MemoryApart:
+        """See `port`: no loop is busy for long here."""
+        return MemoryApart(name, work)
+
     async def beside(self, work: Callable[[], R]) -> R:
         """See `port`: nothing takes long here."""
         return work()
@@ -211,6 +219,26 @@ class MemoryPort:
             if late is not None and not piece.aborted:
                 return piece.base + late
         return None
+
+
+class MemoryApart:
+    """A coroutine of the same loop."""
+
+    def __init__(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(callback: Callable[..., None], *arguments: Any) -> None:
+            loop.call_soon(callback, *arguments)
+
+        async def live() -> None:
+            await work(tell)
+
+        self._body = loop.create_task(live(), name=name)
+
+    async def stop(self) -> None:
+        """See `port`."""
+        self._body.cancel()
+        await asyncio.wait([self._body])
 
 
 class MemoryMailbox:

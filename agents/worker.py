@@ -9,47 +9,37 @@ its own. The worker decides nothing: it starts, connects, carries out, and ends 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import structlog
-from aiokafka.errors import CorruptRecordException
 
 from ..core.batches import Bridge
 from ..core.choosing.checked import CheckedChooser
 from ..core.coordination import messages as c
-from ..core.coordination.events import Heartbeat
-from ..core.coordination.leader import protocol as lw
 from ..core.coordination.leader.leader import Leader
 from ..core.coordination.member import protocol as mw
 from ..core.coordination.member.member import Member
-from ..core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
-from ..core.graph.model import JobModel
-from ..core.machine import Now
-from ..core.names import StreamPartition, TransactionalId, worker_id
+from ..core.errors import DeclarationError, HeadgateError, SettingError
+from ..core.names import worker_id
 from ..core.orders import FAILED, Order, Report, RunView, TaskReported
 from ..core.settings import parse
 from ..core.task.plan import TaskPlan
-from .awaiting import answered, passes
-from .bounds import run_bounds
+from .awaiting import answered
 from .clients import ClientSettings
 from .committing import Committing
 from .coordination import Coordination
 from .ending import Ending
 from .faust_app import ActorApp, new_app
-from .heartbeat import Heartbeats
 from .job_topics import JobTopics
 from .kafka_port import KafkaPort
 from .live_settings import Settings
 from .load import load_of
 from .mailbox import Mailbox
 from .offsets import Offsets
-from .outlasting import outlasted
 from .plans import task_settings
-from .probing import probe
 from .runtime import Runtime
 from .sensors import Counting
 from .services import Work, run_service
@@ -68,8 +58,6 @@ from .worker_options import WorkerOptions
 log = structlog.get_logger("headgate.worker")
 DEADLINE_PASSED = 3
 """The exit code of a worker that could not leave in time."""
-DAMAGED_S = 2.0
-"""How often a damaged batch of the coordinator stream is fetched again."""
 
 
 class Worker:
@@ -94,7 +82,9 @@ class Worker:
         graph = self.declared.graph
         self.upkeep = Upkeep(self.client, self.job.slug, self.job_topics.topics, graph.intermediates - graph.broadcast)
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
-        self.coordination = Coordination(self, self.client, self.job, self.topics.coordinator, stamp)
+        self.coordination = Coordination(
+            self, self.port, self.offsets, self.job_topics, graph, self.topics, options.processor, stamp
+        )
         self.runtime = Runtime(
             f"{self.job.slug}-{options.processor}",
             self,
@@ -107,14 +97,10 @@ class Worker:
             memory=StoreMemory(self.live.given_or("state.memory", options.state_memory)),
             compression=options.compression,
         )
-        self._probing = asyncio.Lock()
-        """Probes share a transactional id, so they come one after the other."""
         self.exit_code: int | None = None
         self.exit_why = ""
         self.ready = False
         self.why = "starting"
-        self.blocked = ""
-        """What keeps this worker from following the job."""
         self.applied_config = -1
         self.on_waiting: Callable[[str, str, str], None] | None = None
         """Told when it waits because its run is closed: why, the run's state, and why that has failed."""
@@ -124,10 +110,9 @@ class Worker:
         self.exits_on_failure = False
         """What `failure.policy` says."""
         take(self)
-        self.started_ms = self.now().wall
+        self.started_ms = self.port.clock.now().wall
         self._exiting = asyncio.Event()
         self._spawned: set[asyncio.Task[None]] = set()
-        self._turned = time.monotonic()
         self.ending = Ending()
         self._cut: asyncio.TimerHandle | None = None
         """Rings when leaving takes too long."""
@@ -156,27 +141,14 @@ class Worker:
         await self.job_topics.ensure_fixed()
         await self.offsets.start()
         await self.app.start()
-        self.orders = Mailbox(self.app, "coordinator", self._coordinator_letter, self._coordinator_gone, size=64)
-        await self.orders.start()
         options = self.options
-        member = Member(member_config(options, self.settings))
-        leader = Leader(leader_config(options, self.settings))
-        await self.coordination.reader.start()
-        self.coordination.begin(member, leader)
-        await self.serve("steering", self._read())
-        self.spawn(self._count_partitions(), "partition counts")
-        self.spawn(self._turn(), "main loop's turn")
         if self.spark is not None:
             self.spawn(self.spark.warm(), "Spark")
-        self.heartbeats = Heartbeats(
-            self.client,
-            self.topics.heartbeat,
-            say=self._say,
-            heard=self.coordination.beat,
-            unread=self.unreadable.passed,
-            interval_s=parse("heartbeat.interval", self.settings.get("heartbeat.interval", "1s")) / 1000,
+        await self.coordination.start(
+            Member(member_config(options, self.settings)),
+            Leader(leader_config(options, self.settings)),
+            beat_s=parse("heartbeat.interval", self.settings.get("heartbeat.interval", "1s")) / 1000,
         )
-        self.heartbeats.start()
         await self.serve("upkeep", self.upkeep.run(self.actors))
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 
@@ -201,8 +173,7 @@ class Worker:
             self._cut.cancel()
         self.coordination.stop()
         first: dict[str, Awaitable[Any]] = {actor.name: actor.kill() for actor in list(self.actors.values())}
-        if hasattr(self, "heartbeats"):
-            first["heartbeats"] = self.heartbeats.stop()
+        first["heartbeats"] = self.coordination.hush()
         await self.ending.steps(first, self.seconds("release.timeout"))
         await self.ending.step("producer", self.runtime.producers.drop())
         for task in list(self._spawned):
@@ -271,11 +242,7 @@ class Worker:
         self.spawn(self._resign(), "resign")
 
     async def _resign(self) -> None:
-        self.coordination.feed_leader(lw.Resign())
-        try:
-            await asyncio.wait_for(self.coordination.resigned.wait(), 5.0)
-        except TimeoutError:
-            log.warning("left without giving the leadership back")
+        await self.coordination.resign()
         self._exiting.set()
 
     def crash(self, error: BaseException) -> None:
@@ -306,84 +273,7 @@ class Worker:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.crash(error)
 
-    def now(self) -> Now:
-        """Both clocks."""
-        return self.port.clock.now()
-
-    def turn_age(self) -> float:
-        """How long ago the main loop turned; may be asked in any thread."""
-        return time.monotonic() - self._turned
-
-    async def _turn(self) -> None:
-        while True:
-            self._turned = time.monotonic()
-            self._load = load_of(self)
-            await asyncio.sleep(0.5)
-
     # -------------------------------------------------------------------------------------------------------- coordination
-
-    async def _read(self) -> None:
-        while True:
-            try:
-                event = await self.coordination.reader.read()
-            except CorruptRecordException as error:
-                # grants may stand in it: it is read again, and never passed
-                self.blocked = (
-                    f"the coordinator stream cannot be read behind {self.coordination.reader.position}: {error}"
-                )
-                log.error("the coordinator stream is damaged", why=self.blocked)
-                await asyncio.sleep(DAMAGED_S)
-                continue
-            except BaseException as error:
-                if passes(error):
-                    raise
-                self.blocked = f"the coordinator stream is not read: {type(error).__name__}: {error}"
-                log.error("the coordinator stream is read anew", why=self.blocked)
-                await asyncio.sleep(DAMAGED_S)
-                await outlasted(self.coordination.reader.again)
-                continue
-            if event is not None:
-                self.blocked = ""
-                await self.orders.put(event)
-
-    async def _coordinator_letter(self, letter: c.Read) -> None:
-        for entry in letter.entries:
-            if entry.problem:
-                self.unreadable.passed(self.topics.coordinator, 0, entry.offset, entry.problem)
-        self.coordination.read(letter)
-
-    def _coordinator_gone(self, why: BaseException | None) -> None:
-        if not self._exiting.is_set():
-            self.crash(why or RuntimeError("the coordinator agent was stopped"))
-
-    async def _count_partitions(self) -> None:
-        known = False
-        while True:
-            try:
-                counts = await outlasted(self.job_topics.input_counts)
-            except EnvironmentFault as error:
-                if not known:
-                    raise
-                # an input that vanishes under a running job is its tasks' business: they say so, with their own policy
-                log.warning("inputs cannot be counted", why=str(error))
-            else:
-                known = True
-                self.coordination.feed_leader(lw.Counts(counts))
-            await asyncio.sleep(30.0)
-
-    def _say(self) -> Heartbeat:
-        member = self.coordination.member
-        return Heartbeat(
-            processor=self.options.processor,
-            process=self.options.process,
-            incarnation=member.incarnation,
-            sent_s=time.monotonic(),
-            turn_age_s=self.turn_age(),
-            term=getattr(self.coordination.leader, "term", 0),
-            load=self._load,
-        )
-
-    _load: Mapping[str, float] = {}
 
     def tell(self, task: str, order: Order) -> None:
         """An order of the member for one task."""
@@ -427,22 +317,6 @@ class Worker:
         if self.on_waiting is not None and not ready and run is not None and why.startswith(f"run {run.run_id} is "):
             self.on_waiting(why, run.state, run.failed)
 
-    async def before_commit(self, writes: tuple[c.Write, ...]) -> None:
-        """Topics that the leader's writes speak of."""
-        model: JobModel | None = self.coordination.leader.job.model
-        logs = {w.task: w.partition for w in writes if isinstance(w, c.SetChangelog)}
-        for write in writes:
-            if isinstance(write, c.SetJobModel):
-                model = write.model
-        if logs or any(isinstance(w, c.SetJobModel) for w in writes):
-            known = {**self.coordination.leader.job.changelogs, **logs}
-            await self.job_topics.ensure_for(model, max(known.values(), default=-1) + 1)
-
-    async def resolve_run(self, run_id: str) -> lw.Resolved:
-        """Where a new run starts and ends."""
-        starts, untils = await run_bounds(self.offsets, self.declared.graph, await self.job_topics.input_counts())
-        return lw.Resolved(run_id, starts, untils)
-
     # -------------------------------------------------------------------------------------------------- the producer's lives
 
     async def init_producer(self, incarnation: str) -> None:
@@ -458,17 +332,17 @@ class Worker:
         """The member decides what follows."""
         self.coordination.feed_member(lost)
 
-    async def probe(self, target: StreamPartition) -> str:
-        """Why this target cannot be written now; nothing when it can, and then its width and limits are learnt again."""
-        graph = self.declared.graph
-        names = self.job_topics.names
-        ours = target.stream in (names.log, names.dead_letters) or target.stream in graph.intermediates
-        transactional_id = str(TransactionalId(self.job, self.options.processor, "probe"))
-        async with self._probing:
-            why = await probe(self.client, transactional_id, target, narrower=not ours)
-        if not why:
-            await self.runtime.learn(target.stream)
-        return why
+    async def learn(self, topic: str) -> None:
+        """A target is well again."""
+        await self.runtime.learn(topic)
+
+    def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
+        """A record of the job's own topics that nobody understands."""
+        self.unreadable.passed(topic, partition, offset, why)
+
+    def load(self) -> Mapping[str, float]:
+        """What heartbeats say."""
+        return load_of(self)
 
     # -------------------------------------------------------------------------------------------- what the runtime asks for
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterable
 from ...core.coordination import messages as c
 from ...core.coordination.state import JobState
 from ...core.errors import EnvironmentFault, HeadgateError
+from ..kafka_port import KafkaPort
 from ..launch import user_name
 from ..reading import following, heard, shown
 from ..steering import LeaderLost, LeaderWriter, fence
@@ -65,7 +66,7 @@ def lives_of(state: JobState) -> list[tuple[str, str]]:
 async def leading(to: Target, verb: str) -> AsyncIterator[LeaderWriter]:
     """Hold the leader's id: until somebody else takes it nobody can lead. Raises, with a remedy, when it is refused or lost."""
     stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {verb}", int(time.time() * 1000))
-    leader = LeaderWriter(to.client, to.job, to.topics.coordinator, stamp)
+    leader = LeaderWriter(KafkaPort(to.client), to.job, to.topics.coordinator, stamp)
     try:
         await leader.start()
         yield leader
@@ -91,5 +92,6 @@ async def resign(leader: LeaderWriter, to: Target, term: int) -> None:
 
 async def fence_all(to: Target, lives: Iterable[tuple[str, str]]) -> None:
     """None of them can write any more, whatever it believes."""
+    port = KafkaPort(to.client)
     for processor, incarnation in lives:
-        await fence(to.client, to.job, processor, incarnation)
+        await fence(port, to.job, processor, incarnation)

@@ -106,7 +106,7 @@ def why_of(actor: TaskActor) -> str:
 
 def status(worker: Worker) -> dict[str, Any]:
     """This worker and its tasks, and the job as it knows it."""
-    now = worker.now()
+    now = worker.port.clock.now()
     ready, why = readiness(worker)
     member = getattr(worker.coordination, "member", None)
     return {

@@ -63,7 +63,6 @@ def worker(*tasks):
         exit_code=None,
         ready=True,
         why="",
-        blocked="",
         unreadable=unreadable(),
         started_ms=5_000,
         applied_config=9,
@@ -73,7 +72,7 @@ def worker(*tasks):
         runtime=Bag(producers=Bag(outbox=None)),
         sensor=sensor,
         app=Bag(agents={"coordinator": 1}),
-        coordination=Bag(),
+        coordination=Bag(blocked=""),
     )
 
 

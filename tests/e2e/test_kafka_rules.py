@@ -511,7 +511,10 @@ async def test_the_end_of_the_coordinator_stream_is_not_asked_behind_a_long_poll
     monkeypatch.setattr("headgate.agents.steering.POLL_MS", 30_000)
     stream = topic("steering", 1)
     await job.write(stream, [1])
-    reader = CoordinatorReader(ClientSettings(job.bootstrap), stream)
+    client = ClientSettings(job.bootstrap)
+    offsets = Offsets(client)
+    await offsets.start()
+    reader = CoordinatorReader(KafkaPort(client), offsets, stream)
     await reader.start()
     try:
         assert await reader.read() is not None
@@ -523,3 +526,4 @@ async def test_the_end_of_the_coordinator_stream_is_not_asked_behind_a_long_poll
         await asyncio.wait([polls])
     finally:
         await reader.stop()
+        await offsets.stop()

@@ -9,6 +9,7 @@ from collections import Counter, deque
 import pytest
 
 import headgate as hg
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.steering import fence
 from headgate.core.coordination.member.pauses import Pauses
 from headgate.core.names import JobName
@@ -49,7 +50,7 @@ def held(value, depth=2):
 async def another_life(job, one, inp):
     """Somebody takes the worker's transactional id away, and it begins anew; both of its tasks have committed then."""
     before = life(one)
-    await fence(job.client, JobName(job.name), "w1", one.worker.incarnation)
+    await fence(KafkaPort(job.client), JobName(job.name), "w1", one.worker.incarnation)
     await job.write(inp, [{"k": "a"}], partition=0)
     await one.until(lambda: life(one) > before, "another life")
     await one.until_running(2)
