@@ -1,10 +1,10 @@
-"""Orders through a join and Spark, a `kill -9` on the way, and a count that shows that nothing was lost or doubled.
+"""Orders go through a join and Spark, the worker is killed on the way, and a count shows that nothing was lost or duplicated.
 
     make demo
 
-Starts an Apache Kafka in a temporary directory, sends orders without a pause, runs the job in `sales.py` with `headgate run`, kills
-that process, runs it again, drains the job with `headgate drain --wait`, and compares what stands in the topic `revenue` with what
-was sent. Everything is taken down again at the end, also after Ctrl-C.
+Starts an Apache Kafka in a temporary directory, sends a steady flow of orders, runs the job in `sales.py` with `headgate run`, kills
+that process, starts it again, drains the job with `headgate drain --wait`, and compares the contents of the topic `revenue` with what
+was sent. Everything is shut down at the end, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ began = time.monotonic()
 
 
 def say(text: str) -> None:
-    """What happens, in plain words, with the seconds since the beginning."""
+    """Print what happens, with the seconds since the start."""
     print(f"{time.monotonic() - began:5.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 class Shop:
-    """Sends numbered orders until it is told to stop, and keeps the books that the job must agree with."""
+    """Sends numbered orders until told to stop, and keeps the totals that the job must match."""
 
     def __init__(self, producer: AIOKafkaProducer, admin: AIOKafkaAdminClient) -> None:
         self.producer = producer
@@ -54,13 +54,13 @@ class Shop:
         self.open = True
 
     async def rates(self) -> None:
-        """Today's rates."""
+        """Send today's rates."""
         for currency, rate in RATES.items():
             body = orjson.dumps({"currency": currency, "rate": rate})
             await self.producer.send_and_wait("rates", body, key=currency.encode())
 
     async def sell(self) -> None:
-        """About two thousand orders a second; every fiftieth is a refund, which the job leaves out."""
+        """Send about 2,000 orders a second. Every fiftieth is a refund, which the job filters out."""
         countries = list(COUNTRIES.items())
         while self.open:
             for number in range(self.sent, self.sent + 200):
@@ -76,14 +76,14 @@ class Shop:
             await asyncio.sleep(0.1)
 
     async def lag(self) -> int:
-        """How many orders the job has not read yet: its consumer group says it to every lag tool."""
+        """How many orders the job has not read yet, from its consumer group, as any lag tool sees it."""
         done = await self.admin.list_consumer_group_offsets("sales-1")
         read = sum(at.offset for topic, at in done.items() if topic.topic == "orders" and at.offset > 0)
         return self.sent - read
 
 
 class Reader:
-    """Reads `revenue` as any careful reader would: what is committed, and nothing else."""
+    """Reads `revenue` with read committed isolation."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self.consumer = consumer
@@ -92,7 +92,7 @@ class Reader:
         self.revenue: Counter[str] = Counter()
 
     async def more(self) -> None:
-        """What has come."""
+        """Read what has arrived."""
         for records in (await self.consumer.getmany(timeout_ms=200)).values():
             for record in records:
                 row = orjson.loads(record.value)
@@ -101,16 +101,16 @@ class Reader:
                 self.revenue[row["country"]] += row["revenue"]
 
     async def until(self, enough: Callable[[], bool], worker: Worker) -> None:
-        """Read until it is enough; a worker that has ended meanwhile will never bring it."""
+        """Read until `enough()` is true, and fail if the worker exits or takes too long."""
         give_up = time.monotonic() + PATIENCE_S
         while not enough():
             if worker.process.returncode is not None or time.monotonic() > give_up:
-                raise HeadgateError(f"the worker did not bring results: {worker.last_words()}")
+                raise HeadgateError(f"the worker produced no results: {worker.last_words()}")
             await self.more()
 
 
 class Worker:
-    """One `headgate run`, in a process group of its own: the worker, and the Spark that it starts."""
+    """One `headgate run` in its own process group: the worker and the Spark that it starts."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self.process = process
@@ -137,12 +137,12 @@ class Worker:
         return self.log.read_text(errors="replace")[-2000:]
 
     async def kill(self) -> None:
-        """kill -9, in the middle of whatever it does."""
+        """kill -9, whatever it is doing."""
         self.process.kill()
         await self.process.wait()
 
     async def end(self) -> None:
-        """Whatever state it is in, and with all that it started."""
+        """End the worker in whatever state it is, with everything that it started."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
@@ -152,7 +152,7 @@ class Worker:
 
 @contextlib.asynccontextmanager
 async def connected(bootstrap: str) -> AsyncIterator[tuple[Shop, Reader]]:
-    """The topics of the job, somebody who sends orders, and somebody who reads results."""
+    """Create the job's topics, a shop that sends orders, and a reader of the results."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False)
@@ -169,23 +169,23 @@ async def connected(bootstrap: str) -> AsyncIterator[tuple[Shop, Reader]]:
 
 
 async def command(*words: str) -> str:
-    """A `headgate` command; what it printed."""
+    """Run a `headgate` command and return what it printed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "headgate.agents.cli", *words, stdout=asyncio.subprocess.PIPE
     )
     printed, _ = await process.communicate()
     if process.returncode:
-        raise HeadgateError(f"headgate {' '.join(words)} ended with {process.returncode}")
+        raise HeadgateError(f"headgate {' '.join(words)} exited with {process.returncode}")
     return printed.decode().strip()
 
 
 async def story(bootstrap: str, directory: Path) -> bool:
-    """All of it; whether the books agree."""
+    """Run the whole demo; true if what was counted equals what was sent."""
     async with connected(bootstrap) as (shop, reader), contextlib.AsyncExitStack() as ends:
         await shop.rates()
         selling = asyncio.get_running_loop().create_task(shop.sell())
         ends.callback(selling.cancel)
-        say("a shop sends orders, about 2,000 a second; it will not pause")
+        say("a shop sends about 2,000 orders a second, without a pause")
 
         worker = await Worker.start(bootstrap, directory)
         ends.push_async_callback(worker.end)
@@ -197,7 +197,7 @@ async def story(bootstrap: str, directory: Path) -> bool:
         say(f"kill -9 of the worker (process {worker.process.pid}), with batches open and Spark at work")
         again = await Worker.start(bootstrap, directory)
         ends.push_async_callback(again.end)
-        say("headgate run sales:app, once more: it goes on where the last commit stands")
+        say("headgate run sales:app, again: it resumes from the last commit")
         before = reader.results
         await reader.until(lambda: reader.results >= before + 4, again)
         say(f"{sum(reader.orders.values()):,} of {shop.sent:,} orders are counted in revenue")
@@ -206,12 +206,12 @@ async def story(bootstrap: str, directory: Path) -> bool:
         await selling
         say(f"the shop closes after {shop.sent:,} orders")
         while (behind := await shop.lag()) and again.process.returncode is None:  # a drain reads no further
-            say(f"{behind:,} orders are still to be read")
+            say(f"{behind:,} orders are still unread")
             for _ in range(10):
                 await reader.more()
         say(await command("drain", "sales", "--wait", "--timeout", f"{PATIENCE_S:.0f}s", "-b", bootstrap))
         if code := await asyncio.wait_for(again.process.wait(), 60):
-            raise HeadgateError(f"the worker ended with {code}: {again.last_words()}")
+            raise HeadgateError(f"the worker exited with {code}: {again.last_words()}")
         end = (await reader.consumer.end_offsets([TopicPartition("revenue", 0)]))[TopicPartition("revenue", 0)]
         while await reader.consumer.position(TopicPartition("revenue", 0)) < end:
             await reader.more()
@@ -220,7 +220,7 @@ async def story(bootstrap: str, directory: Path) -> bool:
 
 
 def show(shop: Shop, reader: Reader) -> None:
-    """What was sent, what came out, and what is wrong with it."""
+    """Print what was sent, what was counted, and the difference."""
     table = Table("country", *(f"{what}, {who}" for what in ("orders", "revenue") for who in ("sent", "counted")))
     for column in table.columns[1:]:
         column.justify = "right"
@@ -228,16 +228,16 @@ def show(shop: Shop, reader: Reader) -> None:
     for name, sent, counted in rows:
         table.add_row(name, f"{sent:,}", f"{counted:,}", f"{shop.revenue[name]:,.2f}", f"{reader.revenue[name]:,.2f}")
     lost = sum(max(0, sent - counted) for _, sent, counted in rows)
-    doubled = sum(max(0, counted - sent) for _, sent, counted in rows)
+    duplicated = sum(max(0, counted - sent) for _, sent, counted in rows)
     console = Console()
     console.print(table)
     console.print(
-        f"{sum(shop.orders.values()):,} paid orders, one kill -9: [bold]{lost} lost, {doubled} doubled[/bold]"
+        f"{sum(shop.orders.values()):,} paid orders, one kill -9: [bold]{lost} lost, {duplicated} duplicated[/bold]"
     )
 
 
 def main() -> int:
-    """Run it; 0 when the books agree."""
+    """Run the demo; 0 if the totals match."""
     signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as directory:
         say("start a real Kafka")

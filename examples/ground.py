@@ -1,10 +1,10 @@
-"""What headgate stands on, in one minute: a real Kafka on this machine, a transaction, an abort, and what a reader sees of both.
+"""What headgate builds on, in one minute: a local Kafka, a committed and an aborted transaction, and what readers see of each.
 
-    make demo
+    python examples/ground.py
 
-Starts an Apache Kafka in a temporary directory, writes orders in a transaction that commits (with a watermark and an end of
-stream behind them, in band), writes more in one that aborts, reads the topic back once as a careless reader and once as a
-careful one, shows the difference, and takes everything down again, also after Ctrl-C.
+Starts an Apache Kafka in a temporary directory, writes orders in a transaction that commits (followed by a watermark and an end of
+stream in the same partition), and writes more orders in one that aborts. Then it reads the topic twice, with `read_uncommitted` and
+with `read_committed`, shows the difference, and shuts everything down, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Log:
 
     @contextmanager
     def step(self, what: str) -> Iterator[list[str]]:
-        """A step; what it has to say is appended to the list that it gets."""
+        """Time a step. The step appends its result to the list that it is given."""
         print(f"{what} …", file=sys.stderr, flush=True)
         said: list[str] = []
         begin = time.monotonic()
@@ -53,17 +53,17 @@ class Log:
 
 
 def order(country: str, amount: int) -> bytes:
-    """One user record, as it lies in an intermediate stream."""
+    """One user record, encoded as in an intermediate stream."""
     return encode(UserFrame(orjson.dumps({"country": country, "amount": amount})))
 
 
 class ChangedMyMind(Exception):
-    """Raised inside a transaction, so that it aborts."""
+    """Raised inside a transaction to abort it."""
 
 
 async def write(bootstrap: str, log: Log) -> None:
-    """A topic, a transaction that commits, and one that aborts."""
-    with log.step("make a topic") as said:
+    """Create the topic, commit one transaction, and abort another."""
+    with log.step("create a topic") as said:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()
         try:
@@ -91,13 +91,13 @@ async def write(bootstrap: str, log: Log) -> None:
                         await (await producer.send(TOPIC, order(country, amount), partition=0))
                     raise ChangedMyMind
             except ChangedMyMind:
-                said.append(f"{len(BAD)} orders were in the log already")
+                said.append(f"{len(BAD)} orders were already in the log")
     finally:
         await producer.stop()
 
 
 async def read(bootstrap: str, isolation: str) -> list[object]:
-    """Everything in the topic up to its end, decoded."""
+    """Read the topic to its end and decode it."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation, enable_auto_commit=False)
     await consumer.start()
     try:
@@ -119,13 +119,13 @@ def total(frames: list[object]) -> int:
 
 
 def kinds(frames: list[object]) -> str:
-    """What a reader saw, counted."""
+    """Count the frames that a reader saw, by type."""
     names = [type(frame).__name__ for frame in frames]
     return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
 
 
 def show(log: Log, careless: list[object], careful: list[object]) -> None:
-    """Two small tables."""
+    """Print two small tables."""
     console = Console()
     steps = Table("step", "what", "seconds", title="What was done")
     for what, said, seconds in log.rows:
@@ -137,7 +137,7 @@ def show(log: Log, careless: list[object], careful: list[object]) -> None:
 
 
 def main() -> int:
-    """Run it; 0 when the careful reader saw the committed orders and nothing else."""
+    """Run the demo; 0 if the read committed reader saw exactly the committed orders."""
     signal.signal(signal.SIGTERM, _leave)
     log = Log()
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as directory:
@@ -156,7 +156,7 @@ def main() -> int:
     show(log, careless, careful)
     wanted = sum(amount for _, amount in GOOD)
     if total(careful) != wanted or total(careless) == wanted:
-        print(f"wrong: the careful reader should have seen {wanted}", file=sys.stderr)
+        print(f"wrong: the read committed reader should have seen {wanted}", file=sys.stderr)
         return 1
     return 0
 

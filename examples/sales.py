@@ -1,9 +1,9 @@
-"""Revenue by country: orders are priced in euro, collected into batches, and each batch is added up by Spark.
+"""Revenue by country: orders are priced in euros and collected into batches, and Spark sums up each batch.
 
     headgate kafka up
     headgate run sales:app --app-dir examples
 
-The job reads the topics `orders` and `rates`, and writes `revenue`. `make demo` runs it and kills it on the way.
+The job reads the topics `orders` and `rates` and writes `revenue`. `make demo` runs it and kills its worker on the way.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import headgate as hg
 app = hg.App("sales", serde=hg.json())
 
 orders = app.input("orders", timestamp="ts", max_out_of_order="5s", start="oldest")
-rates = app.input("rates", key="currency").table("rates", broadcast=True)  # read to its end before the first order
+rates = app.input("rates", key="currency").table("rates", broadcast=True)  # read to the end before the first order
 
 
 def priced(order: dict[str, Any], rate: dict[str, Any]) -> dict[str, Any]:
-    """An order with its total in euro."""
+    """Add the total in euros to an order."""
     return {**order, "total": order["amount"] * rate["rate"]}
 
 

@@ -1,4 +1,4 @@
-"""The job of compose.yaml: large orders go to a topic of their own."""
+"""The job that compose.yaml runs: it copies large orders to a topic of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ app = hg.App("shop", serde=hg.json())
 
 
 def is_large(order: dict[str, Any]) -> bool:
-    """An order that somebody should look at."""
+    """Whether somebody should look at the order."""
     return order["amount"] >= 1000
 
 
