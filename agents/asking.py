@@ -28,7 +28,7 @@ from ..core.coordination import requests as r
 from ..core.coordination.state import FINAL, JobState
 from ..core.errors import DeadlinePassed, HeadgateError, NotFound
 from ..core.names import JobName, Topics
-from ..core.orders import DRAINED, ENDED
+from ..core.orders import RESTING
 from ..core.settings import offer
 from .clients import ClientSettings
 from .kafka_port import KafkaPort
@@ -224,7 +224,7 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
     for grant in sorted(state.grants(), key=lambda grant: grant.task):
         says = state.says(grant.task)
         held = state.held(grant.task) is not None
-        if request.verb == r.DRAIN and held and says not in (DRAINED, ENDED):
+        if request.verb == r.DRAIN and held and says not in RESTING:
             lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, not drained")
         elif request.verb == r.STOP and held and request.arguments.get("worker", grant.processor) == grant.processor:
             lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, not released")

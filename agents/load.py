@@ -12,45 +12,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.graph.keying import VERDICTS
+from ..core.orders import RESTING, WORKING, TaskState
 from ..core.progress.frames import MAX_TIME, NO_TIME
-from ..core.task.states import (
-    ABANDONED,
-    BOOTSTRAPPING,
-    DRAINED,
-    DRAINING,
-    ENDED,
-    ENDING,
-    FAILED,
-    PAUSED,
-    RELEASED,
-    RELEASING,
-    RESTING,
-    RESTORING,
-    RUNNING,
-    WAITING,
-    WORKING,
-)
 
 if TYPE_CHECKING:
     from .task_actor import TaskActor
     from .worker import Worker
 
-STATES = (
-    WAITING,
-    RESTORING,
-    BOOTSTRAPPING,
-    RUNNING,
-    PAUSED,
-    DRAINING,
-    DRAINED,
-    ENDING,
-    ENDED,
-    RELEASING,
-    RELEASED,
-    FAILED,
-    ABANDONED,
-)
-"""By number; only ever appended to, for workers of different versions read each other's."""
+STATES = tuple(TaskState)
+"""By number: workers of different versions read each other's, so `TaskState` is only ever appended to."""
 MOST_BYTES = 12_000
 
 
@@ -100,7 +70,7 @@ def load_of(worker: Worker) -> dict[str, float]:
         if low > NO_TIME + 1:
             load[f"wm.{name}"] = float(low)
         progress = actor.state.progress
-        if progress is not None and actor.machine.state == RESTORING:
+        if progress is not None and actor.machine.state == TaskState.RESTORING:
             load[f"restore.{name}"] = float(max(0, progress.end - progress.position))
         for stream, found in key_tests(actor).items():
             name = f"keys.{found['partitioner']}.{stream}"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from ..core.orders import TaskState
 from ..core.progress.frames import MAX_TIME, NO_TIME
-from ..core.task.states import RESTORING
-from .load import STATES, readiness, watermarks
+from .load import readiness, watermarks
 from .web.documents import leads
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _one(value: Callable[[Worker], float]) -> Callable[[Worker], list[Sample]]:
 
 def _states(worker: Worker) -> Iterator[Sample]:
     states = [actor.machine.state for actor in worker.actors.values()]
-    for state in STATES:
+    for state in TaskState:
         yield (state,), float(states.count(state))
 
 
@@ -78,7 +78,7 @@ def _restoring(worker: Worker) -> Iterator[Sample]:
     left = 0
     for actor in worker.actors.values():
         progress = actor.state.progress
-        if actor.machine.state == RESTORING and progress is not None:
+        if actor.machine.state == TaskState.RESTORING and progress is not None:
             left += max(0, progress.end - progress.position)
     yield (), float(left)
 

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import structlog
 
 from ..core.names import StreamPartition
-from ..core.orders import Order, Report, Start
+from ..core.orders import WORKING, Order, Report, Start, TaskState
 from ..core.progress.frames import HEADER, header_value
 from ..core.progress.frames import encode as encode_frame
 from ..core.task import protocol as t
 from ..core.task.plan import TaskPlan
-from ..core.task.states import FAILED, WORKING
 from ..core.task.task import Task
 from .alarm import Alarm
 from .awaiting import CalledOff, answered, passes, said
@@ -273,7 +272,7 @@ class TaskActor:
         """A chunk was taken out of the intake's buffer: it is the next letter."""
         self.feed(t.ChunkTaken(chunk.at, chunk.next_position))
         if (
-            self.machine.chunk is not None and not self.gone
+            self.machine.work.chunk is not None and not self.gone
         ):  # else it broke at that, and nobody would count what it writes
             letter = ChunkLetter(chunk)
             self._next(letter)
@@ -460,7 +459,7 @@ class TaskActor:
         return self.pipeline.due() if self.pipeline is not None and not self.gone else None
 
     def _is_due(self, key: str) -> bool:
-        if self.machine.state not in WORKING or self.machine.hooks:
+        if self.machine.state not in WORKING or self.machine.completion.hooks:
             return False
         self.feed(t.WorkDue("work", key))
         return True
@@ -620,7 +619,7 @@ class TaskActor:
 
     def _agent_again(self) -> None:
         """Somebody has started the agent again: the task begins anew under the same grant, where its log stands."""
-        if not self.gone and self.machine.state == FAILED:
+        if not self.gone and self.machine.state == TaskState.FAILED:
             self._go()
             self.host.again(self._start)
 

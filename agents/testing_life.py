@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ..core.coordination.member import protocol as mw
-from ..core.orders import FAILED, Report, RunView, TaskReported
+from ..core.orders import Report, RunView, TaskReported, TaskState
 from ..core.task.plan import TaskPlan
 from .store import Disk, NoDisk
 from .testing_loop import AT_SPARK, VirtualLoop
@@ -66,7 +66,7 @@ class Life:
         """See `runtime`."""
         if isinstance(report, TaskReported):
             self._said.setdefault(report.task, set()).add(report.state)
-            if report.state == FAILED:
+            if report.state == TaskState.FAILED:
                 self._fail(self._trouble_of(report.task) or RuntimeError(report.why))
 
     def said(self, tasks: Iterable[str]) -> list[set[str]]:

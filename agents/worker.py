@@ -24,7 +24,7 @@ from ..core.coordination.member import protocol as mw
 from ..core.coordination.member.member import Member
 from ..core.errors import DeclarationError, HeadgateError, SettingError
 from ..core.names import worker_id
-from ..core.orders import FAILED, Order, Report, RunView, TaskReported
+from ..core.orders import Order, Report, RunView, TaskReported, TaskState
 from ..core.settings import parse
 from ..core.task.plan import TaskPlan
 from .awaiting import answered
@@ -350,7 +350,7 @@ class Worker:
         """A task's report, for the member; fed when the present event is through."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self.coordination.report, report)
-        if isinstance(report, TaskReported) and report.state == FAILED and self.exits_on_failure:
+        if isinstance(report, TaskReported) and report.state == TaskState.FAILED and self.exits_on_failure:
             loop.call_soon(self.exit, 1, f"{report.task} failed: {report.why}")
 
     def mailbox(

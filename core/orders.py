@@ -8,13 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
-RUNNING = "running"
-RELEASED = "released"
-DRAINED = "drained"
-ENDED = "ended"
-FAILED = "failed"
+
+class TaskState(StrEnum):
+    """Where a task is in its life. A worker says it in its heartbeats by number, so new states are only ever appended."""
+
+    WAITING = "waiting"
+    RESTORING = "restoring"
+    BOOTSTRAPPING = "bootstrapping"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    ENDING = "ending"
+    ENDED = "ended"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+WORKING = (TaskState.BOOTSTRAPPING, TaskState.RUNNING, TaskState.PAUSED, TaskState.DRAINING, TaskState.ENDING)
+"""The task processes."""
+RESTING = (TaskState.DRAINED, TaskState.ENDED)
+"""The task has reported its last, and keeps its grant until the run closes."""
+REPORTED = (TaskState.RUNNING, TaskState.RELEASED, TaskState.DRAINED, TaskState.ENDED, TaskState.FAILED)
+"""The states that a task reports, and that its grant is known by in the coordinator stream."""
 
 _NONE: Mapping[str, ProducerSet] = MappingProxyType({})
 _NO_ENDS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -106,11 +127,11 @@ Order = Start | RunChanged | Release | Abandon | Seek
 
 @dataclass(frozen=True, slots=True)
 class TaskReported:
-    """A task's state changed, after the commit that it rests on. `state` is one of this module's constants."""
+    """A task's state changed, after the commit that it rests on. `state` is one of `REPORTED`."""
 
     task: str
     grant: int
-    state: str
+    state: TaskState
     why: str = ""
     still: bool = False
     """It runs, has read and made durable all that there is, and only somebody else can bring it more."""

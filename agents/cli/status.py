@@ -18,7 +18,7 @@ from ...core.coordination.state import JobState
 from ...core.errors import NotFound
 from ...core.graph.keying import ENOUGH, OTHER, UNKNOWN
 from ...core.names import JobName
-from ...core.orders import DRAINED, ENDED
+from ...core.orders import RESTING
 from ...core.settings import offer
 from ..load import key_load, task_load
 from ..reading import Hearing, following, heard, shown
@@ -156,7 +156,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
 def drain_of(to: Target, state: JobState, tasks: list[dict[str, Any]]) -> dict[str, Any]:
     """Who asked for the drain, what holds it up, for whom the others wait, and what to do. Says so beside each task, too."""
     failed, model, name = state.failed(), state.model, shown(to.job)
-    open_ = {one["task"] for one in tasks if one["state"] not in (DRAINED, ENDED)}
+    open_ = {one["task"] for one in tasks if one["state"] not in RESTING}
     waiting: list[dict[str, Any]] = []
     for one in tasks:
         if model is None or one["task"] not in open_ or one["task"] in failed:

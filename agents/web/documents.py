@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...core.coordination import messages as c
+from ...core.orders import WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
-from ...core.task.states import RESTORING, WORKING
 from ..load import key_tests, readiness, watermarks
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
     found: list[tuple[str, int, int, float]] = []
     for name, actor in sorted(worker.actors.items()):
         progress = actor.state.progress
-        if actor.machine.state == RESTORING and progress is not None:
+        if actor.machine.state == TaskState.RESTORING and progress is not None:
             left = max(0, progress.end - progress.position)
             found.append((name, progress.records, progress.records + left, progress.seconds))
     return found

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from ..graph.model import JobModel
 from ..names import incarnation_order
-from ..orders import FAILED, RELEASED, RunView
+from ..orders import RunView, TaskState
 from ..settings import DYNAMIC, find, override_problem
 from . import messages as c
 
@@ -261,7 +261,7 @@ class JobState:
         if grant is None or self.fenced(grant.processor, grant.incarnation):
             return None
         said = self.task_states(task).get(grant.grant)
-        return None if said is not None and said.state == RELEASED else grant
+        return None if said is not None and said.state == TaskState.RELEASED else grant
 
     def next_grant(self, task: str) -> int:
         """Above every number that was ever heard of for this task, also where its grant could not be read any more."""
@@ -280,7 +280,7 @@ class JobState:
         if grant is None:
             return None
         said = self.task_states(task).get(grant.grant)
-        if said is not None and not (said.state == RELEASED and said.why == NEVER_RAN):
+        if said is not None and not (said.state == TaskState.RELEASED and said.why == NEVER_RAN):
             life = self.recorded(grant.processor).get(grant.incarnation)
             member = self.member(grant.processor)
             if life is not None:
@@ -294,7 +294,7 @@ class JobState:
         found: dict[str, str] = {}
         for grant in self.grants():
             said = self.task_states(grant.task).get(grant.grant)
-            if said is not None and said.state == FAILED and self.held(grant.task) is not None:
+            if said is not None and said.state == TaskState.FAILED and self.held(grant.task) is not None:
                 found[grant.task] = said.why
         return dict(sorted(found.items()))
 

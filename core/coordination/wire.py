@@ -23,8 +23,7 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 from ..errors import DataError, DeclarationError
 from ..graph.model import from_value, to_value
 from ..names import incarnation_order
-from ..orders import DRAINED as TASK_DRAINED
-from ..orders import ENDED, FAILED, NO_POSITION, RELEASED, RUNNING
+from ..orders import NO_POSITION, REPORTED
 from .messages import (
     CLOSED,
     DRAINED,
@@ -208,7 +207,7 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
     },
     SetFence: {"processor": _text, "incarnation": _incarnation},
     SetTaskState: {
-        "task": _text, "grant": _count, "state": _one_of(RUNNING, RELEASED, TASK_DRAINED, ENDED, FAILED), "why": _text,
+        "task": _text, "grant": _count, "state": _one_of(*REPORTED), "why": _text,
         "applied": _list(_text), "still": _flag,
     },
     SetRequest: {

@@ -27,12 +27,12 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
 from ..errors import CheckpointError, DeclarationError
 from ..names import StreamPartition
+from ..orders import TaskState
 
 VERSION = 1
 MAX_APPLIED = 256
 MAX_TABLE_NAME = 249
-RUNNING, DRAINING, DRAINED, ENDED = "running", "draining", "drained", "ended"
-PHASES = (RUNNING, DRAINING, DRAINED, ENDED)
+PHASES = (TaskState.RUNNING, TaskState.DRAINING, TaskState.DRAINED, TaskState.ENDED)
 
 CHECKPOINT_KEY = b"\x01checkpoint"
 """The key of every checkpoint in a task's partition of the log: the last one counts."""
@@ -65,7 +65,7 @@ class Checkpoint:
     """By stream partition: the next offset to read."""
     until: Positions = field(default_factory=lambda: _NOWHERE)
     """By stream partition: the offset at which a bounded input ends in this run."""
-    phase: str = RUNNING
+    phase: TaskState = TaskState.RUNNING
     """How far the task is in this run: one of `PHASES`."""
     drain_id: str = ""
     hooks: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class Checkpoint:
         """Where another run begins: at the same positions, with nothing ended, drained or bounded. The same run: unchanged."""
         if run == self.run:
             return self
-        return replace(self, run=run, phase=RUNNING, drain_id="", hooks=frozenset(), until=_NOWHERE)
+        return replace(self, run=run, phase=TaskState.RUNNING, drain_id="", hooks=frozenset(), until=_NOWHERE)
 
 
 # ------------------------------------------------------------------------------------------------------------ its bytes
@@ -139,7 +139,7 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
         epoch=_number(known.get("epoch"), "epoch"),
         positions=_positions(known, "positions"),
         until=_positions(known, "until"),
-        phase=phase,
+        phase=TaskState(phase),
         drain_id=_text(known, "drain"),
         hooks=frozenset(_texts(known, "hooks")),
         applied=_texts(known, "applied"),

@@ -2,7 +2,7 @@
 
 Promises:
 
-- Positions only move with what is complete; the checkpoint is a copy of them (`checkpoint_positions`).
+- Positions only move with what is complete; the checkpoint is a copy of them.
 - A partition that has ended, drained, waits for a newer job state or is paused is closed, with the reason.
 - A source's watermark is the greatest timestamp seen less the declared lag, exactly. A source is idle when a fetch that was
   answered just now has said for long enough that nothing is behind the position; silence says nothing (`is_idle`). What was
@@ -136,6 +136,18 @@ class Inputs:
         self.drain_upto = {**(self.drain_upto or {}), **ends}
         for at in ends:
             self.advance(at, self.positions[at])
+
+    def through(self, run: RunView) -> dict[StreamPartition, int]:
+        """The partitions of other jobs' streams that a drain still reads, each with its end."""
+        ends = run.drain_upto
+        return {
+            at: ends[at.stream][at.partition] for at in self.external if at.partition < len(ends.get(at.stream, ()))
+        }
+
+    def drain_in_frames(self) -> str:
+        """The id of the drain that came in frames, before the job state brought it."""
+        named = (self.progress.partition(at.stream, at.partition).id for one in self.counted for at in one.owned)
+        return next(filter(None, named), "")
 
     def end_all(self) -> None:
         """User code has stopped the task: whatever is still open ends where it is."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .protocol import RequestCommit, TaskInstruction
+
 Row = tuple[Any, ...]
 
 
@@ -28,7 +30,7 @@ class Ledger:
         self._changed: dict[Row, Row | None] = {}
         self._under_way: tuple[int, int] | None = None
         self._wanted = 0
-        """0: nobody was asked for a commit; 1: asked; 2: asked urgently. Of what the commit under way does not hold."""
+        """Of what the commit under way does not hold: 0, no commit was requested; 1, one was; 2, an urgent one was."""
 
     def load(self, run: str, rows: Mapping[Row, Row]) -> list[tuple[Row, Row]]:
         """Take the own rows of this run out of the control table; give back those of `Progress`."""
@@ -56,13 +58,13 @@ class Ledger:
         self.made += 1
         return self.made
 
-    def wants(self, *, urgent: bool) -> bool:
-        """Whether a commit must be asked for now: something is not in the commit under way, and it was not asked for like this."""
+    def request_commit(self, why: str, *, urgent: bool = False) -> list[TaskInstruction]:
+        """Request a commit, if something is not in the commit under way and none was requested that is as urgent."""
         level = 2 if urgent else 1
         if self.made == self.taken or self._wanted >= level:
-            return False
+            return []
         self._wanted = level
-        return True
+        return [RequestCommit(why, urgent)]
 
     @property
     def taken(self) -> int:

@@ -23,13 +23,12 @@ from .time import DEAF, Heard, time_through
 
 
 class Letters:
-    """What was heard, what is being told, what waits."""
+    """What was heard, and what waits to be told."""
 
     def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
         self.inputs = inputs
         self.ledger = ledger
         self.heard: dict[str, Heard] = {}
-        self.current: RunStep | None = None
         self.number = 0
         self.due: set[str] = set()
         """Streams whose newer time is to be told now."""
@@ -60,9 +59,7 @@ class Letters:
 
     def next(self, hooks: frozenset[str]) -> RunStep | None:
         """The next letter, or None; `hooks` says which of the whole task's letters have run."""
-        step = self._of_streams() or self._of_steps() or self._of_work() or self._of_task(hooks)
-        self.current = step
-        return step
+        return self._of_streams() or self._of_steps() or self._of_work() or self._of_task(hooks)
 
     def _of_streams(self) -> RunStep | None:
         progress = self.inputs.progress
@@ -132,11 +129,8 @@ class Letters:
             times = self._newer({**self.heard, stream: Heard(ts, self.heard.get(stream, DEAF).status)})
         return RunStep(self.number, kind, stream, ts, key, cause, times)
 
-    def complete(self) -> RunStep:
-        """The last step of the present letter is done: it has been heard."""
-        step = self.current
-        assert step is not None
-        self.current = None
+    def complete(self, step: RunStep) -> None:
+        """The last step of a letter is done: it has been heard."""
         for name, ts in step.times:
             self.times[name] = ts
             self.ledger.put((":time", name), (ts,))
@@ -150,4 +144,3 @@ class Letters:
                 heard = Heard(heard.ts, DRAINED)
             self.heard[step.stream] = heard
             self.ledger.put((":heard", step.stream), tuple(heard))
-        return step

@@ -17,30 +17,32 @@ Every seek that a task was told comes to one end:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from ..names import StreamPartition
 from ..orders import NO_POSITION, Seek, SeekApplied
 from .checkpoint import MAX_APPLIED
+from .completion import Completion
+from .inputs import Inputs
+from .ledger import Ledger
 from .plan import INTERMEDIATE
 from .protocol import Lost, Note, Resolve, SeekConsumer, TaskInstruction, Tell
-
-if TYPE_CHECKING:
-    from .body import TaskBody
+from .work import Work
 
 
 class Seeks:
     """The seeks and lost positions of one task that are not settled yet."""
 
-    def __init__(self, task: TaskBody) -> None:
-        self.task = task
+    def __init__(self, inputs: Inputs, ledger: Ledger, work: Work, completion: Completion) -> None:
+        self.task = inputs.plan.task
+        self.inputs, self.ledger, self.work, self.completion = inputs, ledger, work, completion
         self.early: list[Seek] = []
         """Came while restoring."""
         self.late: list[Seek] = []
         """Came while the task was put down."""
         self._first: list[str] = []
         """Requests that this life has begun with."""
-        self.before_drain: set[StreamPartition] = set()
+        self._before_drain: set[StreamPartition] = set()
         """Sources that a task which begins again in a drain drains from where a seek puts them."""
         self.applied: list[str] = []
         """Requests that the checkpoint remembers, newest last."""
@@ -50,11 +52,27 @@ class Seeks:
         """Offsets that wait for the chunk of their partition."""
         self._durable: list[tuple[int, str]] = []
 
-    def begins_with(self) -> list[Seek]:
-        """The task opens: the seeks that it begins with."""
+    def before_drain(self, sources: Iterable[StreamPartition]) -> set[StreamPartition]:
+        """The task opens in a drain: the sources that drain only behind the seeks that came while it was restored."""
+        sought = {StreamPartition(order.stream, order.partition) for order in self.early}
+        self._before_drain = sought & set(sources)
+        return set(self._before_drain)
+
+    @property
+    def held_up(self) -> int:
+        """How many sources wait for a seek before they drain."""
+        return len(self._before_drain)
+
+    def begin(self) -> list[TaskInstruction]:
+        """The task has opened: begin with the seeks that came while it was restored."""
         early, self.early = self.early, []
         self._first = [order.request for order in early]
-        return early
+        said: list[TaskInstruction] = []
+        for order in early:
+            at = StreamPartition(order.stream, order.partition)
+            first = self.seek(order)
+            said += first if at in self.inputs.held else self._over(at, first)
+        return said
 
     def _unanswered(self) -> list[Seek]:
         """Take out the seeks that are neither applied nor refused, in the order in which they came."""
@@ -65,28 +83,22 @@ class Seeks:
         self._ready.clear()
         return told
 
-    def too_late(self, order: Seek) -> list[TaskInstruction]:
+    def too_late(self, order: Seek, state: str) -> list[TaskInstruction]:
         """The task has drained or ended: one that it has applied is answered as such, whoever heard of it before."""
         if order.request in self.applied:
             return self._if_applied(order)
-        return [self.refused(order, f"the task has {self.task.state} in this run")]
+        return [self.refused(order, f"the task has {state} in this run")]
 
-    def when_at_rest(self) -> list[TaskInstruction]:
+    def when_at_rest(self, state: str) -> list[TaskInstruction]:
         """The task has just drained or ended, or had before it was restarted."""
-        return [said for order in self._unanswered() for said in self.too_late(order)]
+        return [said for order in self._unanswered() for said in self.too_late(order, state)]
 
-    def when_failed(self) -> tuple[list[TaskInstruction], tuple[Seek, ...]]:
+    def when_failed(self, why: str) -> tuple[list[TaskInstruction], tuple[Seek, ...]]:
         """The task has failed for good: what it refuses, and what it begins again with."""
-        why = f"the task failed before it was applied: {self.task.why}"
+        why = f"the task failed before it was applied: {why}"
         told = self._unanswered()
         refused = [self.refused(order, why) for order in told if order.request in self._first]
         return refused, tuple(order for order in told if order.request not in self._first)
-
-    def begin(self, order: Seek) -> list[TaskInstruction]:
-        """A seek that came while restoring."""
-        said = self.seek(order)
-        at = StreamPartition(order.stream, order.partition)
-        return said if at in self.task.inputs.held else self._over(at, said)
 
     def seek(self, order: Seek) -> list[TaskInstruction]:
         """Begin with a seek, or refuse it."""
@@ -99,12 +111,12 @@ class Seeks:
         if why := self._moved(at, order.expected):
             return [self.refused(order, why)]
         replaced = self._replaced(at, order.request)
-        self.task.inputs.held[at] = "seek"
+        self.inputs.held[at] = "seek"
         return [*replaced, *self._ask(order, at, order.to)]
 
     def _moved(self, at: StreamPartition, expected: int | None) -> str:
         """Why the task does not stand where whoever asked saw it; "" if it does."""
-        inputs = self.task.inputs
+        inputs = self.inputs
         here = inputs.positions[at]
         if expected == NO_POSITION:
             nowhere = inputs.first.get(at) == here
@@ -116,7 +128,7 @@ class Seeks:
     def _if_applied(self, order: Seek) -> list[TaskInstruction]:
         """The answer to a seek that is in the checkpoint; nothing while that is not durable, for then it is answered."""
         done = order.request in self.applied and all(request != order.request for _, request in self._durable)
-        return [Tell(SeekApplied(self.task.plan.task, order.request))] if done else []
+        return [Tell(SeekApplied(self.task, order.request))] if done else []
 
     def _replaced(self, at: StreamPartition, by: str) -> list[TaskInstruction]:
         """A seek begins: whatever was to move this partition and has not yet does so no more."""
@@ -133,41 +145,41 @@ class Seeks:
 
     def refused(self, order: Seek, why: str) -> TaskInstruction:
         """The final answer to a seek that is not carried out."""
-        return Tell(SeekApplied(self.task.plan.task, order.request, why))
+        return Tell(SeekApplied(self.task, order.request, why))
 
     def _refusal(self, at: StreamPartition) -> str:
-        inputs = self.task.inputs
+        inputs = self.inputs
         if at not in inputs.positions:
-            return f"{self.task.plan.task} does not read {at}"
+            return f"{self.task} does not read {at}"
         if inputs.by_stream[at.stream].kind == INTERMEDIATE:
             return (
                 f"{at.stream} is an intermediate stream: its control messages are counted, so it cannot be read again"
             )
-        if self.task.drain_id is not None and at not in self.before_drain:
+        if self.completion.drain_id is not None and at not in self._before_drain:
             return "the run drains: no new input is read"
         if at in inputs.finished:
             return f"{at} has ended in this run"
         return ""
 
-    def lost(self, event: Lost) -> list[TaskInstruction]:
-        """The log begins behind the position, or ends before it."""
-        inputs = self.task.inputs
-        one, position = inputs.by_stream.get(event.at.stream), inputs.positions.get(event.at)
-        if one is None or position is None or event.at in inputs.held or event.at in self._ready:
-            return []
+    def gone(self, event: Lost) -> str:
+        """What the log no longer holds; "" if it holds the position, or if the partition goes on elsewhere anyway."""
+        at, position = event.at, self.inputs.positions.get(event.at)
+        if position is None or at in self.inputs.held or at in self._ready:
+            return ""
         if event.log_end is not None and event.position > event.log_end:
-            what = f"{event.at} was made anew or cut off: the position was {event.position}, the log ends at {event.log_end}"
-        elif event.log_start > position:
-            gone = event.log_start - position
-            what = f"{gone} records of {event.at} are gone: the position was {position}, the log begins at {event.log_start}"
-        else:
-            return []
-        if one.on_lost == "fail":
-            return self.task.fail(f"{what}; go on with `headgate seek JOB {event.at} --to oldest`")
-        note = Note("lost", f"{what}; going on at the {one.on_lost}")
-        if one.on_lost == "oldest":
+            return f"{at} was made anew or cut off: the position was {event.position}, the log ends at {event.log_end}"
+        if event.log_start > position:
+            count = event.log_start - position
+            return f"{count} records of {at} are gone: the position was {position}, the log begins at {event.log_start}"
+        return ""
+
+    def lost(self, event: Lost, gone: str) -> list[TaskInstruction]:
+        """Go on at the beginning of the log, or at its end, as the input declares."""
+        on_lost = self.inputs.by_stream[event.at.stream].on_lost
+        note = Note("lost", f"{gone}; going on at the {on_lost}")
+        if on_lost == "oldest":
             return [note, *self._go(event.at, None, event.log_start)]
-        inputs.held[event.at] = "lost"
+        self.inputs.held[event.at] = "lost"
         return [note, *self._ask(event.at, event.at, "newest")]
 
     def _ask(
@@ -185,7 +197,7 @@ class Seeks:
         if what is None or offset is None:
             return []
         at = StreamPartition(what.stream, what.partition)
-        self.task.inputs.held.pop(at, None)
+        self.inputs.held.pop(at, None)
         if isinstance(what, Seek):
             why = self._refusal(at)
             if not why and isinstance(what.to, int) and end is not None:
@@ -197,32 +209,32 @@ class Seeks:
 
     def _over(self, at: StreamPartition, said: list[TaskInstruction]) -> list[TaskInstruction]:
         """A seek is applied or refused: what drains as soon as it is, drains from where it stands now."""
-        if at in self.before_drain and not self._durable:
+        if at in self._before_drain and not self._durable:
             self._drain_on(at)
         return said
 
     def _drain_on(self, at: StreamPartition) -> None:
         """Drain a partition that waited for its seek: not before that is durable, for what user code does at a drain may fail again."""
-        self.before_drain.discard(at)
-        self.task.inputs.held.pop(at, None)
-        self.task.inputs.drain(self.task.drain_id or "", {at: self.task.inputs.positions[at]})
+        self._before_drain.discard(at)
+        self.inputs.held.pop(at, None)
+        self.inputs.drain(self.completion.drain_id or "", {at: self.inputs.positions[at]})
 
     def _go(self, at: StreamPartition, order: Seek | None, offset: int) -> list[TaskInstruction]:
-        if self.task.chunk is not None and self.task.chunk.at == at:
+        if self.work.reads(at):
             self._ready[at] = (order, offset)
             return []
-        inputs = self.task.inputs
+        inputs = self.inputs
         inputs.waiting.pop(at, None)
         inputs.moved(at)
-        made = self.task.ledger.touch()
+        made = self.ledger.touch()
         if order is not None:
             self.applied.append(order.request)
             del self.applied[:-MAX_APPLIED]
             self._durable.append((made, order.request))
         inputs.advance(at, offset)
-        if at in self.before_drain:
+        if at in self._before_drain:
             inputs.held[at] = "seek"
-        commit = self.task.ask_commit(f"{at} goes on at {offset}", urgent=True)
+        commit = self.ledger.request_commit(f"{at} goes on at {offset}", urgent=True)
         return [SeekConsumer({at: offset}), *commit]
 
     def after_chunk(self, at: StreamPartition) -> list[TaskInstruction]:
@@ -235,13 +247,15 @@ class Seeks:
 
     def durable(self) -> list[TaskInstruction]:
         """A commit is done: answer the seeks that it holds."""
-        ledger = self.task.ledger
+        ledger = self.ledger
         done = [request for made, request in self._durable if ledger.is_durable(made)]
         self._durable = [(made, request) for made, request in self._durable if not ledger.is_durable(made)]
         if done and not self._durable:
-            for at in sorted(self.before_drain - {StreamPartition(o.stream, o.partition) for o in self._asked_seeks()}):
+            for at in sorted(
+                self._before_drain - {StreamPartition(o.stream, o.partition) for o in self._asked_seeks()}
+            ):
                 self._drain_on(at)
-        return [Tell(SeekApplied(self.task.plan.task, request)) for request in done]
+        return [Tell(SeekApplied(self.task, request)) for request in done]
 
     def _asked_seeks(self) -> list[Seek]:
         return [what for what in self._asked.values() if isinstance(what, Seek)]

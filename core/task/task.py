@@ -8,7 +8,7 @@ States: *waiting* for its order; *restoring* its tables and control state; *boot
 *running*; *paused*: nothing from outside; *draining*: what is buffered and between the stages flows out; *ending*: all inputs have
 ended, the operators flush; *drained*, *ended*: durable and reported, the grant is kept and control is said again when epochs
 change; *releasing*: finishing, committing, closing (on its way to *released*, or to *failed* when user code gave up);
-*abandoned*: the incarnation is over, everything that was not durable is void. The table stands in `task_states`.
+*abandoned*: the incarnation is over, everything that was not durable is void.
 
 What it promises:
 
@@ -22,72 +22,123 @@ What it promises:
 - A restart resumes where it was: a drain goes on without new input, what has run is not run again, a control message that was
   half aggregated completes.
 - The machine sees no record.
+
+After each event the task *settles*: it looks for the next thing that its operators must hear, says what follows from what they
+have heard, closes and opens partitions, and names the state that all this amounts to. It does so again and again until nothing is
+left to do, so no event has to know what another one left behind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
-from ..machine import IllegalEvent, Now, Tick
+from ..machine import IllegalEvent, Machine, Now, Tick, rules
 from ..names import StreamPartition
-from ..orders import Abandon, Release, RunChanged, Seek, Start, TaskReported
-from .checkpoint import DRAINED as PHASE_DRAINED
-from .checkpoint import ENDED as PHASE_ENDED
-from .commits import TaskCommits
-from .protocol import (
-    AtEnd,
-    BeginAgain,
-    Broken,
-    ChunkDone,
-    ChunkDropped,
-    ChunkTaken,
-    CommitWanted,
-    ControlAtHead,
-    Discard,
-    DropChunk,
-    FetchStopped,
-    Lag,
-    LogEnds,
-    Lost,
-    NotAnswered,
-    NotAtEnd,
-    Note,
-    PositionMoved,
-    Resolved,
-    Restored,
-    RestoreProgress,
-    RunAgain,
-    SettingsChanged,
-    StepDone,
-    StoreBroken,
-    StoreClosed,
-    StoreOpened,
-    StoreWiped,
-    TaskInstruction,
-    Tell,
-    WorkDue,
-    WorkFailed,
-)
-from .restoring import BEGINNING
-from .states import (
-    ABANDONED,
-    DRAINING,
-    ENDING,
-    FAILED,
-    GONE,
-    RELEASED,
-    RELEASING,
-    RESTING,
-    RESTORING,
-    TABLE,
-    WAITING,
-    WORKING,
-)
+from ..orders import RESTING, WORKING, Abandon, Release, RunChanged, RunView, Seek, Start, TaskReported, TaskState
+from . import protocol as t
+from .announcer import Mouth
+from .checkpoint import Checkpoint
+from .completion import Completion, resumes_draining
+from .inputs import NEVER, Inputs
+from .ledger import Ledger
+from .letters import Letters
+from .plan import TaskPlan
+from .protocol import TaskEvent, TaskInstruction
+from .restoring import BEGINNING, Restoring
+from .seeks import Seeks
+from .time import Pace
+from .work import Work
 
 Out = list[TaskInstruction]
 
+GONE = (TaskState.RELEASED, TaskState.FAILED, TaskState.ABANDONED)
+"""Nothing comes from it any more."""
+BUSY = (*WORKING, TaskState.RELEASING)
+"""What a task that works may become at any event."""
+RESTORED = (*BUSY, TaskState.RESTORING, *RESTING, TaskState.FAILED)
+"""What a task that was restored may become."""
+ALIVE = (TaskState.RESTORING, *WORKING, *RESTING, TaskState.RELEASING)
+"""It has begun, and is not gone."""
 
-class Task(TaskCommits):
+STORE = (t.StoreOpened, t.StoreBroken, t.LogEnds, t.StoreWiped, t.RestoreProgress, t.Restored)
+INTAKE = (
+    t.PositionMoved, t.ControlAtHead, t.AtEnd, t.NotAtEnd, t.NotAnswered, t.Lost, t.Lag, t.FetchStopped, t.WorkDue, t.CommitWanted,
+)  # fmt: skip
+ACTOR = (t.ChunkDone, t.ChunkDropped, t.WorkFailed, t.StepDone)
+COMMIT = (t.CommitBegins, t.CommitDone)
+FACTS = (
+    *STORE, *INTAKE, *ACTOR, *COMMIT, t.Resolved, t.StoreClosed, t.ChunkTaken, t.CommitLost, t.ApplyFailed, t.Broken,
+)  # fmt: skip
+"""What the edge says. Such a fact may come late: the edge was told to stop, and had an answer on its way. Late facts are taken and change
+nothing; orders and answers that nobody asked for are mistakes, and raise."""
+
+Rows = list[tuple[str, type, str | tuple[str, ...], str]]
+
+
+def _rows(states: Iterable[str], events: Iterable[type], to: str | tuple[str, ...], why: str) -> Rows:
+    """The same row for each of these states and events; `""` is the state itself."""
+    return [(state, event, to, why) for state in states for event in events]
+
+
+TABLE = rules(
+    [
+        (TaskState.WAITING, Start, TaskState.RESTORING, "the predecessor has released it, or is fenced"),
+        (TaskState.WAITING, Release, TaskState.RELEASED, "it never began"),
+        (TaskState.WAITING, Abandon, TaskState.ABANDONED, "it never began"),
+        (TaskState.WAITING, Tick, "", "nothing to wait for"),
+        (TaskState.WAITING, t.SettingsChanged, "", "it begins with them"),
+        (TaskState.RESTORING, RunChanged, "", "seen when it opens"),
+        (TaskState.RESTORING, Seek, "", "applied when it opens"),
+        (TaskState.RESTORING, t.SettingsChanged, "", "it opens with them"),
+        (TaskState.RESTORING, Tick, ("", TaskState.FAILED), "an open transaction has held it up for too long"),
+        (TaskState.RESTORING, t.Resolved, RESTORED, "what is new becomes durable first"),
+        (TaskState.RESTORING, t.CommitDone, RESTORED, "what was resolved is durable"),
+        *_rows((TaskState.RESTORING,), STORE[:-1], ("", TaskState.FAILED), "store and log"),
+        (TaskState.RESTORING, t.Restored, RESTORED, "it stands where it stood"),
+        *_rows((TaskState.RESTORING,), (t.CommitBegins, *INTAKE, t.StoreClosed), "", "left over from before"),
+        *_rows(WORKING, (RunChanged,), BUSY, "a pause, a drain, a newer epoch"),
+        *_rows(WORKING, (Seek,), BUSY, "applied between chunks"),
+        *_rows(WORKING, (t.Resolved,), BUSY, "a seek's or a lost position's offset"),
+        *_rows(WORKING, (Tick,), BUSY, "a retry, or time to speak"),
+        *_rows(WORKING, (t.SettingsChanged,), BUSY, "they count at once"),
+        *_rows(WORKING, (t.ChunkTaken,), "", "the actor works"),
+        *_rows(WORKING, (t.CommitBegins,), "", "everything complete joins"),
+        *_rows(WORKING, (t.CommitDone,), (*BUSY, *RESTING), "durable"),
+        *_rows(WORKING, (*INTAKE, *ACTOR), BUSY, "work"),
+        *_rows(RESTING, (RunChanged,), "", "control is said again when epochs change"),
+        *_rows(RESTING, (Seek,), "", "refused: nothing is read in this run any more"),
+        *_rows(RESTING, (Tick,), "", "nothing to wait for"),
+        *_rows(RESTING, (t.SettingsChanged,), "", "nothing is left that they change"),
+        *_rows(RESTING, (*INTAKE, *ACTOR, t.Resolved), "", "too late"),
+        *_rows(RESTING, COMMIT, "", "what was said again"),
+        (TaskState.RELEASING, RunChanged, "", "not any more"),
+        (TaskState.RELEASING, Release, "", "already; one that was failing is released instead"),
+        (TaskState.RELEASING, Seek, "", "the next owner is told again; what has failed for good begins again with it"),
+        (TaskState.RELEASING, Tick, "", "nothing to wait for"),
+        (TaskState.RELEASING, t.SettingsChanged, "", "not any more"),
+        (TaskState.RELEASING, t.CommitBegins, "", "the last one"),
+        (TaskState.RELEASING, t.CommitDone, "", "now it may close"),
+        (TaskState.RELEASING, t.StoreClosed, ("", *GONE), "reported last, when it was told to close"),
+        *_rows((TaskState.RELEASING,), (*STORE, t.Resolved, *INTAKE, *ACTOR), "", "the last answers"),
+        *_rows(ALIVE[:-1], (Release,), TaskState.RELEASING, "finish or drop the chunk, commit, close, report"),
+        *_rows(ALIVE, (Abandon,), TaskState.ABANDONED, "fenced or superseded: drop everything, write nothing"),
+        *_rows(ALIVE, (t.CommitLost,), (TaskState.ABANDONED, TaskState.FAILED), "the incarnation is over"),
+        *_rows(ALIVE, (t.ApplyFailed,), (TaskState.RELEASING, TaskState.FAILED), "the log is right, the store is void"),
+        *_rows(
+            ALIVE, (t.Broken,), (TaskState.RELEASING, TaskState.FAILED), "commits what is complete, then has failed"
+        ),
+        (TaskState.FAILED, Release, TaskState.RELEASED, "a failed task is released at once"),
+        (TaskState.FAILED, Abandon, TaskState.ABANDONED, "what has failed goes"),
+        (TaskState.FAILED, Seek, ("", TaskState.ABANDONED), "a failed task begins again behind what it failed at"),
+        *_rows((TaskState.RELEASED, TaskState.ABANDONED), (Release, Abandon, Seek), "", "nothing is left"),
+        *_rows(GONE, (*FACTS, RunChanged, Tick, t.SettingsChanged), "", "too late"),
+    ]
+)
+
+
+class Task(Machine[TaskEvent, TaskInstruction]):
     """One task, as rules.
 
     >>> from headgate.core.task.plan import InputPlan, TaskPlan
@@ -98,22 +149,86 @@ class Task(TaskCommits):
     """
 
     TABLE = TABLE
-    INITIAL = WAITING
+    INITIAL = TaskState.WAITING
 
-    # ------------------------------------------------------------------------------------------------------------ orders
+    def __init__(self, plan: TaskPlan) -> None:
+        super().__init__()
+        self.plan = plan
+        self.run = RunView("", "")
+        self.grant = 0
+        self.inputs = Inputs(plan)
+        self.ledger = Ledger()
+        self.work = Work()
+        self.completion = Completion(self.ledger)
+        self.letters = Letters(self.inputs, self.ledger)
+        self.mouth = Mouth(self.inputs, self.ledger)
+        self.seeks = Seeks(self.inputs, self.ledger, self.work, self.completion)
+        self.restoring = Restoring(self.inputs, self.ledger)
+        self.pace = Pace()
+        self.why = ""
+        """Why it failed, or was released; for people."""
+        self._leaving = TaskState.RELEASED
+        """What it becomes when it has left."""
+        self._passing = False
+        """What it failed at first may pass: it shall be started again when nothing of it is left."""
+        self._dropped = False
+        """It failed at once, and nothing of it is left: only another life can answer anything."""
+        self._closing = False
+        """Its store was told to close."""
+        self._still = False
+        """It has said that it only waits for others."""
+        self._restless = False
+        """There may be something to hear or to say."""
+        self._regate = False
+        """Which partitions are closed may have changed."""
+
+    # ---------------------------------------------------------------------------------------------------------- questions
+
+    def may_take(self, at: StreamPartition) -> bool:
+        """Whether a chunk of this partition may be given to the actor now."""
+        return (
+            self.state in WORKING
+            and self.work.idle
+            and at not in self.inputs.closed
+            and at in self.inputs.positions
+            and not self.completion.hooks
+        )
+
+    def position(self, at: StreamPartition) -> int:
+        """The next position to read, with everything complete."""
+        return self.inputs.positions[at]
+
+    @property
+    def step_times(self) -> Mapping[str, int]:
+        """How far time is for each step that has heard of it: known before the first letter of this life."""
+        return self.letters.times
+
+    def deadline(self) -> float | None:
+        due = self.due_s()
+        lapses_s = self.inputs.idle_until_s if self.state in WORKING else NEVER
+        return due if lapses_s == NEVER else lapses_s if due is None else min(due, lapses_s)
+
+    def due_s(self) -> float | None:
+        """The deadline as long as the broker answers all the time: then nobody needs to look whether an answer has lapsed."""
+        if self.state in WORKING:
+            due = [one for one in (self.work.retry_s, self.pace.deadline) if one is not None]
+            return min(due, default=None)
+        return self.restoring.deadline if self.state == TaskState.RESTORING else None
+
+    # ------------------------------------------------------------------------------------------------------------- orders
 
     def on_Start(self, event: Start, now: Now) -> Out:
         self.run, self.grant = event.run, event.grant
-        self.state = RESTORING
+        self.state = TaskState.RESTORING
         return self.restoring.start(event)
 
     def on_RunChanged(self, event: RunChanged, now: Now) -> Out:
-        if self.state in GONE or self.state == RELEASING:
+        if self.state in GONE or self.state == TaskState.RELEASING:
             return []
         if event.run.run_id != self.run.run_id:
-            return [Note("other-run", f"the task is in run {self.run.run_id}, not in {event.run.run_id}")]
+            return [t.Note("other-run", f"the task is in run {self.run.run_id}, not in {event.run.run_id}")]
         self.run = event.run
-        if self.state == RESTORING:
+        if self.state == TaskState.RESTORING:
             return []
         inputs = self.inputs
         inputs.progress.producers_changed(inputs.producers(event.run))
@@ -121,308 +236,565 @@ class Task(TaskCommits):
             if inputs.hear(at, offset, frame):
                 self.ledger.touch()
         if self.state in RESTING:
-            return self.speak(with_time=True)
-        self._restless = self._regate = self._time_news = True
+            return self._speak(with_time=True)
+        self._look_again(time=True)
         out: Out = []
-        if event.run.draining is not None and self.drain_id is None and self.state != ENDING:
-            out += self.begin_drain(event.run.draining)
-        return out + self.settle(now) + self.ask_commit("a change of the run")
+        if event.run.draining is not None and self.completion.drain_id is None and self.state != TaskState.ENDING:
+            out += self._begin_drain(event.run.draining)
+        return out + self._settle(now) + self.ledger.request_commit("a change of the run")
 
     def on_Release(self, event: Release, now: Now) -> Out:
-        if self.state in (WAITING, FAILED):
-            self.state = RELEASED
-            return [Tell(TaskReported(self.plan.task, self.grant, RELEASED, event.why))]
-        if self.state == RELEASING:
-            self._leaving = RELEASED  # also one that is failing: whoever waits for the release waits for nothing else
+        if self.state in (TaskState.WAITING, TaskState.FAILED):
+            return self._released(event.why)
+        if self.state == TaskState.RELEASING:
+            self._leaving = (
+                TaskState.RELEASED
+            )  # whoever waits for the release of one that is failing waits for nothing else
             return []
         if self.state in GONE:
             return []
-        self.why, self._leaving = event.why, RELEASED
-        if self.state == RESTORING:
+        self.why, self._leaving = event.why, TaskState.RELEASED
+        if self.state == TaskState.RESTORING:
             self.ledger.forget()
-        return self.stop_work(event.why) + self.leave()
+        return self.work.stop(event.why) + self._leave()
 
     def on_Abandon(self, event: Abandon, now: Now) -> Out:
-        if self.state in (RELEASED, ABANDONED):
+        if self.state in (TaskState.RELEASED, TaskState.ABANDONED):
             return []
-        self.state, self.why = ABANDONED, event.why
-        return [Discard(event.why)]
+        self.state, self.why = TaskState.ABANDONED, event.why
+        return [t.Discard(event.why)]
 
     def on_Seek(self, event: Seek, now: Now) -> Out:
-        if self.state == RESTORING:
+        if self.state == TaskState.RESTORING:
             self.seeks.early.append(event)
             return []
         if self.state in RESTING:
-            return self.seeks.too_late(event)
-        if self.state == RELEASING:
+            return self.seeks.too_late(event, self.state)
+        if self.state == TaskState.RELEASING:
             self.seeks.late.append(event)
             return []
-        if self.state == FAILED and not self._dropped:
-            self.state = ABANDONED
-            return [BeginAgain((event,))]
+        if self.state == TaskState.FAILED and not self._dropped:
+            self.state = TaskState.ABANDONED
+            return [t.BeginAgain((event,))]
         if self.state not in WORKING:
             return []
         self._regate = True
-        return self.seeks.seek(event) + self.settle(now)
+        return self.seeks.seek(event) + self._settle(now)
 
-    def on_SettingsChanged(self, event: SettingsChanged, now: Now) -> Out:
-        settings = replace(
-            event.settings, aggregate_above=self.plan.settings.aggregate_above
-        )  # the run's, for as long as it lasts
+    def on_SettingsChanged(self, event: t.SettingsChanged, now: Now) -> Out:
+        # above which size control messages are aggregated is the run's, for as long as it lasts
+        settings = replace(event.settings, aggregate_above=self.plan.settings.aggregate_above)
         self.plan = replace(self.plan, settings=settings)
         self.inputs.go_by(self.plan, now)
-        self._pace_s = min(self._pace_s, now.mono + settings.watermark_interval_s)
+        self.pace.hurry(now, settings.watermark_interval_s)
         if self.state not in WORKING:
             return []
         self.inputs.weigh_lag()
-        self._restless = self._regate = self._time_news = True
-        return self.settle(now)
-
-    # --------------------------------------------------------------------------------------------------- store and task log
-
-    def on_StoreOpened(self, event: StoreOpened, now: Now) -> Out:
-        return self.restoring.store_opened(event, now) if self.state == RESTORING else []
-
-    def on_StoreBroken(self, event: StoreBroken, now: Now) -> Out:
-        return self.restoring.store_broken(event) if self.state == RESTORING else []
-
-    def on_LogEnds(self, event: LogEnds, now: Now) -> Out:
-        return self.restoring.log_ends(event, now) if self.state == RESTORING else []
-
-    def on_StoreWiped(self, event: StoreWiped, now: Now) -> Out:
-        return self.restoring.store_wiped(event, now) if self.state == RESTORING else []
-
-    def on_RestoreProgress(self, event: RestoreProgress, now: Now) -> Out:
-        return self.restoring.progress(event, now) if self.state == RESTORING else []
-
-    def on_Restored(self, event: Restored, now: Now) -> Out:
-        if self.state != RESTORING:
-            return []
-        return self.restoring.restored(event, self.run) + self.open(now)
-
-    def on_Resolved(self, event: Resolved, now: Now) -> Out:
-        if self.state == RESTORING and event.request == BEGINNING:
-            if not self.restoring.resolving:
-                raise IllegalEvent(self, event)
-            return self.restoring.resolved(event) + self.open(now)
-        if self.state not in WORKING:
-            return []
-        offsets = list(event.positions.values())
-        self._regate = self._restless = True
-        ends = list(event.ends.values())
-        sought = self.seeks.resolved(event.request, offsets[0] if offsets else None, ends[0] if ends else None)
-        return sought + self.settle(now)
-
-    def on_StoreClosed(self, event: StoreClosed, now: Now) -> Out:
-        if self.state != RELEASING or not self._closing:
-            return []
-        if self._leaving == FAILED:
-            return self.fail_now(self.why) if self._passing else self._failed()
-        self.state = RELEASED
-        return [Tell(TaskReported(self.plan.task, self.grant, RELEASED, self.why))]
-
-    def _failed(self) -> Out:
-        """It has failed for good, unless somebody has asked meanwhile that it goes on elsewhere."""
-        refused, again = self.seeks.when_failed()
-        if again:
-            self.state = ABANDONED
-            return [*refused, BeginAgain(again)]
-        self.state = FAILED
-        return [*refused, Tell(TaskReported(self.plan.task, self.grant, FAILED, self.why))]
-
-    # ------------------------------------------------------------------------------------------------------------ intake
-
-    def on_ChunkTaken(self, event: ChunkTaken, now: Now) -> Out:
-        if self.state in GONE:
-            return []
-        if not self.may_take(event.at) or event.upto <= self.inputs.positions[event.at]:
-            raise IllegalEvent(self, event)
-        self.chunk = event
-        self.inputs.moved(event.at)
-        return self.stirs()
-
-    def on_PositionMoved(self, event: PositionMoved, now: Now) -> Out:
-        at = event.at
-        if self.state not in WORKING or event.position <= self.inputs.positions.get(at, event.position):
-            return []
-        if self.chunk is not None and self.chunk.at == at:
-            raise IllegalEvent(self, event)
-        return self._advance(at, event.position) + self.settle(now)
-
-    def _advance(self, at: StreamPartition, position: int) -> Out:
-        """A position moves: it is committed with whatever else there is, sooner or later."""
-        self.ledger.touch()
-        if self.inputs.advance(at, position):
-            self._restless = self._regate = True
-        return []
-
-    def on_ControlAtHead(self, event: ControlAtHead, now: Now) -> Out:
-        at = event.at
-        if self.state not in WORKING or event.offset < self.inputs.positions.get(at, event.offset + 1):
-            return []
-        if self.chunk is not None and self.chunk.at == at:
-            raise IllegalEvent(self, event)
-        self._restless = self._regate = self._time_news = True
-        self.ledger.touch()
-        if self.hears(at, event.frame):
-            self.inputs.hear(at, event.offset, event.frame)
-        else:
-            self.inputs.advance(at, event.offset + 1)
-        return self.stirs() + self.ask_commit("control") + self.settle(now)
-
-    def on_AtEnd(self, event: AtEnd, now: Now) -> Out:
-        at = event.at
-        if self.state not in WORKING or (self.chunk is not None and self.chunk.at == at):
-            return []
-        if event.position > self.inputs.positions.get(at, event.position):
-            self._advance(at, event.position)
-        if event.position == self.inputs.positions.get(at) and self.inputs.at_end(at, now, event.age_s):
-            self._time_news = True
-        return [*self.settle(now), *(self.stirs() if event.owes else self.rests())]
-
-    def on_NotAtEnd(self, event: NotAtEnd, now: Now) -> Out:
-        if self.state in WORKING and self.inputs.not_at_end(event.at, now):
-            self._time_news = True
-            return self.settle(now)
-        return []
-
-    def on_NotAnswered(self, event: NotAnswered, now: Now) -> Out:
-        if self.state not in WORKING:
-            return []
-        self._time_news = self.inputs.not_at_end(event.at, now) or self._time_news
-        return [Note("degraded", f"no fetch of {event.at} is answered", "debug"), *self.settle(now)]
-
-    def on_Lost(self, event: Lost, now: Now) -> Out:
-        if self.state not in WORKING:
-            return []
-        self._regate = True
-        return self.seeks.lost(event) + self.settle(now)
-
-    def on_Lag(self, event: Lag, now: Now) -> Out:
-        self.inputs.lag = event.records
-        if self.state not in WORKING or not self.inputs.weigh_lag():
-            return []
-        self._regate = True
-        return self.settle(now)
-
-    def on_FetchStopped(self, event: FetchStopped, now: Now) -> Out:
-        if self.state != DRAINING or self.inputs.drain_upto is not None:
-            return []
-        through = self.through()
-        upto = {
-            at: max(event.upto.get(at, 0), through.get(at, 0), self._in_hand(at))
-            for at in self.inputs.external
-            if at not in self.inputs.finished
-        }
-        self.inputs.drain(self.drain_id or "", upto)
-        self._restless = self._regate = True
-        return self.settle(now)
-
-    # -------------------------------------------------------------------------------------------------------------- work
-
-    def on_ChunkDone(self, event: ChunkDone, now: Now) -> Out:
-        if self.state in GONE or self.state in RESTING or self.chunk is None:
-            return []
-        if event.at != self.chunk.at or event.upto < self.chunk.upto:
-            raise IllegalEvent(self, event)
-        self.chunk, self.attempt, self.retry_s = None, 0, None
-        self._advance(event.at, event.upto)
-        if self.inputs.saw(event.at, event.max_ts, now):
-            self._time_news = True
-        if self.state == RELEASING:
-            return self.leave()
-        if event.stop:
-            self.inputs.end_all()
-            self._restless = self._regate = True
-        out = self.seeks.after_chunk(event.at)
-        out += self.ask_commit("asked for" if event.commit else "chunk", urgent=event.commit)
-        return out + self.settle(now)
-
-    def on_ChunkDropped(self, event: ChunkDropped, now: Now) -> Out:
-        if self.state != RELEASING or self._closing:
-            return []
-        self.chunk = self.letters.current = None
-        return self.leave()
-
-    def on_WorkFailed(self, event: WorkFailed, now: Now) -> Out:
-        nothing = self.chunk is None and (self.letters.current is None or self._step_at is not None)
-        if self.state == RELEASING and not nothing:
-            self.chunk = self.letters.current = None
-            return self.leave()
-        if self.state not in WORKING or nothing or self.retry_s is not None:
-            return []
-        settings = self.plan.settings
-        self.attempt += 1
-        if event.final or self.attempt > settings.error_retries:
-            self.chunk = self.letters.current = None
-            return self.fail(event.why)
-        wait = min(settings.error_backoff_s * 2 ** (self.attempt - 1), settings.error_backoff_max_s)
-        self.retry_s = now.mono + wait
-        return [Note("retry", f"attempt {self.attempt} in {wait:g} s: {event.why}", "warning")]
-
-    def on_Broken(self, event: Broken, now: Now) -> Out:
-        if self.state in GONE:
-            return []
-        if self.state == RESTORING:
-            return self.fail_now(event.why, passing=event.passing)
-        working = self.chunk is not None or self.letters.current is not None
-        drop: Out = [DropChunk(event.why)] if working else []
-        self.chunk = self.letters.current = self.retry_s = self._step_at = None
-        return drop + (self.leave() if self.state == RELEASING else self.fail(event.why, passing=event.passing))
-
-    def on_WorkDue(self, event: WorkDue, now: Now) -> Out:
-        if self.state not in WORKING or self.hooks:
-            return []
-        self.letters.work.append(event)
-        self._restless = True
-        return self.stirs() + self.settle(now)
-
-    def on_StepDone(self, event: StepDone, now: Now) -> Out:
-        step = self.letters.current
-        if self.state in GONE or step is None or step.letter != event.letter or self._step_at is not None:
-            return []
-        self.attempt, self.retry_s = 0, None
-        made = self.ledger.touch()
-        if event.stop:
-            self.inputs.end_all()
-            self._regate = True
-        if event.more:
-            if self.state == RELEASING:
-                self.letters.current = None
-                return self.leave()
-            self._step_at = made
-            return self.ask_commit("a step of a letter", urgent=True)
-        self._letter_complete()
-        if self.state == RELEASING:
-            return self.leave()
-        self._restless = True
-        urgent = event.commit or step.cause in ("end", "drain")
-        return self.ask_commit(step.kind, urgent=urgent) + self.settle(now)
-
-    def _letter_complete(self) -> None:
-        step = self.letters.complete()
-        if step.stream is None and step.kind in ("end", "drain"):
-            self.hooks |= {step.kind}
-            self.with_phase(PHASE_ENDED if self.drain_id is None else PHASE_DRAINED)
-
-    def on_CommitWanted(self, event: CommitWanted, now: Now) -> Out:
-        if self.state not in WORKING:
-            return []
-        self.ledger.touch()
-        return self.ask_commit("changed beside the letters", urgent=False)
+        self._look_again(time=True)
+        return self._settle(now)
 
     def on_Tick(self, event: Tick, now: Now) -> Out:
-        if self.state == RESTORING:
+        if self.state == TaskState.RESTORING:
             limit = self.restoring.deadline
             if limit is None or now.mono < limit:
                 return []
-            return self.fail_now(
+            return self._fail_now(
                 "open transaction: the task's log holds an unfinished transaction of somebody who is neither released nor "
                 "fenced; it ends with its transaction timeout, or fence that worker"
             )
         if self.state not in WORKING:
             return []
-        if self.retry_s is not None and now.mono >= self.retry_s:
-            self.retry_s = None
-            return [RunAgain(self.attempt)]
-        return self.settle(now)
+        work = self.work
+        if work.retry_s is not None and now.mono >= work.retry_s:
+            work.retry_s = None
+            return [t.RunAgain(work.attempt)]
+        return self._settle(now)
+
+    # -------------------------------------------------------------------------------------------------- store and task log
+
+    def on_StoreOpened(self, event: t.StoreOpened, now: Now) -> Out:
+        return self.restoring.store_opened(event, now) if self.state == TaskState.RESTORING else []
+
+    def on_StoreBroken(self, event: t.StoreBroken, now: Now) -> Out:
+        return self.restoring.store_broken(event) if self.state == TaskState.RESTORING else []
+
+    def on_LogEnds(self, event: t.LogEnds, now: Now) -> Out:
+        return self.restoring.log_ends(event, now) if self.state == TaskState.RESTORING else []
+
+    def on_StoreWiped(self, event: t.StoreWiped, now: Now) -> Out:
+        return self.restoring.store_wiped(event, now) if self.state == TaskState.RESTORING else []
+
+    def on_RestoreProgress(self, event: t.RestoreProgress, now: Now) -> Out:
+        return self.restoring.progress(event, now) if self.state == TaskState.RESTORING else []
+
+    def on_Restored(self, event: t.Restored, now: Now) -> Out:
+        if self.state != TaskState.RESTORING:
+            return []
+        if why := self.restoring.foreign(event, self.run):
+            return self._fail_now(why, passing=False)
+        checkpoint = self.restoring.restored(event, self.run)
+        self.letters.load()
+        self._remember(
+            checkpoint
+        )  # before anything is committed: the next checkpoint must remember what the last one did
+        if checkpoint.phase in RESTING:  # it had drained or ended, durably, before it was restarted: only say so again
+            self.state = checkpoint.phase
+            out = [*self.seeks.when_at_rest(self.state), *self._speak(with_time=True)]
+            return [*out, self._report(checkpoint.phase)]
+        return self.restoring.ask(self.run) + self._open(now)
+
+    def _remember(self, checkpoint: Checkpoint) -> None:
+        """Take over what the checkpoint says has happened."""
+        self.completion.remember(checkpoint)
+        self.seeks.applied = list(checkpoint.applied)
+
+    def on_Resolved(self, event: t.Resolved, now: Now) -> Out:
+        if self.state == TaskState.RESTORING and event.request == BEGINNING:
+            if not self.restoring.resolving:
+                raise IllegalEvent(self, event)
+            return self.restoring.resolved(event) + self._open(now)
+        if self.state not in WORKING:
+            return []
+        offset, end = next(iter(event.positions.values()), None), next(iter(event.ends.values()), None)
+        self._look_again()
+        return self.seeks.resolved(event.request, offset, end) + self._settle(now)
+
+    def _open(self, now: Now) -> Out:
+        """Everything that restoring and resolving had to bring is there and durable: work."""
+        if not self.restoring.opens():
+            return []
+        inputs = self.inputs
+        drain = resumes_draining(self.restoring.checkpoint, self.run)
+        for at in list(inputs.positions):
+            inputs.advance(at, inputs.positions[at])
+        if drain is not None:
+            self.completion.begin_drain(drain)
+            inputs.bootstrap.clear()
+            through, sought = inputs.through(self.run), self.seeks.before_drain(inputs.external)
+            inputs.drain(
+                drain, {at: max(inputs.positions[at], through.get(at, 0)) for at in inputs.external if at not in sought}
+            )
+        self._look_again(time=True)
+        self.state = TaskState.RUNNING
+        reading = {at: inputs.positions[at] for at in inputs.partitions if at not in inputs.finished}
+        out: Out = [t.Bounds(dict(inputs.until), dict(inputs.bootstrap)), *self._settle(now)]
+        out += [t.SeekConsumer(reading), self._report(TaskState.RUNNING, self.restoring.remark)]
+        if not self.seeks.early:
+            return out
+        return out + self.seeks.begin() + self._sought(now)
+
+    def _sought(self, now: Now) -> Out:
+        """A seek is settled, and its partition may drain: nothing else may come to wake the task."""
+        self._look_again(time=True)
+        return self._settle(now)
+
+    # ------------------------------------------------------------------------------------------------------------- intake
+
+    def on_ChunkTaken(self, event: t.ChunkTaken, now: Now) -> Out:
+        if self.state in GONE:
+            return []
+        if not self.may_take(event.at) or event.upto <= self.inputs.positions[event.at]:
+            raise IllegalEvent(self, event)
+        self.work.chunk = event
+        self.inputs.moved(event.at)
+        return self._stirs()
+
+    def on_PositionMoved(self, event: t.PositionMoved, now: Now) -> Out:
+        at = event.at
+        if self.state not in WORKING or event.position <= self.inputs.positions.get(at, event.position):
+            return []
+        if self.work.reads(at):
+            raise IllegalEvent(self, event)
+        self._advance(at, event.position)
+        return self._settle(now)
+
+    def _advance(self, at: StreamPartition, position: int) -> None:
+        """A position moves: it is committed with whatever else there is, sooner or later."""
+        self.ledger.touch()
+        if self.inputs.advance(at, position):
+            self._look_again()
+
+    def on_ControlAtHead(self, event: t.ControlAtHead, now: Now) -> Out:
+        at = event.at
+        if self.state not in WORKING or event.offset < self.inputs.positions.get(at, event.offset + 1):
+            return []
+        if self.work.reads(at):
+            raise IllegalEvent(self, event)
+        self._look_again(time=True)
+        self.ledger.touch()
+        self.inputs.hear(at, event.offset, event.frame)
+        return self._stirs() + self.ledger.request_commit("control") + self._settle(now)
+
+    def on_AtEnd(self, event: t.AtEnd, now: Now) -> Out:
+        at = event.at
+        if self.state not in WORKING or self.work.reads(at):
+            return []
+        if event.position > self.inputs.positions.get(at, event.position):
+            self._advance(at, event.position)
+        if event.position == self.inputs.positions.get(at) and self.inputs.at_end(at, now, event.age_s):
+            self.pace.news = True
+        return [*self._settle(now), *(self._stirs() if event.owes else self._rests())]
+
+    def on_NotAtEnd(self, event: t.NotAtEnd, now: Now) -> Out:
+        if self.state in WORKING and self.inputs.not_at_end(event.at, now):
+            self.pace.news = True
+            return self._settle(now)
+        return []
+
+    def on_NotAnswered(self, event: t.NotAnswered, now: Now) -> Out:
+        if self.state not in WORKING:
+            return []
+        self.pace.news = self.inputs.not_at_end(event.at, now) or self.pace.news
+        return [t.Note("degraded", f"no fetch of {event.at} is answered", "debug"), *self._settle(now)]
+
+    def on_Lost(self, event: t.Lost, now: Now) -> Out:
+        if self.state not in WORKING:
+            return []
+        self._regate = True
+        gone = self.seeks.gone(event)
+        if not gone:
+            return self._settle(now)
+        if self.inputs.by_stream[event.at.stream].on_lost == "fail":
+            return self._fail(f"{gone}; go on with `headgate seek JOB {event.at} --to oldest`")
+        return self.seeks.lost(event, gone) + self._settle(now)
+
+    def on_Lag(self, event: t.Lag, now: Now) -> Out:
+        self.inputs.lag = event.records
+        if self.state not in WORKING or not self.inputs.weigh_lag():
+            return []
+        self._regate = True
+        return self._settle(now)
+
+    def on_FetchStopped(self, event: t.FetchStopped, now: Now) -> Out:
+        if self.state != TaskState.DRAINING or self.inputs.drain_upto is not None:
+            return []
+        through = self.inputs.through(self.run)
+        upto = {
+            at: max(event.upto.get(at, 0), through.get(at, 0), self.work.upto(at, self.inputs.positions[at]))
+            for at in self.inputs.external
+            if at not in self.inputs.finished
+        }
+        self.inputs.drain(self.completion.drain_id or "", upto)
+        self._look_again()
+        return self._settle(now)
+
+    # --------------------------------------------------------------------------------------------------------------- work
+
+    def on_ChunkDone(self, event: t.ChunkDone, now: Now) -> Out:
+        chunk = self.work.chunk
+        if self.state in GONE or self.state in RESTING or chunk is None:
+            return []
+        if event.at != chunk.at or event.upto < chunk.upto:
+            raise IllegalEvent(self, event)
+        self.work.chunk = None
+        self.work.succeeded()
+        self._advance(event.at, event.upto)
+        if self.inputs.saw(event.at, event.max_ts, now):
+            self.pace.news = True
+        if self.state == TaskState.RELEASING:
+            return self._leave()
+        if event.stop:
+            self.inputs.end_all()
+            self._look_again()
+        out = self.seeks.after_chunk(event.at)
+        out += self.ledger.request_commit("asked for" if event.commit else "chunk", urgent=event.commit)
+        return out + self._settle(now)
+
+    def on_ChunkDropped(self, event: t.ChunkDropped, now: Now) -> Out:
+        if self.state != TaskState.RELEASING or self._closing:
+            return []
+        self.work.drop()
+        return self._leave()
+
+    def on_WorkFailed(self, event: t.WorkFailed, now: Now) -> Out:
+        if not self.work.awaited:
+            return []
+        if self.state == TaskState.RELEASING:
+            self.work.drop()
+            return self._leave()
+        if self.state not in WORKING:
+            return []
+        retry = self.work.failed(event, self.plan.settings, now)
+        if retry is not None:
+            return [retry]
+        self.work.drop()
+        return self._fail(event.why)
+
+    def on_Broken(self, event: t.Broken, now: Now) -> Out:
+        if self.state in GONE:
+            return []
+        if self.state == TaskState.RESTORING:
+            return self._fail_now(event.why, passing=event.passing)
+        drop: Out = [] if self.work.idle else [t.DropChunk(event.why)]
+        self.work.drop()
+        if self.state == TaskState.RELEASING:
+            return drop + self._leave()
+        return drop + self._fail(event.why, passing=event.passing)
+
+    def on_WorkDue(self, event: t.WorkDue, now: Now) -> Out:
+        if self.state not in WORKING or self.completion.hooks:
+            return []
+        self.letters.work.append(event)
+        self._restless = True
+        return self._stirs() + self._settle(now)
+
+    def on_StepDone(self, event: t.StepDone, now: Now) -> Out:
+        work, step = self.work, self.work.step
+        if self.state in GONE or step is None or step.letter != event.letter or work.step_made is not None:
+            return []
+        work.succeeded()
+        made = self.ledger.touch()
+        if event.stop:
+            self.inputs.end_all()
+            self._regate = True
+        if event.more and self.state != TaskState.RELEASING:
+            work.step_made = made
+            return self.ledger.request_commit("a step of a letter", urgent=True)
+        work.step = None
+        if not event.more:
+            self.letters.complete(step)
+            if step.stream is None and step.kind in (t.END, t.DRAIN):
+                self.completion.complete(step.kind)
+        if self.state == TaskState.RELEASING:
+            return self._leave()
+        self._restless = True
+        urgent = event.commit or step.cause in (t.END, t.DRAIN)
+        return self.ledger.request_commit(step.kind, urgent=urgent) + self._settle(now)
+
+    def on_CommitWanted(self, event: t.CommitWanted, now: Now) -> Out:
+        if self.state not in WORKING:
+            return []
+        self.ledger.touch()
+        return self.ledger.request_commit("changed beside the letters")
+
+    # ------------------------------------------------------------------------------------------------------------- commit
+    #
+    # CommitBegins → SendControl(newer times), Contribute(everything that is complete) → CommitDone: reports, the next step, the end
+    #                                                        → CommitLost: everything that was not durable is void
+    #                                                        → ApplyFailed: durable, but the store is void
+    #
+    # A contribution holds the positions, the bookkeeping and the rows of one and the same moment. A task that fails still commits what it
+    # had completed, for its outputs may be in the transaction already.
+
+    def on_CommitBegins(self, event: t.CommitBegins, now: Now) -> Out:
+        if self.state in GONE or self._closing:
+            return []
+        # the time of the records whose positions are committed here is known after a restart, too, and what is said is true now
+        self.inputs.observe(now)
+        said: Out = [*self._say(with_time=True)] if self.state in WORKING else []
+        own = self.ledger.contribute(event.txn)
+        if own is None:
+            return []
+        rows: t.RowChanges = {**own, **self.inputs.progress.take_changes()}
+        return [*said, t.Contribute(event.txn, self._checkpoint(), MappingProxyType(rows))]
+
+    def _checkpoint(self) -> Checkpoint:
+        """What a restart needs beside the control table, as of now. A chunk under work has no part in it."""
+        return Checkpoint(
+            job=self.plan.job,
+            job_uuid=self.run.job_uuid,
+            run=self.run.run_id,
+            epoch=max((one.epoch for one in self.run.producers.values()), default=0),
+            positions=dict(self.inputs.positions),
+            until=dict(self.inputs.until),
+            phase=self.completion.phase,
+            drain_id=self.completion.drain_id or "",
+            hooks=self.completion.hooks,
+            applied=tuple(self.seeks.applied),
+            grant=self.grant,
+        )
+
+    def on_CommitDone(self, event: t.CommitDone, now: Now) -> Out:
+        if self.state in GONE or not self.ledger.done(event.txn):
+            return []
+        held_up = self.seeks.held_up
+        out = self.seeks.durable()
+        if self.state == TaskState.RESTORING:
+            return out + self._open(now)
+        if self.completion.reached():
+            out.append(self._report(self.completion.phase))
+            if self.state != TaskState.RELEASING:
+                self.state = self.completion.phase
+                out += self.seeks.when_at_rest(self.state)
+        work = self.work
+        if work.step is not None and work.step_made is not None and self.ledger.is_durable(work.step_made):
+            work.step_made = None
+            out.append(work.step)
+        if self.state == TaskState.RELEASING:
+            return out + self._leave()
+        return out + self._sought(now) if self.seeks.held_up < held_up else out
+
+    def on_CommitLost(self, event: t.CommitLost, now: Now) -> Out:
+        if self.state in GONE:
+            return []
+        self.state, self.why, self._dropped = TaskState.FAILED if event.blamed else TaskState.ABANDONED, event.why, True
+        return [t.Discard(event.why)]
+
+    def on_ApplyFailed(self, event: t.ApplyFailed, now: Now) -> Out:
+        if self.state in GONE:
+            return []
+        self.ledger.done_anyway()
+        if self.state == TaskState.RESTORING:
+            return self._fail_now(event.why)
+        return self._leave() if self.state == TaskState.RELEASING else self._fail(event.why, passing=True)
+
+    # ----------------------------------------------------------------------------------------------------------- settling
+
+    def _look_again(self, *, time: bool = False) -> None:
+        """Something has changed that the task settles: what is heard and said, what is closed, and perhaps the time."""
+        self._restless = self._regate = True
+        self.pace.news = self.pace.news or time
+
+    def _settle(self, now: Now) -> Out:
+        """Do what follows from the present state of affairs."""
+        out: Out = []
+        if self.state not in WORKING:
+            return out
+        self.pace.news = self.inputs.lapse(now) or self.pace.news
+        if self.pace.due(now, self.plan.settings.watermark_interval_s):
+            self._restless = True
+            self.inputs.observe(now)
+            self.letters.due.update(self.letters.newer_time())
+        if self._restless:
+            out += self._hear_and_say()
+        if self._regate:
+            self._regate = False
+            if self.inputs.gate(self.run, draining=self.completion.drain_id is not None):
+                out.append(t.Gate(self.inputs.closed))
+            self._restate()
+        return out
+
+    def _hear_and_say(self) -> Out:
+        step: t.RunStep | None = None
+        if self.work.idle and not self.completion.awaited:
+            step = self.work.step = self.letters.next(self.completion.hooks)
+            self._restless = step is not None
+        out = self._speak(with_time=False)
+        if self.pace.owed and step is None:
+            out += self._request_time()
+            self.pace.owed = not self.work.idle
+        finished = self.letters.finished()
+        if finished and self.completion.drain_id is None and self.state != TaskState.ENDING:
+            self._regate = True
+            if finished == t.DRAIN:
+                out += self._begin_drain(self.inputs.drain_in_frames())
+        return [*out, step] if step is not None else out
+
+    def _say(self, *, with_time: bool) -> list[t.SendControl]:
+        """Everything that is to be said to the streams; without `with_time`, what is only a newer time waits."""
+        return self.mouth.say(self.run, self.completion.drain_id or "", heard=self.letters.heard, with_time=with_time)
+
+    def _speak(self, *, with_time: bool) -> Out:
+        """Say what is due, and have it committed."""
+        said = self._say(with_time=with_time)
+        if not said:
+            return []
+        self.ledger.touch()
+        return [*said, *self.ledger.request_commit("control messages")]
+
+    def _request_time(self) -> Out:
+        """A newer time is said when the next commit begins: nobody reads it before, and what operators hold back goes on but once."""
+        if not self.mouth.owes_time(self.run, self.completion.drain_id or "", heard=self.letters.heard):
+            return []
+        self.ledger.touch()
+        return self.ledger.request_commit("control messages")
+
+    def _restate(self) -> None:
+        if self.completion.drain_id is not None:
+            self.state = TaskState.DRAINING
+        elif self.letters.finished() == t.END:
+            self.state = TaskState.ENDING
+        elif self.inputs.bootstrap:
+            self.state = TaskState.BOOTSTRAPPING
+        else:
+            self.state = TaskState.PAUSED if self.run.paused_job else TaskState.RUNNING
+
+    def _begin_drain(self, drain_id: str) -> Out:
+        """Nothing more is fetched from outside; what is buffered is still processed, unless the bootstrap was not over.
+
+        A cascade still reads the streams of jobs that were drained before, up to their ends.
+        """
+        inputs, keep = self.inputs, self.state != TaskState.BOOTSTRAPPING
+        self.completion.begin_drain(drain_id)
+        self.ledger.touch()
+        inputs.bootstrap.clear()
+        inputs.held.clear()
+        self._look_again()
+        self.state = TaskState.DRAINING
+        external = tuple(at for at in inputs.external if at not in inputs.finished)
+        through = inputs.through(self.run) if keep else {}
+        stopped = tuple(at for at in external if at not in through)
+        if stopped and keep:
+            return [t.StopFetching(stopped), *self.ledger.request_commit("drain")]
+        inputs.drain(
+            drain_id, {at: max(self.work.upto(at, inputs.positions[at]), through.get(at, 0)) for at in external}
+        )
+        stop: Out = [t.StopFetching(stopped, keep=False)] if stopped else []
+        return [*stop, *self.ledger.request_commit("drain")]
+
+    # ----------------------------------------------------------------------------------------------------------- reporting
+
+    def _report(self, state: TaskState, why: str = "") -> t.Tell:
+        return t.Tell(TaskReported(self.plan.task, self.grant, state, why))
+
+    def _rests(self) -> Out:
+        """In a bounded run: say it when all that there is is read, done and durable, and nothing comes but from other tasks."""
+        busy = not self.work.idle or self.letters.work or self.pace.news
+        still = self.run.bounded and self.state == TaskState.RUNNING and not busy and self.ledger.clean
+        if not still or not self.inputs.waits_for_others():
+            return self._stirs()
+        if self._still:
+            return []
+        self._still = True
+        return [t.Tell(TaskReported(self.plan.task, self.grant, TaskState.RUNNING, still=True))]
+
+    def _stirs(self) -> Out:
+        """It moves: whoever was told that it does not is told so."""
+        if not self._still:
+            return []
+        self._still = False
+        return [self._report(TaskState.RUNNING)] if self.state in WORKING else []
+
+    # ------------------------------------------------------------------------------------------------------------- leaving
+
+    def _fail(self, why: str, *, passing: bool = False) -> Out:
+        """User code or data has given up, or what is around the task (`passing`): what is complete is committed, then it is reported."""
+        self.why, self._leaving, self._passing = why, TaskState.FAILED, passing
+        return [t.Note("failed", why, "error"), *self.work.stop(why), *self._leave()]
+
+    def _fail_now(self, why: str, *, passing: bool = True) -> Out:
+        """Nothing is to be committed, or could be: drop everything and say so. `passing`: a disk, a broker, a log that is held up."""
+        self.why = why
+        self.state, self._dropped = TaskState.FAILED, True
+        report = TaskReported(self.plan.task, self.grant, TaskState.FAILED, why, gone=True, passing=passing)
+        return [t.Discard(why), t.Tell(report)]
+
+    def _leave(self) -> Out:
+        """One step further out: wait for the actor, commit, close."""
+        self.state = TaskState.RELEASING
+        if not self.work.idle or self._closing:
+            return []
+        if not self.ledger.clean:
+            return self.ledger.request_commit(self._leaving, urgent=True)
+        self._closing = True
+        return [t.CloseStore()]
+
+    def on_StoreClosed(self, event: t.StoreClosed, now: Now) -> Out:
+        if self.state != TaskState.RELEASING or not self._closing:
+            return []
+        if self._leaving == TaskState.RELEASED:
+            return self._released(self.why)
+        return self._fail_now(self.why) if self._passing else self._failed()
+
+    def _released(self, why: str) -> Out:
+        self.state = TaskState.RELEASED
+        return [self._report(TaskState.RELEASED, why)]
+
+    def _failed(self) -> Out:
+        """It has failed for good, unless somebody has asked meanwhile that it goes on elsewhere."""
+        refused, again = self.seeks.when_failed(self.why)
+        if again:
+            self.state = TaskState.ABANDONED
+            return [*refused, t.BeginAgain(again)]
+        self.state = TaskState.FAILED
+        return [*refused, self._report(TaskState.FAILED, self.why)]

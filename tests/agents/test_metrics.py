@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.agents.cli.run import restore_line
-from headgate.agents.load import MOST_BYTES, STATES, key_load, load_of, task_load
+from headgate.agents.load import MOST_BYTES, key_load, load_of, task_load
 from headgate.agents.metrics import COUNTER, METRICS, render
 from headgate.agents.sensors import Counting
 from headgate.agents.unreadable import Unreadable
@@ -18,8 +18,8 @@ from headgate.agents.web import documents
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
 from headgate.core.names import StreamPartition
+from headgate.core.orders import RESTING, WORKING, TaskState
 from headgate.core.progress.frames import MAX_TIME
-from headgate.core.task.states import RESTING, RESTORING, RUNNING, WORKING
 
 
 def task(name: str, state: str, watermark: int = 1_000_000):
@@ -89,7 +89,7 @@ def test_every_name_says_what_it_is() -> None:
 
 def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     """Through Prometheus' own parser."""
-    text = render(worker(task("Partition 0", RUNNING), task("Partition 1", RESTORING))).decode()
+    text = render(worker(task("Partition 0", TaskState.RUNNING), task("Partition 1", TaskState.RESTORING))).decode()
     found = {
         (sample.name, tuple(v for k, v in sorted(sample.labels.items()) if k not in ("job", "worker"))): sample.value
         for family in text_string_to_metric_families(text)
@@ -107,7 +107,7 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     assert found["headgate_http_requests_total", ("200",)] == 3.0
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", TaskState)
 def test_a_task_can_be_asked_in_every_state(state: str) -> None:
     """A page or a heartbeat in the middle of a restore must not end a worker."""
     one = worker(task("Partition 0", state))
@@ -121,21 +121,26 @@ def test_a_task_can_be_asked_in_every_state(state: str) -> None:
 
 def test_how_keys_are_spread_comes_through_heartbeats() -> None:
     """By input, in how many tasks: what `headgate status` shows."""
-    both = [load_of(worker(task("Partition 0", RUNNING))), load_of(worker(task("Partition 1", RUNNING)))]
+    both = [
+        load_of(worker(task("Partition 0", TaskState.RUNNING))),
+        load_of(worker(task("Partition 1", TaskState.RUNNING))),
+    ]
     assert key_load(both) == {"orders": {"murmur2": 2}}
 
 
 def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
     """The maximal watermark is not a date in the far future."""
-    load = load_of(worker(task("Partition 0", RUNNING, MAX_TIME)))
+    load = load_of(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME)))
     assert task_load(load, "Partition 0")["watermark_ms"] == MAX_TIME
     assert documents.time_of(MAX_TIME) == "end"
-    assert "headgate_watermark_seconds{" not in render(worker(task("Partition 0", RUNNING, MAX_TIME))).decode()
+    assert (
+        "headgate_watermark_seconds{" not in render(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME))).decode()
+    )
 
 
 def test_a_heartbeat_stays_within_its_limit_however_many_tasks_there_are() -> None:
     """What does not fit is left out, and that is said."""
-    load = load_of(worker(*(task(f"Partition {n}", RUNNING) for n in range(1000))))
+    load = load_of(worker(*(task(f"Partition {n}", TaskState.RUNNING) for n in range(1000))))
     data = encode_beat(Heartbeat("w1", "p1", "000001-aa", 1.0, load=load))
     assert len(data) <= MAX_BEAT
     assert decode_beat(data).load["left_out"] == load["left_out"] > 0

@@ -323,8 +323,8 @@ async def test_a_task_that_breaks_in_the_turn_of_a_retry_commits_nothing_of_it()
     app.input("in").map(once).to("out")
     async with running(app, TaskSettings(error_backoff_s=3600.0)) as host:
         host.give(b"1")
-        await until(lambda: host.actor.machine.retry_s is not None)
-        host.actor.machine.retry_s = 0.0
+        await until(lambda: host.actor.machine.work.retry_s is not None)
+        host.actor.machine.work.retry_s = 0.0
         host.actor.feed(t.Tick())
         host.release()
         await until(lambda: "released" in host.said())

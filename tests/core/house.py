@@ -127,11 +127,11 @@ class Worker:
             self.tasks[tell.task] = FakeTask(tell.task, order.grant)
             self.house.check_owners()
             self.tasks[tell.task].told.append(order)
-            state = o.DRAINED if order.run.draining and self.house.drains else o.RUNNING
+            state = o.TaskState.DRAINED if order.run.draining and self.house.drains else o.TaskState.RUNNING
             if tell.task in self.house.finished:
                 state = self.house.finished[tell.task]
-            self.feed(self.member, o.TaskReported(tell.task, order.grant, o.RUNNING))
-            if state != o.RUNNING:
+            self.feed(self.member, o.TaskReported(tell.task, order.grant, o.TaskState.RUNNING))
+            if state != o.TaskState.RUNNING:
                 self.feed(self.member, o.TaskReported(tell.task, order.grant, state))
             self.tasks[tell.task].state = state
             return
@@ -142,10 +142,15 @@ class Worker:
         elif isinstance(order, o.Release):
             if tell.task not in self.stuck:
                 del self.tasks[tell.task]
-                self.feed(self.member, o.TaskReported(tell.task, task.grant, o.RELEASED))
-        elif isinstance(order, o.RunChanged) and order.run.draining and self.house.drains and task.state == o.RUNNING:
-            task.state = o.DRAINED
-            self.feed(self.member, o.TaskReported(tell.task, task.grant, o.DRAINED))
+                self.feed(self.member, o.TaskReported(tell.task, task.grant, o.TaskState.RELEASED))
+        elif (
+            isinstance(order, o.RunChanged)
+            and order.run.draining
+            and self.house.drains
+            and task.state == o.TaskState.RUNNING
+        ):
+            task.state = o.TaskState.DRAINED
+            self.feed(self.member, o.TaskReported(tell.task, task.grant, o.TaskState.DRAINED))
         elif isinstance(order, o.Seek) and self.house.seeks:
             self.feed(self.member, o.SeekApplied(tell.task, order.request))
 

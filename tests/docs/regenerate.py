@@ -169,8 +169,10 @@ def machine_name(kind: type[Machine[Any, Any]]) -> str:
 
 def machine(kind: type[Machine[Any, Any]]) -> str:
     """A machine: what it decides, its diagram, its table of rules."""
+    states = list(dict.fromkeys(rule.state for rule in kind.TABLE))
     rows: list[tuple[object, ...]] = [
-        (rule.state, rule.event.__name__, ", ".join(target for target in rule.to), rule.why) for rule in kind.TABLE
+        (rule.state, rule.event.__name__, ", ".join(rule.to), rule.why)
+        for rule in sorted(kind.TABLE, key=lambda rule: states.index(rule.state))
     ]
     source = kind.__module__.removeprefix("headgate.").replace(".", "/") + ".py"
     return (

@@ -170,7 +170,7 @@ async def test_commits_watchdog_log_retries_and_what_a_failure_takes_with_it(job
     assert shown("info")
 
     await job.write(inp, [{"n": 0}])
-    await worker.until(lambda: actor.machine.attempt >= 1, "it tries")
+    await worker.until(lambda: actor.machine.work.attempt >= 1, "it tries")
     await change(job, "failure.policy", "exit", worker)
     assert not worker.task.done()
     with contextlib.suppress(Exception):

@@ -550,7 +550,7 @@ class Actor:
             self.reported = report.state
             self.process.world.invariants.reported(self, report)
         self.process.to_member(report)
-        if isinstance(report, orders.TaskReported) and report.state == orders.RELEASED:
+        if isinstance(report, orders.TaskReported) and report.state == orders.TaskState.RELEASED:
             self.tasks.gone(self)
 
     def note(self, order: facts.Note) -> None:

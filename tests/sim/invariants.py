@@ -171,7 +171,7 @@ class Invariants:
         if (
             before is not None
             and not again
-            and before.reported != orders.RELEASED
+            and before.reported != orders.TaskState.RELEASED
             and not self._fenced_at_broker(before)
         ):
             self.fail(
@@ -219,7 +219,7 @@ class Invariants:
     def reported(self, actor: Actor, report: orders.TaskReported) -> None:
         """What is reported is durable."""
         reference = self.reference(actor.job.name, actor.name)
-        if report.state in (orders.DRAINED, orders.ENDED):
+        if report.state in (orders.TaskState.DRAINED, orders.TaskState.ENDED):
             if reference.owner is actor and actor.ready_data():
                 self.fail(f"{actor.name} reports {report.state} with outputs that are not committed")
             reference.closed_run = actor.run_id
@@ -473,7 +473,7 @@ class Invariants:
         if grant.grant <= before.grant:
             self.fail(f"grant {grant.grant} of {grant.task} is written after {before.grant}")
         said = truth.state.task_states(grant.task).get(before.grant)
-        if said is not None and said.state == orders.RELEASED:
+        if said is not None and said.state == orders.TaskState.RELEASED:
             return
         txid = worker_id(job.job_name, before.processor, before.incarnation)
         producer = self.world.kafka.producers.get(txid)

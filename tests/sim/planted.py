@@ -190,15 +190,15 @@ def _silence_counted_during_an_outage() -> list[tuple[Any, str, Any]]:
 
 
 def _request_applied_twice() -> list[tuple[Any, str, Any]]:
-    from headgate.core.task.body import TaskBody
+    from headgate.core.task.task import Task
 
-    original = TaskBody.remember
+    original = Task._remember
 
-    def remember(self: TaskBody) -> None:
-        original(self)
+    def remember(self: Task, checkpoint: Any) -> None:
+        original(self, checkpoint)
         self.seeks.applied = []
 
-    return [(TaskBody, "remember", remember)]
+    return [(Task, "_remember", remember)]
 
 
 def _an_id_initialised_twice() -> list[tuple[Any, str, Any]]:

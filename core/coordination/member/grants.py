@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...names import StreamPartition
-from ...orders import FAILED, RELEASED, Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported
+from ...orders import Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported, TaskState
 from ..messages import LIVE, STOPPING, SeekWish, SetGrant, SetRun, SetTaskState, key_of
 from ..state import NEVER_RAN, JobState
 from .protocol import Probe, Tell
@@ -70,12 +70,12 @@ class Tasks:
             return
         mine.state, mine.why, mine.still = report.state, _short(report.why), report.still
         if report.gone and mine.phase == RELEASING:
-            mine.state = RELEASED
+            mine.state = TaskState.RELEASED
         elif report.gone:
             mine.phase = HELD_BACK
             mine.told.clear()
             self.targets.broke([report.task], mine.why, None, mono, most=float("inf") if report.passing else 0)
-        if mine.state == RELEASED:
+        if mine.state == TaskState.RELEASED:
             mine.phase = OVER
 
     def sought(self, report: SeekApplied) -> None:
@@ -152,12 +152,12 @@ class Tasks:
         stay = going or _must_go(job, run, task, self.processor)
         if mine is None:
             said = job.task_states(task).get(grant.grant)
-            if said is not None and said.state == RELEASED:
+            if said is not None and said.state == TaskState.RELEASED:
                 return []
             mine = self.mine[task] = Mine(grant.grant, HELD_BACK)
         if mine.phase == HELD_BACK:
             if stay:
-                mine.phase, mine.state, mine.why = OVER, RELEASED, NEVER_RAN
+                mine.phase, mine.state, mine.why = OVER, TaskState.RELEASED, NEVER_RAN
                 return []
             return self._start(job, view, grant, mine, mono, sure)
         if mine.phase != STARTED:
@@ -174,7 +174,7 @@ class Tasks:
         if view is None or log_partition is None:
             return []
         if why := self.targets.holds(grant.task, mono):
-            mine.state, mine.why = FAILED, _short(why)
+            mine.state, mine.why = TaskState.FAILED, _short(why)
             return []
         if not sure:
             self.eager = True
@@ -215,7 +215,7 @@ class Tasks:
         for task, mine in self.mine.items():
             if mine.state:
                 rests = mine.phase == STARTED or (mine.phase == HELD_BACK and self.targets.given_up(task))
-                still = bounded and rests and (mine.state == FAILED or (mine.still and failed))
+                still = bounded and rests and (mine.state == TaskState.FAILED or (mine.still and failed))
                 mine.applied = tuple(done for done in mine.applied if done.partition("!")[0] in seeks)
                 word = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied, still)
                 if job.task_states(task).get(mine.grant) != word or key_of(word) in job.damaged:
@@ -228,9 +228,9 @@ class Tasks:
 
     def all_ready(self) -> bool:
         """Whether every task has said that it runs."""
-        return all(mine.phase != STARTED or mine.state not in ("", FAILED) for mine in self.mine.values()) and not any(
-            mine.phase == HELD_BACK for mine in self.mine.values()
-        )
+        return all(
+            mine.phase != STARTED or mine.state not in ("", TaskState.FAILED) for mine in self.mine.values()
+        ) and not any(mine.phase == HELD_BACK for mine in self.mine.values())
 
 
 def _wishes(job: JobState, task: str) -> list[SeekWish]:

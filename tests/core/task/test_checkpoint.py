@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import CheckpointError, DeclarationError
 from headgate.core.names import StreamPartition
+from headgate.core.orders import TaskState
 from headgate.core.task import checkpoint as module
 from headgate.core.task.checkpoint import (
     CHECKPOINT_KEY,
     CONTROL_TABLE,
-    DRAINED,
     PHASES,
-    RUNNING,
     Checkpoint,
     LogKey,
     decode_checkpoint,
@@ -38,7 +37,7 @@ FULL = Checkpoint(
     epoch=3,
     positions={StreamPartition("b", 1): 5, StreamPartition("a", 2): 300, StreamPartition("a", 0): 2},
     until={StreamPartition("a", 0): 9},
-    phase=DRAINED,
+    phase=TaskState.DRAINED,
     drain_id="d1",
     hooks=frozenset({"on_drain", "on_end_of_stream"}),
     applied=("s1", "s2"),
@@ -158,7 +157,13 @@ def test_any_bytes_are_read_or_refused(data):
 def test_another_run_goes_on_at_the_same_positions():
     assert FULL.for_run("r1") is FULL
     new = FULL.for_run("r2")
-    assert (new.run, new.phase, new.drain_id, new.hooks, dict(new.until)) == ("r2", RUNNING, "", frozenset(), {})
+    assert (new.run, new.phase, new.drain_id, new.hooks, dict(new.until)) == (
+        "r2",
+        TaskState.RUNNING,
+        "",
+        frozenset(),
+        {},
+    )
     assert (new.positions, new.applied, new.job_uuid) == (FULL.positions, FULL.applied, FULL.job_uuid)
 
 

@@ -251,7 +251,7 @@ def test_who_has_said_that_it_is_idle_takes_it_back_while_its_chunk_fails_and_is
     rig.feed(ChunkTaken(ORDERS0, 6))
     for _ in range(3):
         rig.feed(WorkFailed("boom"))
-        while rig.task.retry_s is not None:
+        while rig.task.work.retry_s is not None:
             rig.now = rig.task.deadline()
             rig.feed(Tick())
     assert rig.said()[-1] == ("wm", 100, (0, 1))

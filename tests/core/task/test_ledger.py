@@ -6,30 +6,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.task.ledger import Ledger, is_own
+from headgate.core.task.protocol import RequestCommit
 
 
-def test_nothing_to_commit_is_not_asked_for():
+def test_nothing_to_commit_requests_no_commit():
     ledger = Ledger()
-    assert not ledger.wants(urgent=True)
+    assert ledger.request_commit("why", urgent=True) == []
     assert ledger.contribute(1) is None
     assert ledger.clean
 
 
-def test_it_asks_once_and_once_more_when_it_becomes_urgent():
+def test_a_commit_is_requested_once_and_once_more_when_it_becomes_urgent():
     ledger = Ledger()
     ledger.touch()
-    assert [ledger.wants(urgent=False), ledger.wants(urgent=False), ledger.wants(urgent=True), ledger.wants(urgent=True)] == [
-        True, False, True, False,
-    ]  # fmt: skip
+    requested = [ledger.request_commit("why", urgent=urgent) for urgent in (False, False, True, True)]
+    assert requested == [[RequestCommit("why", False)], [], [RequestCommit("why", True)], []]
 
 
 def test_what_changes_during_a_commit_belongs_to_the_next_one():
     ledger = Ledger()
     first = ledger.touch()
     assert ledger.contribute(1) == {}
-    assert not ledger.wants(urgent=True)
+    assert ledger.request_commit("why", urgent=True) == []
     second = ledger.touch()
-    assert ledger.wants(urgent=False)
+    assert ledger.request_commit("why", urgent=False) == [RequestCommit("why", False)]
     assert ledger.done(1)
     assert (ledger.is_durable(first), ledger.is_durable(second), ledger.clean) == (True, False, False)
     assert not ledger.done(1)
@@ -75,7 +75,7 @@ def test_what_is_forgotten_is_not_what_a_commit_holds():
     ledger.touch()
     ledger.forget()
     assert not ledger.clean
-    assert not ledger.wants(urgent=True)
+    assert ledger.request_commit("why", urgent=True) == []
     assert ledger.done(1)
     assert ledger.clean
 

@@ -111,7 +111,7 @@ def test_while_a_step_waits_for_its_commit_nothing_runs_so_nothing_can_be_done_o
     rig.feed(StepDone(letter, more=True))
     assert rig.feed(StepDone(letter)) == []
     assert rig.feed(WorkFailed("boom")) == []
-    assert rig.task.letters.current is not None
+    assert rig.task.work.step is not None
     rig.did = []
     rig.commit()
     assert [one.letter for one in rig.of(RunStep)] == [letter]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.core import orders as o
 from headgate.core.machine import IllegalEvent, Tick, diagram, replay
+from headgate.core.orders import TaskState
 from headgate.core.task.plan import TaskSettings
 from headgate.core.task.protocol import (
     ApplyFailed,
@@ -53,7 +54,6 @@ from headgate.core.task.protocol import (
     WorkDue,
     WorkFailed,
 )
-from headgate.core.task.states import STATES
 from headgate.core.task.task import Task
 
 from ..task_rig import (
@@ -148,22 +148,22 @@ def reach(state: str) -> Rig:
     return rig
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", TaskState)
 @pytest.mark.parametrize("kind", get_args(TaskEvent))
 def test_every_pair_of_state_and_event_is_handled_or_raises_and_changes_nothing(state, kind):
     rig = reach(state)
     legal = any(rule.state == state and rule.event is kind for rule in Task.TABLE)
-    before = (rig.task.state, dict(rig.task.inputs.positions), rig.task.chunk, rig.task.ledger.made)
+    before = (rig.task.state, dict(rig.task.inputs.positions), rig.task.work.chunk, rig.task.ledger.made)
     if not legal:
         with pytest.raises(IllegalEvent):
             rig.handle(SAMPLES[kind])
-        assert (rig.task.state, dict(rig.task.inputs.positions), rig.task.chunk, rig.task.ledger.made) == before
+        assert (rig.task.state, dict(rig.task.inputs.positions), rig.task.work.chunk, rig.task.ledger.made) == before
         return
     try:
         rig.handle(SAMPLES[kind])
     except IllegalEvent:
         assert kind in (ChunkTaken, PositionMoved, Resolved)
-        assert (rig.task.state, dict(rig.task.inputs.positions), rig.task.chunk, rig.task.ledger.made) == before
+        assert (rig.task.state, dict(rig.task.inputs.positions), rig.task.work.chunk, rig.task.ledger.made) == before
 
 
 def test_the_table_draws_itself():
@@ -235,7 +235,7 @@ def test_a_retry_that_works_is_forgotten():
     rig.feed(WorkFailed("boom"))
     rig.wait(1.1)
     rig.feed(ChunkDone(ORDERS0, 9))
-    assert rig.task.attempt == 0
+    assert rig.task.work.attempt == 0
     assert rig.task.may_take(ORDERS0)
 
 
@@ -334,19 +334,6 @@ def test_control_inside_a_chunk_is_a_mistake():
     assert rig.task.position(BY0) == 5
 
 
-def test_what_a_task_does_not_listen_to_is_passed_all_the_same():
-    """A machine of the simulator that is deaf by design: its position moves on, it just learns nothing."""
-
-    class Deaf(Task):
-        def hears(self, at, frame):
-            return False
-
-    rig = Rig(reader_plan(), machine=Deaf).start()
-    rig.hear(BY0, drain(ME))
-    assert rig.task.position(BY0) == 1
-    assert rig.task.state == "running"
-
-
 def test_the_end_of_a_log_moves_the_position_and_counts_towards_idleness():
     rig = Rig(source_plan(settings=TaskSettings(idle_timeout_s=10.0, watermark_interval_s=0.2))).start()
     rig.chunk(ORDERS0, 5, 100)
@@ -442,8 +429,8 @@ def test_in_any_order_of_events_and_with_any_deaths_it_reports_what_is_durable_o
             rig.begin_commit()
         elif pick == "end":
             rig.end_commit()
-        elif pick == "step" and task.letters.current is not None and task._step_at is None:
-            rig.feed(StepDone(task.letters.current.letter, more=data.draw(st.booleans())))
+        elif pick == "step" and task.work.step is not None and task.work.step_made is None:
+            rig.feed(StepDone(task.work.step.letter, more=data.draw(st.booleans())))
         elif pick in ("chunk", "by"):
             at = ORDERS0 if pick == "chunk" else BY0
             if task.may_take(at):

@@ -56,7 +56,7 @@ def test_a_superseded_move_grants_once():
     house.wish("u2", "move", task="Partition 0", to="p1")
     task = one.tasks.pop("Partition 0", None)
     if task is not None and any(isinstance(order, o.Release) for order in task.told):
-        one.feed(one.member, o.TaskReported("Partition 0", task.grant, o.RELEASED))
+        one.feed(one.member, o.TaskReported("Partition 0", task.grant, o.TaskState.RELEASED))
         house.settle()
         house.run(2)
     elif task is not None:
@@ -93,7 +93,7 @@ def test_never_used_says_so():
     grant = c.SetGrant("Partition 0", 2, "p1", two.member.incarnation)
     house.append(grant)
     house.settle()
-    assert house.state.task_state("Partition 0") == c.SetTaskState("Partition 0", 2, o.RELEASED, NEVER_RAN)
+    assert house.state.task_state("Partition 0") == c.SetTaskState("Partition 0", 2, o.TaskState.RELEASED, NEVER_RAN)
 
 
 def test_a_task_that_the_model_does_not_know_any_more_is_let_go():

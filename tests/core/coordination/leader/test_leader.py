@@ -158,7 +158,7 @@ def test_all_inputs_ended_ends_the_run():
     house = House()
     one = house.worker("p1")
     for task in list(one.tasks):
-        one.report(task, o.ENDED)
+        one.report(task, o.TaskState.ENDED)
     assert house.state.run.state == "ended"
     assert one.exit.code == 0
 

@@ -65,7 +65,7 @@ def test_a_second_drain_gets_its_own_answer():
     house.wish("u2", "drain")
     assert [house.answer(u)[0] for u in ("u1", "u2")] == ["running", "running"]
     for task in list(house.workers[0].tasks):
-        house.workers[0].report(task, o.DRAINED)
+        house.workers[0].report(task, o.TaskState.DRAINED)
     assert [house.answer(u)[0] for u in ("u1", "u2")] == ["done", "done"]
 
 
@@ -75,7 +75,7 @@ def test_a_task_that_gives_up_fails_the_answer_and_the_run_goes_on_when_it_can()
     house.drains = False
     one = house.workers[0]
     house.wish("u1", "drain")
-    one.report("Partition 2", o.FAILED, "no such field")
+    one.report("Partition 2", o.TaskState.FAILED, "no such field")
     assert house.answer("u1") == ("failed", "Partition 2: no such field")
     assert house.state.run.state == "draining"
     house.wish("u2", "stop")
@@ -121,13 +121,13 @@ def test_a_drain_while_ending_is_done_with_the_end():
     one = house.workers[0]
     one.stuck = {"Partition 0"}
     for task in list(one.tasks):
-        one.report(task, o.ENDED)
+        one.report(task, o.TaskState.ENDED)
     assert house.state.run.state == "ending"
     house.wish("u1", "drain")
     house.wish("u2", "pause")
     assert "is ending" in house.answer("u2")[1]
     one.tasks["Partition 0"].state = ""
-    one.feed(one.member, o.TaskReported("Partition 0", 1, o.RELEASED))
+    one.feed(one.member, o.TaskReported("Partition 0", 1, o.TaskState.RELEASED))
     house.settle()
     assert house.answer("u1") == ("done", "")
     assert house.state.run.state == "ended"
@@ -340,8 +340,8 @@ def test_one_final_answer_each_even_across_leaders():
     house.drains = True
     for one in house.workers:
         for task in list(one.tasks):
-            if one.turns and task in one.tasks and one.tasks[task].state == o.RUNNING:
-                one.report(task, o.DRAINED)
+            if one.turns and task in one.tasks and one.tasks[task].state == o.TaskState.RUNNING:
+                one.report(task, o.TaskState.DRAINED)
     house.run(5)
     assert house.state.run.state == "drained"
     assert len(finals(house, "u1")) == 1

@@ -185,7 +185,7 @@ def test_a_drain_of_some_that_ended_is_a_drain():
     house.drains = False
     one = house.worker("p1")
     house.wish("u1", "drain")
-    for n, state in enumerate([o.ENDED, o.DRAINED, o.DRAINED, o.ENDED]):
+    for n, state in enumerate([o.TaskState.ENDED, o.TaskState.DRAINED, o.TaskState.DRAINED, o.TaskState.ENDED]):
         one.report(f"Partition {n}", state)
     assert house.state.run.state == "drained"
     assert house.answer("u1") == ("done", "")
@@ -200,7 +200,7 @@ def test_a_holder_that_dies_while_the_run_closes_does_not_hold_it_up():
     house.wish("u1", "drain")
     for worker in (one, two):
         for task in list(worker.tasks):
-            worker.report(task, o.DRAINED)
+            worker.report(task, o.TaskState.DRAINED)
     assert house.state.run.closing
     house.kill(two)
     house.run(10)
@@ -216,12 +216,12 @@ def test_a_drained_task_that_lost_its_worker_is_drained():
     house.run(3)
     house.wish("u1", "drain")
     for task in list(two.tasks):
-        two.report(task, o.DRAINED)
+        two.report(task, o.TaskState.DRAINED)
     house.kill(two)
     house.run(10)
-    house.finished = dict.fromkeys([f"Partition {n}" for n in range(4)], o.DRAINED)
-    for task in [t for t, one_ in one.tasks.items() if one_.state == o.RUNNING]:
-        one.report(task, o.DRAINED)
+    house.finished = dict.fromkeys([f"Partition {n}" for n in range(4)], o.TaskState.DRAINED)
+    for task in [t for t, one_ in one.tasks.items() if one_.state == o.TaskState.RUNNING]:
+        one.report(task, o.TaskState.DRAINED)
     house.run(3)
     assert house.state.run.state == "drained"
 
@@ -294,7 +294,7 @@ def test_when_every_task_has_ended_the_run_has():
     house = House()
     one = house.worker("p1")
     for n in range(4):
-        one.report(f"Partition {n}", o.ENDED)
+        one.report(f"Partition {n}", o.TaskState.ENDED)
     assert house.state.run.state == "ended"
     assert one.exit.code == 0
 
@@ -315,14 +315,14 @@ def batch(**changes: object) -> tuple[House, Worker]:
 def test_a_bounded_run_with_a_failed_task_stops_as_soon_as_nothing_else_can_move():
     """Cron would wait for ever. The others come to their ends first; then the run stops, and its worker ends with 1 and the reason."""
     house, one = batch()
-    one.report("Partition 1", o.FAILED, "record 7 is no JSON")
+    one.report("Partition 1", o.TaskState.FAILED, "record 7 is no JSON")
     house.run(10)
     assert house.state.run.state == "running"
-    one.report("Partition 0", o.ENDED)
-    one.report("Partition 2", o.RUNNING, still=True)
+    one.report("Partition 0", o.TaskState.ENDED)
+    one.report("Partition 2", o.TaskState.RUNNING, still=True)
     house.run(10)
     assert one.exit is None  # one still works
-    one.report("Partition 3", o.RUNNING, still=True)
+    one.report("Partition 3", o.TaskState.RUNNING, still=True)
     house.run(3)
     run = house.state.run
     assert (run.state, run.failed) == ("stopped", "Partition 1: record 7 is no JSON")
@@ -332,11 +332,11 @@ def test_a_bounded_run_with_a_failed_task_stops_as_soon_as_nothing_else_can_move
 def test_a_task_that_stirs_again_is_waited_for():
     """What somebody said of himself is a moment old: a record was on its way to him."""
     house, one = batch()
-    one.report("Partition 1", o.FAILED, "no")
+    one.report("Partition 1", o.TaskState.FAILED, "no")
     for task in ("Partition 0", "Partition 2", "Partition 3"):
-        one.report(task, o.RUNNING, still=True)
+        one.report(task, o.TaskState.RUNNING, still=True)
     house.run(1)
-    one.report("Partition 2", o.RUNNING)
+    one.report("Partition 2", o.TaskState.RUNNING)
     house.run(20)
     assert house.state.run.state == "running"
 
@@ -345,9 +345,9 @@ def test_nothing_is_said_of_standing_still_while_no_task_has_failed():
     """A batch that goes well writes no word more into the stream."""
     house, one = batch()
     before = len(house.log)
-    one.report("Partition 2", o.RUNNING, still=True)
+    one.report("Partition 2", o.TaskState.RUNNING, still=True)
     assert len(house.log) == before
-    one.report("Partition 1", o.FAILED, "no")
+    one.report("Partition 1", o.TaskState.FAILED, "no")
     assert house.state.task_state("Partition 2").still
 
 
@@ -357,7 +357,7 @@ def test_a_run_without_ends_goes_on_beside_a_failed_task():
     one = house.worker("p1")
     house.run(3)
     for n in range(4):
-        one.report(f"Partition {n}", o.FAILED, "no")
+        one.report(f"Partition {n}", o.TaskState.FAILED, "no")
     house.run(100)
     assert house.state.run.state == "running"
     assert not house.state.task_state("Partition 1").still
@@ -370,7 +370,7 @@ def test_a_broken_target_is_given_the_time_of_a_stall():
     house.producer_lost(one, "no such topic", (("Partition 1", "no such topic"),), StreamPartition("out", 0))
     house.run(3)
     for task in ("Partition 0", "Partition 2", "Partition 3"):
-        one.report(task, o.ENDED)
+        one.report(task, o.TaskState.ENDED)
     house.run(30)
     assert house.state.run.state == "running"
     house.run(60)
@@ -383,7 +383,7 @@ def test_a_run_that_stopped_by_itself_is_gone_on_with_by_whoever_comes(run_id: s
     house, one = batch()
     failed = house.state.run.run_id
     for n in range(4):
-        one.report(f"Partition {n}", o.FAILED, "no")
+        one.report(f"Partition {n}", o.TaskState.FAILED, "no")
     house.run(3)
     assert one.exit.code == 1
     two = house.worker("p1", plan(resolve=True, ends=("orders",)), bounded=True, run_id=run_id)
@@ -396,7 +396,7 @@ def test_a_run_that_stopped_by_itself_is_gone_on_with_by_whoever_comes(run_id: s
 def ended() -> House:
     house, one = batch()
     for n in range(4):
-        one.report(f"Partition {n}", o.ENDED)
+        one.report(f"Partition {n}", o.TaskState.ENDED)
     assert (house.state.run.state, one.exit.code) == ("ended", 0)
     return house
 
@@ -442,7 +442,7 @@ def test_code_of_before_is_changed_code_too(bounded: bool, begins: bool):
     house.worker("p1", plan("d2", resolve=True, ends=("orders",)), bounded=True)
     house.run(3)
     for n in range(4):
-        house.workers[-1].report(f"Partition {n}", o.ENDED)
+        house.workers[-1].report(f"Partition {n}", o.TaskState.ENDED)
     second = house.state.run.run_id
     one = house.worker("p1", plan("d1", resolve=True, ends=("orders",)), bounded=bounded)
     house.run(3)
@@ -464,7 +464,7 @@ def test_who_names_a_run_that_has_ended_is_done():
     """A retry of a batch that had come to its end is a success."""
     house, one = batch(run_id="monday")
     for n in range(4):
-        one.report(f"Partition {n}", o.ENDED)
+        one.report(f"Partition {n}", o.TaskState.ENDED)
     house.run(100)
     again = house.worker("p1", plan(resolve=True, ends=("orders",)), bounded=True, run_id="monday")
     house.run(3)

@@ -133,7 +133,7 @@ def test_a_draining_run_takes_a_seek_of_what_has_failed_and_of_nothing_else():
     house.drains = False
     house.wish("u1", "drain")
     assert house.state.run.drain_by == "me"
-    one.report("Partition 2", o.FAILED, "no such field")
+    one.report("Partition 2", o.TaskState.FAILED, "no such field")
     house.wish("u2", "seek", stream="orders", to=5)
     assert house.answer("u2")[0] == "refused"
     assert "Partition 0, Partition 1, Partition 3 has not" in house.answer("u2")[1]

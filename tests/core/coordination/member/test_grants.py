@@ -46,7 +46,7 @@ def test_a_grant_starts_its_task_once():
     assert scene.told() == [o.Start("t", 3, scene.job.run_view(), 7)]
     assert scene.told() == []
     assert not scene.tasks.all_ready()
-    scene.tasks.reported(o.TaskReported("t", 3, o.RUNNING))
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.RUNNING))
     assert scene.tasks.all_ready()
     assert not scene.tasks.all_over()
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "running")]
@@ -96,9 +96,9 @@ def test_what_releases_a_task(change: c.Message, why: str):
     assert told[-1] == o.Release(why)
     assert scene.tasks.mine["t"].phase == RELEASING
     assert scene.told() == []
-    scene.tasks.reported(o.TaskReported("t", 3, o.RELEASED))
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.RELEASED))
     assert scene.tasks.all_over()
-    scene.tasks.reported(o.TaskReported("t", 3, o.RUNNING))
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.RUNNING))
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released")]
 
     unused = Scene()
@@ -150,8 +150,8 @@ def test_one_that_the_stream_calls_released_is_not_started_again():
 def test_words_about_other_grants_change_nothing():
     scene = Scene()
     scene.told()
-    scene.tasks.reported(o.TaskReported("t", 2, o.RELEASED))
-    scene.tasks.reported(o.TaskReported("other", 3, o.RELEASED))
+    scene.tasks.reported(o.TaskReported("t", 2, o.TaskState.RELEASED))
+    scene.tasks.reported(o.TaskReported("other", 3, o.TaskState.RELEASED))
     scene.tasks.sought(o.SeekApplied("other", "q:0"))
     assert scene.tasks.mine["t"].phase == STARTED
     assert scene.tasks.wanted(scene.job) == []
@@ -173,7 +173,7 @@ def test_a_seek_is_told_once_and_its_effect_said_while_the_run_asks():
     scene.say(c.SetRun("r1", "d1", "running", "u", seeks=(wish, other)))
     assert scene.told() == [o.Seek("q:0", "s", 0, "oldest")]
     assert scene.told() == []
-    scene.tasks.reported(o.TaskReported("t", 3, o.RUNNING))
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.RUNNING))
     scene.tasks.sought(o.SeekApplied("t", "q:0"))
     scene.tasks.sought(o.SeekApplied("t", "q:0"))
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "running", "", ("q:0",))]
@@ -244,7 +244,7 @@ def test_a_task_whose_disk_was_full_is_started_again_under_its_grant_and_never_g
     scene, now = Scene(), 0.0
     for pause in (5.0, 10.0, 20.0, 40.0, 80.0, 150.0, 150.0):
         assert [type(order) for order in scene.told(mono=now)] == [o.Start]
-        scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True, passing=True), now)
+        scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.FAILED, "disk full", gone=True, passing=True), now)
         assert scene.told(mono=now) == []
         assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "failed", "disk full")]
         assert scene.tasks.wake() == now + pause
@@ -256,7 +256,7 @@ def test_a_task_whose_state_does_not_fit_is_gone_until_somebody_seeks():
     """Nothing that passes by itself is wrong: a bounded run would try for ever, and never exit."""
     scene = Scene(replace(RUN, untils={"s": (9,)}), c.SetJobModel(MODEL), c.SetChangelog("t", 7), GRANT)
     scene.told()
-    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "its schema differs", gone=True), 1.0)
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.FAILED, "its schema differs", gone=True), 1.0)
     assert scene.told(mono=1e9) == []
     assert scene.tasks.wake() is None
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "failed", "its schema differs", (), True)]
@@ -269,12 +269,12 @@ def test_a_task_that_is_gone_when_it_should_release_has_released():
     scene = Scene()
     scene.told()
     assert scene.told("SIGTERM") == [o.Release("SIGTERM")]
-    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True, passing=True), 1.0)
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.FAILED, "disk full", gone=True, passing=True), 1.0)
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released", "disk full")]
     assert scene.tasks.all_over()
     held = Scene()
     held.told()
-    held.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True, passing=True), 1.0)
+    held.tasks.reported(o.TaskReported("t", 3, o.TaskState.FAILED, "disk full", gone=True, passing=True), 1.0)
     assert held.told("SIGTERM", 1.0) == []
     assert held.tasks.all_over()
 
@@ -296,7 +296,7 @@ def test_what_was_refused_is_told_to_nobody_again():
     assert len(scene.told()) == 3
     scene.tasks.sought(o.SeekApplied("t", "u1:0", "no such offset"))
     scene.tasks.sought(o.SeekApplied("t", "u2:0"))
-    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "disk full", gone=True, passing=True), 1.0)
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.FAILED, "disk full", gone=True, passing=True), 1.0)
     assert [type(one) for one in scene.told(mono=100.0)] == [o.Start]
     scene = Scene()
     scene.say(c.SetTaskState("t", 2, "released", "", ("u1:0!no such offset", "u2:0")))
@@ -317,7 +317,7 @@ def test_seeks_that_left_the_run_are_forgotten():
 def test_a_task_that_comes_back_is_tried_though_it_was_given_up_before():
     scene = Scene()
     scene.told()
-    scene.tasks.reported(o.TaskReported("t", 3, o.FAILED, "its schema differs", gone=True), 1.0)
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.FAILED, "its schema differs", gone=True), 1.0)
     assert scene.told(mono=100.0) == []
     scene.say(c.SetGrant("t", 4, "p2", "000001-other"))
     assert scene.told(mono=100.0) == []

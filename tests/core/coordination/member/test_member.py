@@ -317,7 +317,7 @@ def test_ready_means_that_tasks_run_and_that_nobody_drains():
     house.wish("u1", "drain")
     assert not one.ready.ready
     two = house.worker("p2")
-    one.report("Partition 0", o.FAILED, "bad")
+    one.report("Partition 0", o.TaskState.FAILED, "bad")
     assert not two.ready.ready
     house.leave(two)
     assert "leaving" in two.ready.why

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.core.orders import Abandon, Release, Start
-from headgate.core.task.states import FACTS, GONE, STATES, TABLE, WAITING, WORKING
+from headgate.core.orders import RESTING, WORKING, Abandon, Release, Start, TaskState
+from headgate.core.task.task import FACTS, GONE, TABLE
 
 
 def arrows() -> set[tuple[str, str]]:
@@ -11,15 +11,15 @@ def arrows() -> set[tuple[str, str]]:
 
 
 def test_every_state_is_reached_and_named():
-    reached, queue = {WAITING}, [WAITING]
+    reached, queue = {TaskState.WAITING}, [TaskState.WAITING]
     while queue:
         state = queue.pop()
         for one, to in arrows():
             if one == state and to not in reached:
                 reached.add(to)
                 queue.append(to)
-    assert reached == set(STATES)
-    assert {rule.state for rule in TABLE} == set(STATES)
+    assert reached == set(TaskState)
+    assert {rule.state for rule in TABLE} == set(TaskState)
 
 
 def test_whoever_is_gone_stays_gone():
@@ -32,7 +32,7 @@ def test_late_facts_hurt_nobody():
 
 
 def test_every_state_that_holds_something_can_be_released_and_abandoned():
-    for state in (*WORKING, "restoring", "drained", "ended"):
+    for state in (*WORKING, TaskState.RESTORING, *RESTING):
         events = {rule.event for rule in TABLE if rule.state == state}
         assert {Release, Abandon} <= events
         assert Start not in events
