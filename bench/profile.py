@@ -32,11 +32,11 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("JSON to values", ("_json_values", "loads_many", "Serde._slowly")),
     ("values to JSON", ("dumps_many",)),
     ("user code", ("headgate_work.py",)),
-    ("let go of the last chunk's values", ("Pipeline.runs ", "Pipeline.step ")),
+    ("freeing the values of the last chunk", ("Pipeline.runs ", "Pipeline.step ")),
     ("record batches to columns", ("columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "agents/chunks.py", "columns.c")),
     ("columns to record batches", ("agents/rawbatch.py", "outbox_buffer.py")),
-    ("aggregates by key", ("agents/aggregates.py", "agents/keyed_operators.py", "(<string>")),
-    ("tables and their log", ("agents/table.py", "agents/tables.py", "agents/tasklog.py", "agents/task_state.py")),
+    ("keyed aggregates", ("agents/aggregates.py", "agents/keyed_operators.py", "(<string>")),
+    ("tables and the task log", ("agents/table.py", "agents/tables.py", "agents/tasklog.py", "agents/task_state.py")),
     ("RocksDB", ("store_rocks.py",)),
     ("shuffle: partitions and frames", ("partitioner.py", "framing.py", "core/frames", "Pipeline.shuffle", "Pipeline._frames")),
     ("operators", ("operators.py", "agents/source.py", "agents/pipeline.py", "selecting.py", "record.py", "columns.py")),
@@ -115,7 +115,7 @@ def main() -> int:
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         run = Run(broker, directory, quick=True, rounds=1, settings=())
         rows = [measure(run, work, 3.0 if given.quick else given.seconds, directory) for work in given.works]
-    print(f"{'percent of the main thread':40}" + "".join(f"{row['work']:>8}" for row in rows))
+    print(f"{'percentage of the main thread':40}" + "".join(f"{row['work']:>8}" for row in rows))
     for stage in rows[0]["percent"]:
         if any(row["percent"][stage] >= 0.5 for row in rows):
             print(f"{stage:40}" + "".join(f"{row['percent'][stage]:8.1f}" for row in rows))
