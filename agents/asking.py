@@ -19,21 +19,22 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from ..core.coordination import messages as c
 from ..core.coordination import requests as r
+from ..core.coordination.metadata import MetadataStore
 from ..core.coordination.state import FINAL, JobState
 from ..core.errors import DeadlinePassed, HeadgateError, NotFound
 from ..core.names import JobName, Topics
 from ..core.orders import RESTING
-from ..core.settings import offer
+from ..core.settings import duration_ms, offer
 from .clients import ClientSettings
 from .kafka_port import KafkaPort
 from .launch import user_name
-from .reading import Follower, following, shown
+from .reading import Follower, folded, following, heard, shown
 from .steering import OwnWriter
 
 TIMEOUT_S = 25.0
@@ -57,9 +58,16 @@ class Wish:
     run_id: str = ""
     arguments: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     lasting: bool = False
-    """It waits without limit (`drain --run-id` of a run that has not begun, `seek` of a job whose workers are down)."""
+    """It waits without limit (`seek` of a job whose workers are down), as `drain --run-id` always does."""
     waits: str = ""
     """What it waits for, when nobody is there to take it up: who asked is told so, and waits himself only with `--wait`."""
+    uuid: str = ""
+    """Its id; a fresh one if it has none. Under one id a job is asked once, however often somebody asks."""
+
+    @classmethod
+    def of(cls, request: c.SetRequest) -> Wish:
+        """What a request asks for."""
+        return cls(request.verb, request.run_id, request.arguments, uuid=request.uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,11 @@ class Outcome:
     progress: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     run_id: str = ""
     run_state: str = ""
+
+
+def wall_ms() -> int:
+    """Now, on the wall clock."""
+    return int(time.time() * 1000)
 
 
 def asker() -> str:
@@ -94,24 +107,46 @@ async def ask(
     """
     deadline = time.monotonic() + timeout_s
     async with following(client, topics) as stream:
-        absent(stream.job, wish, topics.job)
+        lasting, waits = wish.lasting or (wish.verb == r.DRAIN and bool(wish.run_id)), wish.waits
+        if wish.verb == r.WITHDRAW and not await _anybody(client, topics, stream):
+            lasting, waits, wait = True, "it waits for a worker", False  # it is the first thing that one does
         request = c.SetRequest(
-            uuid.uuid4().hex,
+            wish.uuid or uuid.uuid4().hex,
             wish.verb,
             wish.run_id,
             dict(wish.arguments),
-            None if wish.lasting else int((time.time() + timeout_s) * 1000),
+            None if lasting else wall_ms() + int(timeout_s * 1000),
             asker(),
         )
-        stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {wish.verb}", int(time.time() * 1000))
-        writer = OwnWriter(KafkaPort(client), topics.coordinator, stamp)
-        try:
-            await writer.write([request])
-        finally:
-            await writer.stop()
-        if wish.lasting and not wait and (wish.waits or not stream.job.live):
-            return Outcome(request.uuid, "written", wish.waits or f"it waits for run {wish.run_id} to begin")
+        if not _asked(stream.job, request):
+            absent(stream.job, wish, topics.job)
+            await _write(client, topics, request)
+            if lasting and not wait and (waits or not stream.job.live):
+                return Outcome(request.uuid, "written", waits or f"it waits for run {wish.run_id} to begin")
         return await _follow(stream, request, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say)
+
+
+def _asked(state: JobState, request: c.SetRequest) -> bool:
+    """Whether this was asked for already, under this id. Raises `Refused` if it was something else."""
+    before = state.request(request.uuid)
+    if before is not None and replace(request, not_after=before.not_after, requested_by=before.requested_by) != before:
+        raise Refused(f"the request '{request.uuid}' is there, and asks for {before.verb}", remedy="take another id")
+    return before is not None or state.answer(request.uuid) is not None
+
+
+async def _anybody(client: ClientSettings, topics: Topics, stream: Follower) -> bool:
+    """Whether a worker lives."""
+    beats = await heard(client, topics.heartbeat, stream.job)
+    return bool(beats.present(await stream.to_end()))
+
+
+async def _write(client: ClientSettings, topics: Topics, request: c.SetRequest) -> None:
+    stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {request.verb}", wall_ms())
+    writer = OwnWriter(KafkaPort(client), topics.coordinator, stamp)
+    try:
+        await writer.write([request])
+    finally:
+        await writer.stop()
 
 
 async def _follow(
@@ -238,12 +273,31 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
 
 
 def _ask_now(job: str, wish: Wish, bootstrap: str, wait: bool, timeout: float | str) -> Outcome:
-    from ..core.settings import duration_ms
+    client, topics = _reached(job, bootstrap)
+    return asyncio.run(ask(client, topics, wish, wait=wait, timeout_s=duration_ms(timeout) / 1000))
+
+
+def _reached(job: str, bootstrap: str) -> tuple[ClientSettings, Topics]:
     from .configuration import Said, configure
 
     configuration = configure(Said(bootstrap=bootstrap))
-    topics = Topics(JobName.parse(job), str(configuration.value("topic.prefix")))
-    return asyncio.run(ask(configuration.client, topics, wish, wait=wait, timeout_s=duration_ms(timeout) / 1000))
+    return configuration.client, Topics(JobName.parse(job), str(configuration.value("topic.prefix")))
+
+
+def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> MetadataStore:
+    """What is known of a job, and what may be changed of it: overrides, workers, tasks and requests, by namespace and key.
+
+    >>> sales = hg.metadata("sales")
+    >>> sales.get("assignments", "Partition 0")["worker"]
+    >>> sales.put("config", "commit.interval", "500ms")
+    """
+    client, topics = _reached(job, bootstrap)
+    limit_s = duration_ms(timeout) / 1000
+
+    def carried(request: c.SetRequest) -> None:
+        asyncio.run(ask(client, topics, Wish.of(request), wait=False, timeout_s=limit_s))
+
+    return MetadataStore(lambda: asyncio.run(folded(client, topics)), carried, wall_ms)
 
 
 def drain(
@@ -253,8 +307,7 @@ def drain(
 
     >>> hg.drain("sales", timeout="5m")
     """
-    wish = Wish(r.DRAIN, run_id, lasting=bool(run_id))
-    return _ask_now(job, wish, bootstrap, wait, timeout)
+    return _ask_now(job, Wish(r.DRAIN, run_id), bootstrap, wait, timeout)
 
 
 def stop(

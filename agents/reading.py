@@ -90,6 +90,12 @@ async def following(client: ClientSettings, topics: Topics, *, keep: bool = Fals
         await offsets.stop()
 
 
+async def folded(client: ClientSettings, topics: Topics) -> JobState:
+    """What the coordinator stream of a job comes to now."""
+    async with following(client, topics) as stream:
+        return stream.job
+
+
 async def must_exist(client: ClientSettings, topics: Topics) -> None:
     """Raise `NotFound`, with the jobs that there are, when this one was never started on this cluster."""
     admin = TopicsAdmin(client)

@@ -19,12 +19,14 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from ..core.errors import HeadgateError
+from ..core.coordination.messages import SetRequest
+from ..core.coordination.metadata import MetadataStore
+from ..core.coordination.requests import DRAIN
 from ..core.graph.graph import Graph
 from ..core.graph.model import JobModel, producer_sets
 from ..core.graph.resolve import resolve
 from ..core.names import StreamPartition
-from ..core.orders import RunView, Start
+from ..core.orders import Report, RunView, Start
 from ..core.settings import duration_ms
 from ..core.task import protocol as t
 from ..core.task.plan import TaskPlan
@@ -42,6 +44,7 @@ from .testing_loop import VirtualLoop
 from .testing_port import MemoryPort
 from .testing_quiet import quiet
 from .testing_reads import DeadLetter, TableReader, as_it_is, dead_letter_of, record_of, result_of
+from .testing_state import ID, DriverError, MemoryJob
 from .testing_targets import MemoryTargets
 
 if TYPE_CHECKING:
@@ -51,14 +54,9 @@ if TYPE_CHECKING:
 
 OPEN_END = 2**40
 """Where the inputs of a driver end, for as long as nobody has called `end`. The next run's end so far behind."""
-UUID = "00000000-0000-4000-8000-000000000000"
-ID = "driver"
+OWN_SETTINGS = {"commit.interval": "0ms"}
 MOST_LIVES = 10
 """So many producers may die one after the other, without a call of the test's in between."""
-
-
-class DriverError(HeadgateError):
-    """The driver was asked for something that cannot be."""
 
 
 class Driver:
@@ -80,9 +78,8 @@ class Driver:
         self.app = app
         self.declared = Declared(app)
         self.spark = _spark(self.declared, spark)
-        self._settings = Settings(
-            {"error.retries": 0, "spark.in-flight": 1, **app.settings, **(settings or {}), "commit.interval": "0ms"}
-        )
+        self._declared_settings = {"error.retries": 0, "spark.in-flight": 1, **app.settings, **(settings or {})}
+        self._settings = Settings({**self._declared_settings, **OWN_SETTINGS})
         self._closed = False
         self._ended: set[str] = set()
         self._model = self._make_model(dict(partitions or {}))
@@ -94,6 +91,7 @@ class Driver:
         self._loop = VirtualLoop(self._clock.ring)
         self._runs = itertools.count(1)
         self._grants = itertools.count(1)
+        self._job = MemoryJob(str(app.job), self.declared.graph, self._model, self._clock.now)
         self._run = RunView("", "")
         self._bounds: dict[StreamPartition, int] = {}
         """Where each input ends in this run."""
@@ -104,6 +102,7 @@ class Driver:
             run=_weak(self._view),
             again=_weak(self._next_life),
             trouble_of=_weak(self._trouble_of),
+            reported=_weak(self._reported),
         )
         self._runtime = Runtime(
             ID,
@@ -152,11 +151,16 @@ class Driver:
             grouper=grouper(self._settings.given),
             name=self._settings.text("grouper"),
         )
-        return JobModel(1, 1, tasks=tasks, producers=producer_sets(graph.fed, tasks, {}))
+        wanted = dict.fromkeys(tasks, ID)
+        return JobModel(
+            1, 1, tasks=tasks, wanted=wanted, processors=(ID,), producers=producer_sets(graph.fed, tasks, {})
+        )
 
     def _begin(self) -> None:
         """A new run."""
-        self._run = RunView(f"run-{next(self._runs)}", UUID, producers=self._model.producers)
+        self._job.begin(f"run-{next(self._runs)}", self._settings.given)
+        self._take_settings()
+        self._run = self._job.state.run_view() or self._run
         for topic in self._inputs:
             for partition in range(self.topics.width(topic)):
                 at = StreamPartition(topic, partition)
@@ -167,7 +171,9 @@ class Driver:
         """A producer, and the tasks, as a worker has them that is granted all."""
         await self._runtime.producers.begin(ID, ID)
         for number, task in enumerate(self._model.tasks):
-            self._runtime.granted.tell(task, Start(task, next(self._grants), self._run, number))
+            grant = next(self._grants)
+            self._job.granted(task, grant)
+            self._runtime.granted.tell(task, Start(task, grant, self._run, number))
 
     async def _next_life(self, why: str) -> None:
         """The producer is dead, and with it what was not committed: as on a worker, all begin anew where they were committed."""
@@ -185,6 +191,9 @@ class Driver:
         actor = self.tasks.get(task)
         return None if actor is None else actor.trouble
 
+    def _reported(self, report: Report) -> None:
+        self._job.reported(report)
+
     def _plan(self, task: str) -> TaskPlan:
         plan = self.declared.task_plan(task, self._model, task_settings(self._settings.given))
         return replace(plan, inputs=tuple(self._bounded(one) for one in plan.inputs))
@@ -198,7 +207,7 @@ class Driver:
 
     def restart(self) -> None:
         """All tasks die and come back from what was committed. After `drain` or `end` of all inputs a new run begins."""
-        over = all({"drained", "ended"} & said for said in self._life.said(self._model.tasks))
+        over = not self._open()
         self._settle(_put_down(self._runtime, self._life))
         self._life.begin()
         if over:
@@ -318,16 +327,41 @@ class Driver:
 
     def drain(self) -> None:
         """Drain the run: what is there is processed, windows, timers and batches flush. `restart` begins the next run."""
-        self._run = replace(self._run, draining="drain-1")
-        self._settle(self._tell(t.RunChanged(self._run)))
-        found = zip(self._model.tasks, self._life.said(self._model.tasks), strict=True)
-        missing = [task for task, said in found if not {"drained", "ended"} & said]
-        if missing:
+        if self._run.draining is None:
+            self._ask(SetRequest(f"drain-{self._run.run_id}", DRAIN))
+        else:
+            self._settle()
+        if missing := self._open():
             raise DriverError(f"the drain is not complete: {', '.join(missing)}", remedy="see driver.states")
 
-    async def _tell(self, order: t.RunChanged) -> None:
-        for task in self._model.tasks:
-            self._runtime.granted.tell(task, order)
+    def _open(self) -> list[str]:
+        """The tasks that have not come to their end."""
+        found = zip(self._model.tasks, self._life.said(self._model.tasks), strict=True)
+        return [task for task, said in found if not {"drained", "ended"} & said]
+
+    @property
+    def metadata(self) -> MetadataStore:
+        """Overrides, tasks and requests of the job, as `hg.metadata(JOB)` has them of one that runs; settings apply as they do there."""
+        return MetadataStore(lambda: self._job.state, self._ask, lambda: self.wall_ms)
+
+    def _ask(self, request: SetRequest) -> None:
+        self._job.ask(request)
+        self._settle(self._follow())
+        if not self._open():
+            self._job.drained()
+
+    async def _follow(self) -> None:
+        """What was asked for takes effect."""
+        self._take_settings()
+        for actor in self.tasks.values():
+            self._runtime.granted.tell_settings(actor)
+        before, self._run = self._run, self._job.state.run_view() or self._run
+        if before != self._run:
+            for task in self._model.tasks:
+                self._runtime.granted.tell(task, t.RunChanged(self._run))
+
+    def _take_settings(self) -> None:
+        self._settings.given = {**self._declared_settings, **self._job.state.overrides, **OWN_SETTINGS}
 
     @property
     def tasks(self) -> dict[str, TaskActor]:

@@ -29,11 +29,13 @@ class Life:
         run: Callable[[], RunView],
         again: Callable[[str], Awaitable[None]],
         trouble_of: Callable[[str], BaseException | None],
+        reported: Callable[[Report], None],
     ) -> None:
         self._loop = loop
         self._run = run
         self._again = again
         self._trouble_of = trouble_of
+        self._reported = reported
         self._plan = plan
         self._beside: set[asyncio.Task[Any]] = set()
         self._serving: set[asyncio.Task[Any]] = set()
@@ -64,6 +66,7 @@ class Life:
 
     def report(self, report: Report) -> None:
         """See `runtime`."""
+        self._reported(report)
         if isinstance(report, TaskReported):
             self._said.setdefault(report.task, set()).add(report.state)
             if report.state == TaskState.FAILED:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.agents.actors import Actor, Batches, Context
     from headgate.agents.aggregates import Aggregate, aggregate, collect, count, first, last, max, mean, min, sum
     from headgate.agents.app import App
-    from headgate.agents.asking import drain, pause, resume, start, stop
+    from headgate.agents.asking import drain, metadata, pause, resume, start, stop
     from headgate.agents.declared_table import DeclaredTable as Table
     from headgate.agents.operators import UserCodeError
     from headgate.agents.record import Batch, Record
@@ -65,6 +65,7 @@ __all__ = [
     "last",
     "max",
     "mean",
+    "metadata",
     "min",
     "msgpack",
     "pause",
@@ -82,7 +83,7 @@ _FROM = {
     "agents.actors": "Actor Batches Context",
     "agents.aggregates": "Aggregate aggregate collect count first last max mean min sum",
     "agents.app": "App",
-    "agents.asking": "drain pause resume start stop",
+    "agents.asking": "drain metadata pause resume start stop",
     "agents.declared_table": "Table",
     "agents.operators": "UserCodeError",
     "agents.record": "Batch Record",

@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from ...core.coordination import requests as r
-from ..asking import Outcome, Wish, ask
+from ...core.coordination.metadata import MetadataStore
+from ..asking import Outcome, Wish, ask, wall_ms
 from ..reading import shown
 from .options import Target, broker_options, run_async, target, wait_options
 from .output import output_option, show_json
@@ -50,6 +51,11 @@ class Asker:
     def __call__(self, wish: Wish) -> None:
         """Ask, and show what came of it."""
         asked(self.to, wish, self.wait, self.timeout, self.output)
+
+    @property
+    def metadata(self) -> MetadataStore:
+        """The job's; what is put there is asked for and shown like any other wish."""
+        return MetadataStore(self.to.folded, lambda request: self(Wish.of(request)), wall_ms)
 
 
 def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -117,7 +123,7 @@ def drain(ask: Asker, run_id: str) -> None:
     Windows, batches and timers are flushed, results are committed, workers exit 0. The next run goes on behind what was read. With
     `--run-id` it may be asked for before that run has begun.
     """
-    ask(Wish(r.DRAIN, run_id, lasting=bool(run_id)))
+    ask(Wish(r.DRAIN, run_id))
 
 
 @click.command()

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from ...core.coordination import requests as r
+from ...core.coordination.metadata import CONFIG, stored
 from ...core.settings import find, parse, shown
-from ..asking import Wish
+from ..asking import wall_ms
 from ..reading import following, heard
 from ..web.documents import config_document
 from .asks import Asker, asks
@@ -48,7 +48,7 @@ def get(
     to = target(job, bootstrap, pairs, config)
     if setting is not None:
         find(setting)
-    found = config_document(to.configuration, run_async(_overrides(to)))
+    found = config_document(to.configuration, stored(to.folded(), CONFIG, wall_ms()))
     rows = [one for one in found["settings"] if setting in (None, one["name"])]
     if output == "json":
         show_json({"job": str(to.job), **found, "settings": rows})
@@ -63,11 +63,6 @@ def get(
     )
 
 
-async def _overrides(to: Target) -> dict[str, Any]:
-    async with following(to.client, to.topics) as stream:
-        return {name: one.value for name, one in stream.job.configs.items()}
-
-
 @config.command(name="set")
 @click.argument("job")
 @click.argument("setting")
@@ -76,7 +71,7 @@ async def _overrides(to: Target) -> dict[str, Any]:
 def set_(ask: Asker, setting: str, value: str) -> None:
     """Override a setting for the whole job."""
     parse(setting, value)
-    ask(Wish(r.SET_CONFIG, arguments={"setting": setting, "value": value_of(setting, value)}))
+    ask.metadata.put(CONFIG, setting, value_of(setting, value))
 
 
 def value_of(setting: str, text: str) -> Any:
@@ -95,7 +90,7 @@ def value_of(setting: str, text: str) -> Any:
 @asks(wait=True)
 def unset(ask: Asker, setting: str) -> None:
     """Take an override back: the next source counts again."""
-    ask(Wish(r.UNSET_CONFIG, arguments={"setting": setting}))
+    ask.metadata.remove(CONFIG, setting)
 
 
 @config.command()

@@ -172,4 +172,4 @@ def wish_of(kind: str, text: str, *, delete: bool = False) -> Wish:
         raise Mistyped(f"not a {kind}: {error}", remedy=f"its fields are {', '.join(allowed)}") from error
     if wrong:
         raise Mistyped(f"not a {kind}: {wrong}", remedy=f"its fields are {', '.join(allowed)}")
-    return Wish(made.verb, made.run_id, made.arguments, lasting=made.verb == r.DRAIN and bool(made.run_id))
+    return Wish.of(made)

@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import click
 
+from ...core.coordination.state import JobState
 from ...core.names import JobName, Topics
 from ...core.settings import duration_ms
 from ..clients import ClientSettings
 from ..configuration import Configuration, Said, configure
+from ..reading import folded
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -63,6 +65,10 @@ class Target:
     def client(self) -> ClientSettings:
         """How to reach the broker."""
         return self.configuration.client
+
+    def folded(self) -> JobState:
+        """What the job's coordinator stream comes to now."""
+        return run_async(folded(self.client, self.topics))
 
 
 def target(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None) -> Target:

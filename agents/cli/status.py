@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from ...core.coordination.member.admission import goes_on
-from ...core.coordination.requests import EXPIRED, expired
 from ...core.coordination.state import JobState
 from ...core.errors import NotFound
 from ...core.graph.keying import ENOUGH, OTHER, UNKNOWN
@@ -104,11 +103,8 @@ def show_why(found: dict[str, Any]) -> None:
 
 def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     """Stream and heartbeats together."""
-    found = job(state)
     now_ms = int(time.time() * 1000)
-    void = {wish.uuid for wish in state.open_requests() if expired(wish, state.answer(wish.uuid), now_ms)}
-    for request in found["requests"]:
-        request["state"] = EXPIRED if request["request"] in void else request["state"]
+    found = job(state, now_ms)
     loads: dict[str, Any] = {}
     for worker in found["workers"]:
         beat = hearing.beats.get(worker["process"])

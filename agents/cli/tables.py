@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import click
 
+from ...core.coordination.metadata import LOCALITY, stored
 from ...core.coordination.state import JobState
 from ...core.errors import NotFound
 from ...core.names import StreamPartition
@@ -25,7 +26,6 @@ from ..reading import following
 from ..store import MemoryStore
 from ..tablescan import CHECKPOINT, TableReader, kind_of, scan
 from ..tasklog import restore
-from ..web.documents import job as job_document
 from .group import WithVerbs
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
@@ -80,7 +80,7 @@ def tables(
 async def _read(to: Target, table: str, key: str, task: str, limit: int, from_log: bool) -> dict[str, Any]:
     async with following(to.client, to.topics) as stream:
         state = stream.job
-        workers = [] if from_log else [w for w in job_document(state)["workers"] if w["url"] and w["tasks"]]
+        workers = [] if from_log else [w for w in stored(state, LOCALITY, 0).values() if w["url"] and w["tasks"]]
         answers = await asyncio.gather(*(_ask(worker["url"], table, key, task, limit) for worker in workers))
         heard = [one for one in answers if one is not None]
         known = {name for one in heard for name in (one.get("tasks") or _tasks_of(one))}

@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...core.coordination import messages as c
+from ...core.coordination.metadata import ASSIGNMENTS, LOCALITY, open_requests, stored
+from ...core.coordination.state import JobState
+from ...core.names import natural
 from ...core.orders import WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
@@ -128,7 +130,7 @@ def status(worker: Worker) -> dict[str, Any]:
             "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
         },
         **(
-            job(member.job)
+            job(member.job, now.wall)
             if member is not None
             else {"run": None, "leader": None, "workers": [], "tasks": [], "warnings": []}
         ),
@@ -142,24 +144,14 @@ def leads(worker: Worker) -> bool:
     return leader is not None and leader.process == worker.options.process
 
 
-def job(state: Any) -> dict[str, Any]:
+def job(state: JobState, now_ms: int) -> dict[str, Any]:
     """The job as its coordinator stream has it: run, leader, workers, tasks."""
-    run, leader, model = state.run, state.leader, state.model
-    workers = [worker_of(state, processor) for processor in state.processors()]
-    wanted = {} if model is None else dict(model.wanted)
-    tasks: list[dict[str, Any]] = []
-    for name in sorted({*(wanted), *(grant.task for grant in state.grants())}, key=_by_number):
-        grant, said = state.held(name), state.task_state(name)
-        tasks.append(
-            {
-                "task": name,
-                "worker": grant.processor if grant is not None else None,
-                "wanted": wanted.get(name),
-                "grant": grant.grant if grant is not None else None,
-                "said": said.state if said is not None else None,
-                "why": said.why if said is not None else "",
-            }
-        )
+    run, leader = state.run, state.leader
+    tasks = [
+        {name: value for name, value in one.items() if name != "location"}
+        for one in stored(state, ASSIGNMENTS, now_ms).values()
+    ]
+    asked = open_requests(state, now_ms)
     return {
         "run": None
         if run is None
@@ -175,52 +167,17 @@ def job(state: Any) -> dict[str, Any]:
         "leader": None
         if leader is None or not leader.processor
         else {"processor": leader.processor, "term": leader.term},
-        "workers": [one for one in workers if one is not None],
+        "workers": list(stored(state, LOCALITY, now_ms).values()),
         "tasks": tasks,
-        "requests": [
-            {"request": wish.uuid, "verb": wish.verb, "by": wish.requested_by, "state": _answer(state, wish.uuid)}
-            for wish in state.open_requests()
-        ],
+        "requests": [{name: one[name] for name in ("request", "verb", "by", "state")} for one in asked],
         "problems": state.problem_count,
         "warnings": warnings(state),
     }
 
 
-def warnings(state: Any) -> list[str]:
+def warnings(state: JobState) -> list[str]:
     """What stands in the coordinator stream, can be read, and counts for nothing."""
     return [f"the override of '{setting}' counts for nothing: {why}" for setting, why in state.wrong_configs.items()]
-
-
-def _answer(state: Any, uuid: str) -> str:
-    answer = state.answer(uuid)
-    return "written" if answer is None else answer.state
-
-
-def _by_number(name: str) -> tuple[str, int]:
-    front, _, number = name.rpartition(" ")
-    return (front, int(number)) if number.isdigit() else (name, -1)
-
-
-def worker_of(state: Any, processor: str) -> dict[str, Any] | None:
-    """A processor's newest life, if it has not left."""
-    life = state.newest(processor)
-    if life is None or life.state == c.LEFT:
-        return None
-    member = state.member(processor)
-    return {
-        "processor": processor,
-        "incarnation": life.incarnation,
-        "process": life.process,
-        "state": life.state,
-        "counts": member is not None and member.incarnation == life.incarnation and not member.dismissed,
-        "location": life.location,
-        "url": life.url,
-        "pid": life.pid,
-        "version": life.version,
-        "tasks": sorted(
-            (g.task for g in state.grants() if g.processor == processor and state.held(g.task)), key=_by_number
-        ),
-    }
 
 
 def model(worker: Worker) -> dict[str, Any]:
@@ -240,10 +197,10 @@ def model_document(found: Any) -> dict[str, Any]:
         "streams": found.streams,
         "tasks": [
             {"task": name, "wanted": found.wanted.get(name), "partitions": [f"{s}[{p}]" for s, p in owned]}
-            for name, owned in sorted(found.tasks.items(), key=lambda pair: _by_number(pair[0]))
+            for name, owned in sorted(found.tasks.items(), key=lambda pair: natural(pair[0]))
         ],
         "producers": [
-            {"stream": stream, "epoch": one.epoch, "tasks": sorted(one.tasks, key=_by_number)}
+            {"stream": stream, "epoch": one.epoch, "tasks": sorted(one.tasks, key=natural)}
             for stream, one in sorted(found.producers.items())
         ],
     }

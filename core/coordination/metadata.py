@@ -1,117 +1,228 @@
-"""MetadataStore: get, put, remove and all, by namespace: the small interface under config, locality, assignments and requests.
+"""The metadata of a job by namespace and key: what the fold of its coordinator stream says, and the request that a write becomes.
 
-Two implementations. The one in memory is for tests and for whoever needs no more. The one over the coordinator stream reads what was
-folded and turns `put` and `remove` into messages to write: it is pure, so whoever holds it decides in which transaction they go.
+    config        setting   → the operator's override of it
+    locality      processor → the worker: where it is, under which incarnation it lives, which tasks it holds
+    assignments   task      → who runs it and who should, under which grant, what it says, where its store lies
+    requests      id        → what was asked for, by whom, and what has become of it
 
-Promises:
+Every writer asks: a value of `config` is put and removed by the request that sets and unsets it, and `requests` holds the requests
+themselves. The other two are written by the leader and by workers about themselves; a write is refused with what does it instead.
 
-- a key that was put is found, until it is removed; `all` is a snapshot that later changes do not reach;
-- namespaces do not see each other;
-- the coordinator stream never lets anybody remove what the law of keys does not let the leader delete.
+Promises: values are plain (maps, lists, texts, numbers) and nobody's but the caller's; the same state gives the same values to the command
+line, to a worker's pages and to a program; namespaces do not see each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, cast
 
 from ..errors import DataError
-from .messages import FOR_EVER, KEYS, Delete, Message, Write, key_of
-from .state import JobState
+from ..names import natural
+from ..settings import offer, parse
+from . import messages as c
+from . import requests as r
+from .state import FINAL, JobState
 
-NAMESPACES = frozenset(kind for kind, _ in KEYS.values())
-"""The namespaces of the coordinator stream: its message types."""
-REMOVABLE = NAMESPACES - FOR_EVER
-"""The namespaces in which the leader may delete: overrides that were unset, and what is answered, superseded, fenced or gone."""
+CONFIG, LOCALITY, ASSIGNMENTS, REQUESTS = "config", "locality", "assignments", "requests"
+WRITTEN = "written"
+"""The state of a request that nobody has answered yet."""
+
+Values = dict[str, Any]
 
 
-class MetadataStore(Protocol):
-    """Small values by namespace and key."""
+def known(namespace: str) -> None:
+    """Raise `DataError` for a namespace that is none.
+
+    >>> known("config")
+    """
+    if namespace not in _READ:
+        raise DataError(f"there is no namespace '{namespace}'", remedy=offer(namespace, _READ))
+
+
+def stored(state: JobState, namespace: str, now_ms: int) -> Values:
+    """Every key of a namespace with its value. `now_ms`: wall time, for what nobody may answer any more.
+
+    >>> stored(JobState(), "locality", 0)
+    {}
+    """
+    known(namespace)
+    return _READ[namespace](state, now_ms)
+
+
+def put(namespace: str, key: str, value: Any) -> c.SetRequest:
+    """What must be asked for so that this value stands there. In `requests` its id is the key.
+
+    >>> put("config", "chunk.max-records", 10).verb, put("requests", "nightly", {"verb": "drain"}).uuid
+    ('set-config', 'nightly')
+    """
+    _must_be_written_by_asking(namespace)
+    if namespace == CONFIG:
+        parse(key, value)
+        return c.SetRequest("", r.SET_CONFIG, arguments={"setting": key, "value": value})
+    return _request(key, value)
+
+
+def _request(key: str, value: Any) -> c.SetRequest:
+    given: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    verb, run, arguments = given.get("verb", ""), given.get("run") or "", given.get("arguments", {})
+    made = c.SetRequest(key, verb, run, arguments)
+    if strange := sorted(given.keys() - {"verb", "run", "arguments"}):
+        wrong = f"it knows no '{strange[0]}'"
+    elif not (isinstance(verb, str) and isinstance(run, str) and isinstance(arguments, Mapping)):
+        wrong = "'verb' and 'run' are texts, and 'arguments' is a map"
+    else:
+        wrong = r.problem(made) if key else "it needs an id"
+    if wrong:
+        raise DataError(f"not a request: {wrong}", remedy='like {"verb": "pause", "arguments": {"stream": "orders"}}')
+    return made
+
+
+def removed(namespace: str, key: str) -> c.SetRequest:
+    """What must be asked for so that nothing stands there: an override is taken back, a request that waits is withdrawn.
+
+    >>> removed("requests", "nightly").verb
+    'withdraw'
+    """
+    _must_be_written_by_asking(namespace)
+    if namespace == CONFIG:
+        return c.SetRequest("", r.UNSET_CONFIG, arguments={"setting": key})
+    return c.SetRequest("", r.WITHDRAW, arguments={"request": key})
+
+
+class MetadataStore:
+    """Metadata of a job: get, put, remove and all, by namespace (`config`, `locality`, `assignments`, `requests`).
+
+    Of a job that runs, by `hg.metadata(JOB)`, over its coordinator stream; of a test driver, by `driver.metadata`, in memory:
+
+    >>> app = hg.App("sales")
+    >>> _ = app.input("orders").to("copies")
+    >>> with hg.testing.Driver(app) as driver:
+    ...     driver.metadata.put("config", "chunk.max-records", 10)
+    ...     driver.metadata.all("config"), driver.metadata.get("assignments", "Partition 0")["worker"]
+    ({'chunk.max-records': 10}, 'driver')
+
+    It holds nothing. Each read folds what there is now, and `put` and `remove` return when the leader has taken the request up; they raise
+    what it was refused for, and for `locality` and `assignments` what is to be used instead. `state` folds, `ask` carries a request.
+    """
+
+    def __init__(
+        self, state: Callable[[], JobState], ask: Callable[[c.SetRequest], None], now_ms: Callable[[], int]
+    ) -> None:
+        self._state, self._ask, self._now_ms = state, ask, now_ms
 
     def get(self, namespace: str, key: str) -> Any | None:
         """The value, or None."""
-        ...
-
-    def put(self, namespace: str, key: str, value: Any) -> None:
-        """Keep this value; it replaces what stood there."""
-        ...
-
-    def remove(self, namespace: str, key: str) -> None:
-        """Forget the key; no matter if it was never there."""
-        ...
-
-    def all(self, namespace: str) -> Mapping[str, Any]:
-        """Every key of the namespace with its value, as it is now."""
-        ...
-
-
-class MemoryStore:
-    """A `MetadataStore` in memory.
-
-    >>> store = MemoryStore(); store.put("locality", "Partition 3", "rack-1"); store.get("locality", "Partition 3")
-    'rack-1'
-    """
-
-    def __init__(self) -> None:
-        self._spaces: dict[str, dict[str, Any]] = {}
-
-    def get(self, namespace: str, key: str) -> Any | None:
-        return self._spaces.get(namespace, {}).get(key)
-
-    def put(self, namespace: str, key: str, value: Any) -> None:
-        self._spaces.setdefault(namespace, {})[key] = value
-
-    def remove(self, namespace: str, key: str) -> None:
-        self._spaces.get(namespace, {}).pop(key, None)
-
-    def all(self, namespace: str) -> Mapping[str, Any]:
-        return MappingProxyType(dict(self._spaces.get(namespace, {})))
-
-
-class StreamStore:
-    """A `MetadataStore` over the coordinator stream: reads the folded state, and hands what must be written to `write`.
-
-    Namespaces are message types, values are messages, and a key of several parts is written `first/second`. What was put is
-    found once it has been read back from the stream, not before: only then is it true.
-    """
-
-    def __init__(self, state: JobState, write: Callable[[Write], None]) -> None:
-        self._state = state
-        self._write = write
-
-    def get(self, namespace: str, key: str) -> Message | None:
         return self.all(namespace).get(key)
 
-    def put(self, namespace: str, key: str, value: Message) -> None:
-        kind, parts = key_of(value)
-        self._known(namespace)
-        if kind != namespace or _spelled(parts) != key:
-            raise DataError(
-                f"'{namespace}/{key}' cannot hold a message whose key is '{kind}/{_spelled(parts)}'",
-                remedy="put a message under its own type and key",
-            )
-        self._write(value)
+    def put(self, namespace: str, key: str, value: Any) -> None:
+        """Ask for this value: of a setting, or a request `{"verb": …, "run": …, "arguments": {…}}` under an id of your own. The same
+        request under the same id is asked for once."""
+        self._ask(put(namespace, key, value))
 
     def remove(self, namespace: str, key: str) -> None:
-        self._known(namespace)
-        if namespace not in REMOVABLE:
-            raise DataError(f"'{namespace}/{key}' stands for ever", remedy="only replace it")
-        for parts in list(self._state.messages[namespace]):
-            if _spelled(parts) == key:
-                self._write(Delete((namespace, parts)))
+        """Take an override back, so that the next source counts again; or withdraw a request that waits."""
+        self._ask(removed(namespace, key))
 
-    def all(self, namespace: str) -> Mapping[str, Message]:
-        self._known(namespace)
-        return MappingProxyType({_spelled(parts): m for parts, m in self._state.messages[namespace].items()})
-
-    def _known(self, namespace: str) -> None:
-        if namespace not in NAMESPACES:
-            raise DataError(
-                f"the coordinator stream has no namespace '{namespace}'",
-                remedy=f"one of {', '.join(sorted(NAMESPACES))}",
-            )
+    def all(self, namespace: str) -> dict[str, Any]:
+        """Every key of the namespace with its value, as it is now; later changes do not reach it."""
+        known(namespace)
+        return stored(self._state(), namespace, self._now_ms())
 
 
-def _spelled(parts: tuple[str | int, ...]) -> str:
-    return "/".join(map(str, parts))
+INSTEAD: Mapping[str, tuple[str, str]] = {
+    LOCALITY: ("a worker, about itself,", "`headgate stop JOB --worker P` takes a worker out; one says where it is when it starts"),
+    ASSIGNMENTS: ("the leader alone", "`headgate move JOB TASK --to P`, or put a request of the verb 'move', gives a task to a worker"),
+}  # fmt: skip
+"""Namespaces that nobody writes by asking for a value: who does, and what somebody may have meant."""
+
+
+def _must_be_written_by_asking(namespace: str) -> None:
+    known(namespace)
+    if namespace in INSTEAD:
+        who, remedy = INSTEAD[namespace]
+        raise DataError(f"'{namespace}' is written by {who} and by nobody else", remedy=remedy)
+
+
+# ------------------------------------------------------------------------------------------------------------ what is read
+
+
+def _config(state: JobState, _: int) -> Values:
+    return {name: one.value for name, one in sorted(state.configs.items())}
+
+
+def _locality(state: JobState, _: int) -> Values:
+    """The newest life of each processor that has not left."""
+    found: Values = {}
+    for processor in state.processors():
+        life = state.newest(processor)
+        if life is None or life.state == c.LEFT:
+            continue
+        member = state.member(processor)
+        held = [g.task for g in state.grants() if g.processor == processor and state.held(g.task)]
+        found[processor] = {
+            "processor": processor,
+            "incarnation": life.incarnation,
+            "process": life.process,
+            "state": life.state,
+            "counts": member is not None and member.incarnation == life.incarnation and not member.dismissed,
+            "location": life.location,
+            "url": life.url,
+            "pid": life.pid,
+            "version": life.version,
+            "tasks": sorted(held, key=natural),
+        }
+    return found
+
+
+def _assignments(state: JobState, _: int) -> Values:
+    """Each task of the model, and each that ever had a grant."""
+    wanted: Mapping[str, str] = {} if state.model is None else state.model.wanted
+    found: Values = {}
+    for name in sorted({*wanted, *(grant.task for grant in state.grants())}, key=natural):
+        grant, said = state.held(name), state.task_state(name)
+        found[name] = {
+            "task": name,
+            "worker": grant.processor if grant is not None else None,
+            "wanted": wanted.get(name),
+            "grant": grant.grant if grant is not None else None,
+            "said": said.state if said is not None else None,
+            "why": said.why if said is not None else "",
+            "location": state.location(name),
+        }
+    return found
+
+
+def _requests(state: JobState, now_ms: int) -> Values:
+    """All that are known, oldest first. Of one that has its final answer only that is left, and kept for a time."""
+    places: dict[str, tuple[int, int]] = {}
+    for kind in ("set-answer", "set-request"):
+        places |= {str(uuid): state.at[kind, (uuid,)] for (uuid,) in state.messages[kind]}
+    found: Values = {}
+    for uuid in sorted(places, key=places.__getitem__):
+        wish, answer = state.request(uuid), state.answer(uuid)
+        said = WRITTEN if answer is None else answer.state
+        found[uuid] = {
+            "request": uuid,
+            "verb": None if wish is None else wish.verb,
+            "arguments": {} if wish is None else dict(wish.arguments),
+            "run": None if wish is None else wish.run_id or None,
+            "by": None if wish is None else wish.requested_by,
+            "state": r.EXPIRED if wish is not None and r.expired(wish, answer, now_ms) else said,
+            "why": "" if answer is None else answer.why,
+            "progress": {} if answer is None else dict(answer.progress),
+            "written_ms": None if wish is None else places[uuid][1],
+        }
+    return found
+
+
+def open_requests(state: JobState, now_ms: int) -> list[Values]:
+    """Those that nobody has given a final answer yet, expired ones included.
+
+    >>> open_requests(JobState(), 0)
+    []
+    """
+    return [one for one in stored(state, REQUESTS, now_ms).values() if one["verb"] and one["state"] not in FINAL]
+
+
+_READ = {CONFIG: _config, LOCALITY: _locality, ASSIGNMENTS: _assignments, REQUESTS: _requests}

@@ -78,7 +78,7 @@ def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_wish_or_nothin
         with pytest.raises(Mistyped, match="not written by hand"):
             wish_of(kind, "{}")
     pause = wish_of("set-request", '{"verb": "drain", "run_id": "r7"}')
-    assert (pause.verb, pause.run_id, pause.lasting) == ("drain", "r7", True)
+    assert (pause.verb, pause.run_id) == ("drain", "r7")
     one = wish_of("set-config", '{"setting": "stall.timeout", "value": "1m"}')
     assert (one.verb, one.arguments) == ("set-config", {"setting": "stall.timeout", "value": "1m"})
     assert wish_of("set-config", '{"setting": "stall.timeout"}', delete=True).verb == "unset-config"

@@ -28,8 +28,6 @@ MACHINES = (Leader, Member, Committer, Task)
 FOR_OTHERS = {
     "BatchInfo.closed_by": "a function of Spark is told it",
     "diagram": "docs are drawn with it",
-    "MetadataStore": "the verbs are to ask it",
-    "StreamStore": "the verbs are to ask it",
     "Broker.is_running": "asked by whoever holds an embedded broker",
     "Broker.disallow": "asked by whoever holds an embedded broker",
     "WithVerbs.format_epilog": "click calls it",

@@ -141,3 +141,11 @@ class Totals(hg.Actor):
 with hg.testing.Driver(app, partitions={"orders": 4}) as driver:
     driver.send("orders", Order("DE", "EUR", 3.0), key="a", at=5, headers={"h": b"1"})
     assert_type(driver.read("totals"), list[Record[Any, Any]])
+    assert_type(driver.metadata.all("config"), dict[str, Any])
+    assert_type(driver.metadata.get("config", "commit.interval"), Any | None)
+
+
+def over(job: str) -> None:
+    metadata = hg.metadata(job, timeout="1m")
+    metadata.put("requests", "over", {"verb": "drain"})
+    metadata.remove("config")  # pyright: ignore[reportCallIssue]

@@ -1,68 +1,188 @@
-"""MetadataStore: one contract, two implementations."""
+"""Metadata of a job: what the fold says by namespace, and the requests that writes become."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from headgate.core.coordination import messages as c
-from headgate.core.coordination.messages import Delete, Entry, Write, key_of
-from headgate.core.coordination.metadata import MemoryStore, MetadataStore, StreamStore
+from headgate.core.coordination.metadata import (
+    ASSIGNMENTS,
+    CONFIG,
+    LOCALITY,
+    REQUESTS,
+    MetadataStore,
+    open_requests,
+    put,
+    removed,
+    stored,
+)
 from headgate.core.coordination.state import JobState
-from headgate.core.errors import DataError
+from headgate.core.errors import DataError, SettingError
+from headgate.core.graph.model import JobModel
+from headgate.core.names import StreamPartition
+
+FIRST, SECOND = "000001-aa", "000002-bb"
+TASK = "Partition 0"
 
 
-class Looped:
-    """The stream store whose writes are read back at once, as `MetadataStore`."""
-
-    def __init__(self) -> None:
-        self.state = JobState()
-        self.store = StreamStore(self.state, self.written)
-
-    def written(self, write: Write) -> None:
-        key = write.key if isinstance(write, Delete) else key_of(write)
-        self.state.apply(Entry(self.state.position, key, None if isinstance(write, Delete) else write))
+def folded(*messages: c.Message) -> JobState:
+    return JobState().fold(c.Entry(n, c.key_of(one), one, append_ms=1000 + n) for n, one in enumerate(messages))
 
 
-@pytest.mark.parametrize("make", [MemoryStore, lambda: Looped().store], ids=["memory", "stream"])
-def test_the_contract(make):
-    """What was put is found until it is removed; a snapshot stays as it was; namespaces do not see each other."""
-    store: MetadataStore = make()
-    wish = c.SetRequest("u1", "drain")
-    assert store.get("set-request", "u1") is None
-    store.put("set-request", "u1", wish)
-    assert store.get("set-request", "u1") == wish
-    before = store.all("set-request")
-    assert store.get("set-answer", "u1") is None
-    store.remove("set-request", "u1")
-    store.remove("set-request", "never")
-    assert store.get("set-request", "u1") is None
-    assert dict(before) == {"u1": wish}
-    assert dict(store.all("set-request")) == {}
+MODEL = JobModel(tasks={TASK: (StreamPartition("orders", 0),)}, wanted={TASK: "w2"}, processors=("w2",))
+STATE = folded(
+    c.SetProcessor("w1", FIRST, "a", "rack-1", c.JOINED, url="http://w1", pid=7, version="1"),
+    c.SetProcessor("w2", FIRST, "b", "rack-2", c.LEFT),
+    c.SetMember("w1", FIRST, "rack-1"),
+    c.SetJobModel(MODEL),
+    c.SetGrant(TASK, 3, "w1", FIRST, "rack-9"),
+    c.SetTaskState(TASK, 3, "running"),
+    c.SetGrant("Partition 10", 1, "w2", FIRST, "rack-2"),
+    c.SetTaskState("Partition 10", 1, "released", "moved"),
+    c.SetConfig("chunk.max-records", 7),
+    c.SetConfig("no.such", 1),
+    c.SetRequest("u2", "drain", "r", {}, 5000, "me"),
+    c.SetRequest("u1", "pause", "", {"stream": "orders"}, 5000, "me"),
+    c.SetAnswer("u1", "refused", "no live run", {"a": 1}),
+    c.SetAnswer("u0", "done"),
+)
 
 
-def test_keys_of_several_parts_are_spelled_with_a_slash():
-    looped = Looped()
-    said = c.SetTaskState("Partition 3", 2, "running")
-    looped.store.put("set-task-state", "Partition 3/2", said)
-    assert looped.store.get("set-task-state", "Partition 3/2") == said
-    looped.store.remove("set-task-state", "Partition 3/2")
-    assert looped.state == JobState()
+def test_overrides_that_count_are_config() -> None:
+    assert stored(STATE, CONFIG, 0) == {"chunk.max-records": 7}
 
 
-def test_the_stream_refuses_what_its_law_forbids():
-    """A message under a foreign key, an unknown namespace, and the removal of what stands for ever."""
-    store = Looped().store
-    with pytest.raises(DataError, match="cannot hold"):
-        store.put("set-request", "u2", c.SetRequest("u1", "drain"))
-    with pytest.raises(DataError, match="no namespace"):
-        store.get("set-colour", "x")
-    with pytest.raises(DataError, match="for ever"):
-        store.remove("set-grant", "Partition 0")
+def test_locality_is_of_those_that_have_not_left() -> None:
+    """With the incarnation that lives, and the tasks that it holds."""
+    assert stored(STATE, LOCALITY, 0) == {
+        "w1": {
+            "processor": "w1",
+            "incarnation": FIRST,
+            "process": "a",
+            "state": c.JOINED,
+            "counts": True,
+            "location": "rack-1",
+            "url": "http://w1",
+            "pid": 7,
+            "version": "1",
+            "tasks": [TASK],
+        }
+    }
 
 
-def test_removing_one_leaves_the_others():
-    looped = Looped()
-    for uuid in ("u1", "u2"):
-        looped.store.put("set-request", uuid, c.SetRequest(uuid, "drain"))
-    looped.store.remove("set-request", "u1")
-    assert list(looped.store.all("set-request")) == ["u2"]
+def test_a_worker_that_is_dismissed_does_not_count() -> None:
+    state = folded(c.SetProcessor("w1", FIRST, "a", "here", c.JOINED), c.SetMember("w1", FIRST, "here", "stopped"))
+    assert stored(state, LOCALITY, 0)["w1"]["counts"] is False
+
+
+def test_assignments_say_who_runs_a_task_who_should_and_where_its_store_lies() -> None:
+    """Also of tasks that have run and are in no model any more."""
+    found = stored(STATE, ASSIGNMENTS, 0)
+    assert list(found) == [TASK, "Partition 10"]
+    assert found[TASK] == {
+        "task": TASK,
+        "worker": "w1",
+        "wanted": "w2",
+        "grant": 3,
+        "said": "running",
+        "why": "",
+        "location": "rack-1",
+    }
+    gone = found["Partition 10"]
+    assert (gone["worker"], gone["said"], gone["why"], gone["location"]) == (None, "released", "moved", "rack-2")
+
+
+@pytest.mark.parametrize(("now_ms", "says"), [(5000, "written"), (5001, "expired")])
+def test_requests_say_what_has_become_of_them(now_ms: int, says: str) -> None:
+    """In the order in which they were written; one that nobody took up in time is void."""
+    found = stored(STATE, REQUESTS, now_ms)
+    assert list(found) == ["u2", "u1", "u0"]
+    assert found["u2"]["state"] == says
+    assert found["u1"] == {
+        "request": "u1",
+        "verb": "pause",
+        "arguments": {"stream": "orders"},
+        "run": None,
+        "by": "me",
+        "state": "refused",
+        "why": "no live run",
+        "progress": {"a": 1},
+        "written_ms": 1011,
+    }
+    answered = found["u0"]
+    assert (answered["state"], answered["verb"], answered["run"], answered["written_ms"]) == ("done", None, None, None)
+    assert [one["request"] for one in open_requests(STATE, now_ms)] == ["u2"]
+
+
+@pytest.mark.parametrize("namespace", [CONFIG, LOCALITY, ASSIGNMENTS, REQUESTS])
+def test_a_job_that_never_ran_has_none(namespace: str) -> None:
+    assert stored(JobState(), namespace, 0) == {}
+
+
+def test_writes_become_requests() -> None:
+    asked: list[c.SetRequest] = []
+    store = MetadataStore(lambda: STATE, asked.append, lambda: 0)
+    store.put(CONFIG, "chunk.max-records", 10)
+    store.remove(CONFIG, "chunk.max-records")
+    store.put(REQUESTS, "nightly", {"verb": "drain", "run": "r7"})
+    store.put(REQUESTS, "still", {"verb": "pause", "run": None, "arguments": {"stream": "orders"}})
+    store.remove(REQUESTS, "nightly")
+    assert asked == [
+        c.SetRequest("", "set-config", arguments={"setting": "chunk.max-records", "value": 10}),
+        c.SetRequest("", "unset-config", arguments={"setting": "chunk.max-records"}),
+        c.SetRequest("nightly", "drain", "r7"),
+        c.SetRequest("still", "pause", arguments={"stream": "orders"}),
+        c.SetRequest("", "withdraw", arguments={"request": "nightly"}),
+    ]
+    assert store.get(CONFIG, "chunk.max-records") == 7
+    assert store.get(CONFIG, "commit.interval") is None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "says", "remedy"),
+    [
+        (LOCALITY, "'locality' is written by a worker, about itself", "headgate stop JOB --worker P"),
+        (ASSIGNMENTS, "'assignments' is written by the leader alone", "headgate move JOB TASK --to P"),
+        ("confg", "there is no namespace 'confg'", "did you mean 'config'?"),
+    ],
+)
+def test_what_nobody_may_write_is_refused_with_what_does_it(namespace: str, says: str, remedy: str) -> None:
+    for write in (lambda: put(namespace, "x", {}), lambda: removed(namespace, "x")):
+        with pytest.raises(DataError, match=says) as told:
+            write()
+        assert remedy in told.value.remedy
+
+
+def test_reading_a_namespace_that_is_none_folds_nothing() -> None:
+    def never() -> Any:
+        raise AssertionError("nobody asked for it")
+
+    store = MetadataStore(never, never, never)
+    with pytest.raises(DataError, match="there is no namespace 'tables'"):
+        store.all("tables")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("", {"verb": "drain"}, "it needs an id"),
+        ("u", "drain", "unknown request ''"),
+        ("u", {"verb": "drian"}, "unknown request 'drian'"),
+        ("u", {"verb": "drain", "runs": "r"}, "it knows no 'runs'"),
+        ("u", {"verb": 7}, "are texts"),
+        ("u", {"verb": "drain", "run": 7}, "are texts"),
+        ("u", {"verb": "drain", "arguments": [1]}, "is a map"),
+        ("u", {"verb": "move", "arguments": {"task": "x"}}, "move needs 'to'"),
+    ],
+)
+def test_what_is_no_request_is_refused(key: str, value: Any, says: str) -> None:
+    with pytest.raises(DataError, match=f"not a request: .*{says}"):
+        put(REQUESTS, key, value)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("chunk.max-record", 1), ("chunk.max-records", "many")])
+def test_a_setting_that_is_none_is_refused_before_anybody_is_asked(setting: str, value: Any) -> None:
+    with pytest.raises(SettingError, match=setting):
+        put(CONFIG, setting, value)
