@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from ..names import StreamPartition
 from ..orders import ProducerSet
+from .grouping import counts
 
 _NOBODY: Mapping[str, Any] = MappingProxyType({})
 
@@ -53,11 +54,7 @@ class JobModel:
     @property
     def streams(self) -> dict[str, int]:
         """How many partitions each stream has."""
-        widths: dict[str, int] = {}
-        for owned in self.tasks.values():
-            for stream, partition in owned:
-                widths[stream] = max(widths.get(stream, 0), partition + 1)
-        return dict(sorted(widths.items()))
+        return counts(self.tasks)
 
     def owners_of(self, at: StreamPartition) -> tuple[str, ...]:
         """Every task that owns this partition."""
