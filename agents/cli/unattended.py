@@ -35,9 +35,10 @@ async def state_and_living(to: Target) -> tuple[JobState, list[str]]:
 def refuse_living(to: Target, alive: Iterable[str]) -> None:
     """Raise if somebody works on what would be deleted."""
     if names := ", ".join(alive):
+        stop = f"headgate stop {shown(to.job)}"
         raise HeadgateError(
             f"workers of {to.job} live: {names}",
-            remedy=f"stop them first: headgate stop {shown(to.job)} --wait",
+            remedy=f"stop them first: `{stop} --wait`; and each that only waits for a run: `{stop} --worker P --wait`",
         )
 
 

@@ -12,7 +12,7 @@ from headgate.agents.configuration import Said, configure
 from headgate.agents.reading import following
 from headgate.agents.steering import LeaderLost, LeaderWriter
 from headgate.core.coordination.messages import Stamp
-from headgate.core.errors import EnvironmentFault
+from headgate.core.errors import EnvironmentFault, HeadgateError
 from headgate.core.names import JobName
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -69,3 +69,23 @@ async def test_a_leaders_id_that_is_not_given_is_said(to, monkeypatch, cause, sa
             raise AssertionError("nobody leads")
     assert told.value.what.endswith(f"has changed nothing: {says}")
     assert told.value.remedy == remedy
+
+
+async def test_a_worker_that_only_waits_for_a_run_ends_as_the_refusal_says(job, topic):
+    """`headgate stop JOB --wait`, as it said, stops nobody where no run is live."""
+    app = hg.App(job.name)
+    app.input(topic("in")).to(topic("out"))
+    first = await job.start(app)
+    await first.until_running(1)
+    await job.ask("stop")
+    await first.ended()
+    waits = await job.start(app, processor="w2")
+    await waits.until(lambda: "stopped" in waits.worker.why, "it waits")
+    to = Target(JobName(job.name), job.topics, configure(Said(job.bootstrap)))
+    found = await reset._look(to, False)
+    with pytest.raises(HeadgateError) as told:
+        unattended.refuse_living(to, found.alive)
+    assert f"`headgate stop {job.name} --worker P --wait`" in told.value.remedy
+    assert (await job.ask("stop", worker="w2")).state == "done"
+    assert await waits.ended() == 0
+    unattended.refuse_living(to, (await reset._look(to, False)).alive)

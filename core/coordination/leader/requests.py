@@ -29,6 +29,7 @@ from ..messages import (
     SetAnswer,
     SetConfig,
     SetJobModel,
+    SetMember,
     SetRequest,
     SetRun,
 )
@@ -175,11 +176,13 @@ def _stop_worker(draft: Draft, wish: SetRequest, processor: str) -> Answer:
         gone = life is None or life.state == LEFT or draft.state.fenced(processor, incarnation)
         return (DONE, "") if gone else None
     member, life = draft.state.member(processor), draft.state.newest(processor)
-    if member is None or life is None or life.incarnation != member.incarnation or life.state == LEFT:
+    if life is None or life.state == LEFT:
         if member is not None and wish.arguments.get("for_good") and not member.dismissed:
             draft.put(replace(member, dismissed=FOR_GOOD))
             return DONE, ""
-        return REFUSED, f"there is no worker '{processor}' in this run"
+        return REFUSED, f"there is no worker '{processor}'"
+    if member is None or member.incarnation != life.incarnation:  # it waits for a run
+        member = SetMember(processor, life.incarnation, life.location)
     draft.put(replace(member, dismissed=FOR_GOOD if wish.arguments.get("for_good") else "stopped"))
     return UNDER_WAY, "", {"processor": processor, "incarnation": member.incarnation}
 

@@ -159,6 +159,23 @@ def test_one_worker_is_stopped_and_may_come_back():
     assert "no worker 'p9'" in house.answer("u2")[1]
 
 
+@pytest.mark.parametrize("verb", ["stop", "drain"])
+def test_a_worker_that_only_waits_for_a_run_is_stopped_by_its_name(verb: str):
+    """`headgate reset` asks for it: no run is there that `stop` could stop, and `stop --worker` knew only the workers of a live run."""
+    house = a_house()
+    house.wish("u1", verb)
+    leads, waits = house.worker("p1"), house.worker("p2")
+    house.run(1)
+    assert (leads.exit, waits.exit) == (None, None)
+    house.wish("u2", "stop", worker="p2")
+    assert house.answer("u2") == ("done", "")
+    assert waits.exit.code == 0
+    again = house.worker("p2")
+    house.wish("u3", "start")
+    house.run(1)
+    assert {*leads.tasks, *again.tasks} == set(house.state.model.tasks)
+
+
 def test_stop_of_a_worker_that_dies_meanwhile_is_done_with_its_fence():
     house = a_house(2)
     house.workers[1].frozen = True
