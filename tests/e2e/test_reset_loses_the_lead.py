@@ -9,6 +9,7 @@ import headgate as hg
 from headgate.agents.cli import reset, unattended
 from headgate.agents.cli.options import Target
 from headgate.agents.configuration import Said, configure
+from headgate.agents.kafka_port import KafkaPort
 from headgate.agents.reading import following
 from headgate.agents.steering import LeaderLost, LeaderWriter
 from headgate.core.coordination.messages import Stamp
@@ -31,7 +32,7 @@ async def to(job, topic) -> Target:
 
 async def test_a_worker_that_leads_while_a_reset_works_stops_it(to, monkeypatch):
     """It came when everybody had been fenced: reset went on, and deleted the topics under its feet."""
-    rival = LeaderWriter(to.client, to.job, to.topics.coordinator, Stamp())
+    rival = LeaderWriter(KafkaPort(to.client), to.job, to.topics.coordinator, Stamp())
     fence_all = reset.fence_all
 
     async def and_then_somebody_leads(*what) -> None:
