@@ -30,7 +30,7 @@ from ..core.graph.graph import Graph
 from ..core.graph.model import JobModel
 from ..core.machine import Machine, Tick
 from ..core.names import StreamPartition, Topics, TransactionalId
-from ..core.orders import Order, Report
+from ..core.orders import Order
 from .alarm import Alarm
 from .awaiting import answered, passes
 from .bounds import run_bounds
@@ -50,8 +50,23 @@ TURN_S = 0.5
 RESIGN_S = 5.0
 
 
+class Process(Protocol):
+    """Who runs coroutines, and hears of what must not happen."""
+
+    def crash(self, error: BaseException) -> None: ...
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
+    async def serve(self, name: str, work: Awaitable[None]) -> Any: ...
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> Mailbox: ...
+
+
 class World(Protocol):
-    """The process that is steered."""
+    """What is steered."""
 
     def tell(self, task: str, order: Order) -> None: ...
     def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None: ...
@@ -70,24 +85,14 @@ class World(Protocol):
         """A target is well again: its width and limits may be others."""
         ...
 
-    def exit(self, code: int, why: str) -> None: ...
-    def refuse(self, error: DeclarationError) -> None:
+    def exit(self, code: int, why: str) -> None:
+        """The member says that it is over."""
+        ...
+
+    @property
+    def refuse(self) -> Callable[[DeclarationError], None]:
         """What was declared cannot run: leave, and end with this."""
         ...
-
-    def crash(self, error: BaseException) -> None:
-        """Something that must not happen did."""
-        ...
-
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
-    async def serve(self, name: str, work: Awaitable[None]) -> Any: ...
-    def mailbox(
-        self,
-        name: str,
-        on_letter: Callable[[Any], Awaitable[None]],
-        on_gone: Callable[[BaseException | None], None],
-        on_again: Callable[[], None],
-    ) -> Mailbox: ...
 
 
 class JobTopics(Protocol):
@@ -108,6 +113,7 @@ class Coordination:
     def __init__(
         self,
         world: World,
+        process: Process,
         port: Port,
         offsets: Offsets,
         topics: JobTopics,
@@ -117,6 +123,7 @@ class Coordination:
         stamp: c.Stamp,
     ) -> None:
         self.world = world
+        self._process = process
         self.reader = CoordinatorReader(port, offsets, names.coordinator)
         self.own = OwnWriter(port, names.coordinator, stamp)
         self.blocked = ""
@@ -142,7 +149,7 @@ class Coordination:
 
     async def start(self, member: Member, leader: Leader, *, beat_s: float) -> None:
         """Connect, wake the machines, and follow the job."""
-        letters = self.world.mailbox("coordinator", self._letter, self._gone, lambda: None)
+        letters = self._process.mailbox("coordinator", self._letter, self._gone, lambda: None)
         await letters.start()
         await self.reader.start()
         self.member, self.leader = member, leader
@@ -153,9 +160,9 @@ class Coordination:
         }
         self.feed_member(Tick())
         self.feed_leader(Tick())
-        await self.world.serve("steering", self._follow(letters))
-        self.world.spawn(self._count_partitions(), "partition counts")
-        self.world.spawn(self._turn(), "main loop's turn")
+        await self._process.serve("steering", self._follow(letters))
+        self._process.spawn(self._count_partitions(), "partition counts")
+        self._process.spawn(self._turn(), "main loop's turn")
         self.heartbeats = Heartbeats(
             self._port,
             self._names.heartbeat,
@@ -200,7 +207,7 @@ class Coordination:
 
     def _gone(self, why: BaseException | None) -> None:
         if not self.stopped:
-            self.world.crash(why or RuntimeError("the coordinator agent was stopped"))
+            self._process.crash(why or RuntimeError("the coordinator agent was stopped"))
 
     async def _count_partitions(self) -> None:
         known = False
@@ -248,10 +255,6 @@ class Coordination:
         self.feed_member(event)
         self.feed_leader(event)
 
-    def report(self, report: Report) -> None:
-        """What a task says."""
-        self.feed_member(report)
-
     def feed_member(self, event: Any) -> None:
         """One event for the member."""
         self._feed(self.member, "member", event)
@@ -294,7 +297,7 @@ class Coordination:
             await self._writer.stop()
 
     def _beside(self, work: Awaitable[None], name: str) -> None:
-        self.world.spawn(work, name)
+        self._process.spawn(work, name)
 
     # --------------------------------------------------------------------------------------------------- instructions of both
 

@@ -52,7 +52,7 @@ class Granted:
             await old.ended.wait()
         if self._called_off(order, said):
             return
-        plan = runtime.life.plan(order.task)
+        plan = runtime.job.plan(order.task)
         await outlasted(runtime.producers.learn_all)
         if self._called_off(order, said):
             return
@@ -94,6 +94,6 @@ class Granted:
 
     def again(self, start: Start, *orders: Order) -> None:
         """A task that was stopped here begins once more under the grant that it has, in the run as it is now."""
-        run = self._runtime.life.run_view()
+        run = self._runtime.job.run_view()
         for order in (start if run is None else replace(start, run=run), *orders):
             self.tell(start.task, order)

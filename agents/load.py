@@ -16,21 +16,21 @@ from ..core.orders import RESTING, WORKING, TaskState
 from ..core.progress.frames import MAX_TIME, NO_TIME
 
 if TYPE_CHECKING:
+    from .participant import Participant
     from .task_actor import TaskActor
-    from .worker import Worker
 
 STATES = tuple(TaskState)
 """By number: workers of different versions read each other's, so `TaskState` is only ever appended to."""
 MOST_BYTES = 12_000
 
 
-def readiness(worker: Worker) -> tuple[bool, str]:
+def readiness(one: Participant) -> tuple[bool, str]:
     """Whether its tasks run, and else what it waits for."""
-    if worker.exit_code is not None:
-        return False, worker.exit_why or "exiting"
-    if worker.coordination.blocked:
-        return False, worker.coordination.blocked
-    return worker.ready, worker.why
+    if one.exit_code is not None:
+        return False, one.exit_why or "exiting"
+    if one.coordination.blocked:
+        return False, one.coordination.blocked
+    return one.ready, one.why
 
 
 def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
@@ -47,17 +47,18 @@ def watermarks(actor: TaskActor) -> dict[str, int]:
     return {one.stream: progress.watermark(one.stream) for one in actor.machine.inputs.by_stream.values()}
 
 
-def load_of(worker: Worker) -> dict[str, float]:
+def load_of(one: Participant) -> dict[str, float]:
     """The load of a worker now. Reads plain values; called on the main loop."""
-    ready, _ = readiness(worker)
+    ready, _ = readiness(one)
+    committing = one.runtime.producers.committing
     load: dict[str, float] = {
-        "config": float(worker.applied_config),
-        "commits": float(worker.committing.commits if worker.committing is not None else 0),
+        "config": float(one.overrides.offset),
+        "commits": float(committing.commits if committing is not None else 0),
         "ready": float(ready),
     }
     size = 100
     left_out = 0
-    for name, actor in sorted(worker.actors.items()):
+    for name, actor in sorted(one.actors.items()):
         if size + 5 * (len(name) + 20) > MOST_BYTES:
             left_out += 1
             continue

@@ -96,7 +96,7 @@ def _read(worker: Worker) -> Iterator[Sample]:
 
 
 def _unreadable(worker: Worker) -> Iterator[Sample]:
-    yield from (((topic,), float(one.count)) for topic, one in sorted(worker.unreadable.topics.items()))
+    yield from (((topic,), float(one.count)) for topic, one in sorted(worker.runtime.unreadable.topics.items()))
 
 
 def _letters(worker: Worker) -> float:
@@ -117,7 +117,7 @@ METRICS: tuple[Metric, ...] = (
         GAUGE,
         "1 while the tasks of this worker run.",
         (),
-        _one(lambda w: float(readiness(w)[0])),
+        _one(lambda w: float(readiness(w.participant)[0])),
     ),
     Metric("headgate_worker_leader", GAUGE, "1 while this worker leads the job.", (), _one(lambda w: float(leads(w)))),
     Metric(
@@ -132,7 +132,7 @@ METRICS: tuple[Metric, ...] = (
         GAUGE,
         "Offset of the last override in the coordinator stream that is applied; -1 for none.",
         (),
-        _one(lambda w: float(w.applied_config)),
+        _one(lambda w: float(w.participant.overrides.offset)),
     ),
     Metric("headgate_tasks", GAUGE, "Tasks that run here, by state.", ("state",), _states),
     Metric("headgate_input_lag_records", GAUGE, "Records that wait in what the tasks here read.", ("stream",), _lag),

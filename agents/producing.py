@@ -131,7 +131,7 @@ class Producers:
             actor.feed(t.CommitLost(order.why, blamed=actor.name in order.blamed))
         failed = tuple((task, order.why) for task in sorted(order.blamed))
         lost = mw.ProducerLost(incarnation, order.why, failed, _partition(order.target), order.refused)
-        asyncio.get_running_loop().call_soon(self._runtime.life.producer_lost, lost)
+        asyncio.get_running_loop().call_soon(self._runtime.job.producer_lost, lost)
 
     # ------------------------------------------------------------------------------------------------ what tasks ask for
 

@@ -6,7 +6,8 @@
     targets     topics that are written to: how wide they are, and what they take
     offsets     where logs start and end
     port        Kafka's bytes, the clock, threads
-    life        the process that it lives in: who steers it, who runs its coroutines
+    job         what it takes part in, and is steered by
+    life        the process that it lives in: who runs its coroutines
 
 A worker gives it Kafka, RocksDB and the wall clock; a test driver memory and virtual time. It knows nothing of Faust, heartbeats, pages.
 """
@@ -63,8 +64,9 @@ class Targets(Protocol):
         ...
 
 
-class Life(Protocol):
-    """The process around a runtime. It steers: it begins and ends incarnations, and tells tasks their orders."""
+class Job(Protocol):
+    """The job that the process takes part in, as its tasks ask for it. It steers: it begins and ends incarnations, and tells tasks their
+    orders."""
 
     def plan(self, task: str) -> TaskPlan:
         """What this task reads in the run that is."""
@@ -81,6 +83,10 @@ class Life(Protocol):
     def producer_lost(self, lost: mw.ProducerLost) -> None:
         """The producer of this incarnation is dead."""
         ...
+
+
+class Life(Protocol):
+    """The process around a runtime: who runs its coroutines, and hears of what must not happen."""
 
     def crash(self, error: BaseException) -> None:
         """Something that must not happen did."""
@@ -116,6 +122,7 @@ class Runtime:
         self,
         name: str,
         life: Life,
+        job: Job,
         port: Port,
         declared: Declared,
         settings: Settings,
@@ -129,6 +136,7 @@ class Runtime:
         """`name`: of its clients. `memory`: what the stores on disk may take; `compression`: where no setting says it."""
         self.name = name
         self.life = life
+        self.job = job
         self.port = port
         self.declared = declared
         self.settings = settings
@@ -194,7 +202,7 @@ class Runtime:
 
     def report(self, report: Report) -> None:
         """A task's report."""
-        self.life.report(report)
+        self.job.report(report)
 
     def count(self, task: str, name: str, amount: int) -> None:
         """Count something of a task."""
@@ -229,7 +237,7 @@ class Runtime:
 
     def open_state(self, task: str, log_partition: int) -> TaskState:
         """Store and tables of a task."""
-        run = self.life.run_view()
+        run = self.job.run_view()
         topics = self.declared.topics
         return TaskState(
             self.port,

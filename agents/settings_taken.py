@@ -1,63 +1,41 @@
-"""What operators change while a job runs, handed to the parts of a worker that live by it.
+"""What operators change while a job runs, handed to the parts of a process that live by it.
 
-`core.settings.TAKEN_BY` says which part takes which setting. Each part that is told stands here with the one way of telling it; a change is
-acknowledged when all of them have it. The leader is not told: it reads overrides where they stand, in the stream.
+`core.settings.TAKEN_BY` says which part takes which setting. Each part that is told has one way of being told; a change is acknowledged
+when all of them have it. The leader is not told: it reads overrides where they stand, in the stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..core.settings import TAKEN_BY
-from .logs import set_level
+from .live_settings import Settings
+from .worker_options import WorkerOptions
 
-if TYPE_CHECKING:
-    from .worker import Worker
-
-
-def _committer(worker: Worker) -> None:
-    if worker.committing is not None:
-        worker.committing.pace(worker.seconds("commit.interval"))
+PARTS = tuple(dict.fromkeys(part for parts in TAKEN_BY.values() for part in parts if part != "leader"))
 
 
-def _tasks(worker: Worker) -> None:
-    for actor in list(worker.actors.values()):
-        worker.runtime.granted.tell_settings(actor)
+class Overrides:
+    """The operators' overrides, as this process has taken them. What its command line says wins over them."""
 
+    def __init__(self, options: WorkerOptions, settings: Settings, parts: Mapping[str, Callable[[], None]]) -> None:
+        """`parts`: each part, and how it is told that settings have changed. One way may stand for several."""
+        self.given: dict[str, Any] = {}
+        self.offset = -1
+        """Up to here in the coordinator stream they are applied."""
+        self._options = options
+        self._settings = settings
+        self._told = tuple(dict.fromkeys(parts[part] for part in PARTS))
 
-def _upkeep(worker: Worker) -> None:
-    worker.upkeep.trim = worker.value("intermediate.trim")
+    def take(self, overrides: Mapping[str, Any], offset: int) -> None:
+        """Tell every part; when this returns, all of them have what they take."""
+        self.given = dict(overrides)
+        self._settings.given = {**self._options.settings, **overrides, **self._options.flags}
+        self.tell()
+        self.offset = offset
 
-
-def _worker(worker: Worker) -> None:
-    worker.exits_on_failure = worker.text("failure.policy") == "exit"
-
-
-def _log(worker: Worker) -> None:
-    """Only an override changes it, and its end: what the process was started with is its own business."""
-    if "log.level" in worker.overrides or worker.loud:
-        worker.loud = "log.level" in worker.overrides
-        set_level(worker.text("log.level"))
-
-
-TELL: Mapping[str, Callable[[Worker], None]] = {
-    "committer": _committer,
-    "task": _tasks,
-    "intake": _tasks,
-    "chooser": _tasks,
-    "spark": _tasks,
-    "upkeep": _upkeep,
-    "worker": _worker,
-    "log": _log,
-}
-"""By part. Tasks take all of theirs at once."""
-
-
-_TOLD = tuple(dict.fromkeys(TELL[part] for parts in TAKEN_BY.values() for part in parts if part != "leader"))
-
-
-def take(worker: Worker) -> None:
-    """Tell every part; when this returns, all of them have what they take."""
-    for tell in _TOLD:
-        tell(worker)
+    def tell(self) -> None:
+        """As they are now."""
+        for tell in self._told:
+            tell()

@@ -107,6 +107,7 @@ class Driver:
         self._runtime = Runtime(
             ID,
             self._life,
+            self._life,
             self._port,
             self.declared,
             self._settings,

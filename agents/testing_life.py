@@ -19,7 +19,8 @@ from .testing_port import MemoryMailbox
 
 
 class Life:
-    """See `runtime.Life`. `again` makes the next producer, and begins the tasks again; `trouble_of` knows what a task has failed at."""
+    """See `runtime.Life` and `runtime.Job`. `again` makes the next producer, and begins the tasks again; `trouble_of` knows what a task has
+    failed at."""
 
     def __init__(
         self,

@@ -183,7 +183,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     await page.bind()
     options = worker_options(app, configuration, seat, identity, root=root, url=page.url)
     worker = Worker(options)
-    worker.on_waiting = lambda why, state, failed: say_waiting(why, goes_on(state, shown(app.job), failed))
+    worker.participant.on_waiting = lambda why, state, failed: say_waiting(why, goes_on(state, shown(app.job), failed))
     spare_the_collector()
     bound = {
         "job": str(app.job),
@@ -206,10 +206,10 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     try:
         code = await running
         if code:
-            click.echo(last_words(worker.exit_why, shown(app.job)), err=True)
-        elif "ended" in worker.exit_why:
-            click.echo(done(worker.exit_why), err=True)
-        return RUN_FAILED if code and identity.process and "can go no further" in worker.exit_why else code
+            click.echo(last_words(worker.participant.exit_why, shown(app.job)), err=True)
+        elif "ended" in worker.participant.exit_why:
+            click.echo(done(worker.participant.exit_why), err=True)
+        return RUN_FAILED if code and identity.process and "can go no further" in worker.participant.exit_why else code
     except asyncio.CancelledError:
         if leaving.asked:
             return 0
@@ -264,7 +264,7 @@ def end_without_waiting(worker: Any) -> NoReturn:
     """
     click.echo(f"Error: these did not end, and are left behind: {', '.join(worker.ending.held)}", err=True)
     sys.stderr.flush()
-    os._exit(1 if worker.exit_code is None else worker.exit_code)
+    os._exit(1 if worker.participant.exit_code is None else worker.participant.exit_code)
 
 
 async def tell_restores(worker: Any) -> None:
@@ -313,7 +313,8 @@ class Leaving:
         """Take the signals."""
         loop = asyncio.get_running_loop()
         Signals(
-            lambda number: loop.call_soon_threadsafe(self.heard, number), lambda: self.worker.seconds("stop.timeout")
+            lambda number: loop.call_soon_threadsafe(self.heard, number),
+            lambda: self.worker.settings.seconds("stop.timeout"),
         ).listen()
 
     def heard(self, number: signal.Signals) -> None:

@@ -109,7 +109,7 @@ def why_of(actor: TaskActor) -> str:
 def status(worker: Worker) -> dict[str, Any]:
     """This worker and its tasks, and the job as it knows it."""
     now = worker.port.clock.now()
-    ready, why = readiness(worker)
+    ready, why = readiness(worker.participant)
     member = getattr(worker.coordination, "member", None)
     return {
         "job": str(worker.job),
@@ -125,8 +125,8 @@ def status(worker: Worker) -> dict[str, Any]:
             "leads": leads(worker),
             "up_s": round((now.wall - worker.started_ms) / 1000, 1),
             "commits": worker.committing.commits if worker.committing is not None else 0,
-            "applied_config": worker.applied_config,
-            "unreadable": worker.unreadable.document(),
+            "applied_config": worker.participant.overrides.offset,
+            "unreadable": worker.runtime.unreadable.document(),
             "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
         },
         **(

@@ -183,7 +183,7 @@ class Live(_View):
 class Ready(_View):
     async def get(self, request: Any, **_: Any) -> Any:
         """Whether this worker does its work now; else what it waits for."""
-        ready, why = readiness(self.worker)
+        ready, why = readiness(self.worker.participant)
         return self.web.text("ready\n" if ready else f"not ready: {why}\n", status=200 if ready else 503)
 
 

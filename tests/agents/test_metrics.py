@@ -57,22 +57,28 @@ def worker(*tasks):
     sensor = Counting()
     sensor.records["orders"] = 42
     sensor.requests[200] = 3
+    actors, committing = {one.name: one for one in tasks}, Bag(commits=11)
+    runtime = Bag(producers=Bag(outbox=None, committing=committing), unreadable=unreadable())
     return Bag(
         job="sales/1",
         options=Bag(processor="w1", process="p1"),
-        exit_code=None,
-        ready=True,
-        why="",
-        unreadable=unreadable(),
+        participant=Bag(
+            exit_code=None,
+            ready=True,
+            why="",
+            coordination=Bag(blocked=""),
+            overrides=Bag(offset=9),
+            runtime=runtime,
+            actors=actors,
+        ),
         started_ms=5_000,
-        applied_config=9,
-        actors={one.name: one for one in tasks},
+        actors=actors,
         counters={"Partition 0": Counter({"dead_letters": 2})},
-        committing=Bag(commits=11),
-        runtime=Bag(producers=Bag(outbox=None)),
+        committing=committing,
+        runtime=runtime,
         sensor=sensor,
         app=Bag(agents={"coordinator": 1}),
-        coordination=Bag(blocked=""),
+        coordination=Bag(),
     )
 
 
@@ -111,7 +117,7 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
 def test_a_task_can_be_asked_in_every_state(state: str) -> None:
     """A page or a heartbeat in the middle of a restore must not end a worker."""
     one = worker(task("Partition 0", state))
-    said = task_load(load_of(one), "Partition 0")
+    said = task_load(load_of(one.participant), "Partition 0")
     assert said["state"] == state
     assert render(one)
     assert documents.watermarks(one.actors["Partition 0"]) == (
@@ -122,15 +128,15 @@ def test_a_task_can_be_asked_in_every_state(state: str) -> None:
 def test_how_keys_are_spread_comes_through_heartbeats() -> None:
     """By input, in how many tasks: what `headgate status` shows."""
     both = [
-        load_of(worker(task("Partition 0", TaskState.RUNNING))),
-        load_of(worker(task("Partition 1", TaskState.RUNNING))),
+        load_of(worker(task("Partition 0", TaskState.RUNNING)).participant),
+        load_of(worker(task("Partition 1", TaskState.RUNNING)).participant),
     ]
     assert key_load(both) == {"orders": {"murmur2": 2}}
 
 
 def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
     """The maximal watermark is not a date in the far future."""
-    load = load_of(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME)))
+    load = load_of(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME)).participant)
     assert task_load(load, "Partition 0")["watermark_ms"] == MAX_TIME
     assert documents.time_of(MAX_TIME) == "end"
     assert (
@@ -140,7 +146,7 @@ def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
 
 def test_a_heartbeat_stays_within_its_limit_however_many_tasks_there_are() -> None:
     """What does not fit is left out, and that is said."""
-    load = load_of(worker(*(task(f"Partition {n}", TaskState.RUNNING) for n in range(1000))))
+    load = load_of(worker(*(task(f"Partition {n}", TaskState.RUNNING) for n in range(1000))).participant)
     data = encode_beat(Heartbeat("w1", "p1", "000001-aa", 1.0, load=load))
     assert len(data) <= MAX_BEAT
     assert decode_beat(data).load["left_out"] == load["left_out"] > 0

@@ -35,14 +35,14 @@ async def worker(tmp_path: Path) -> Any:
     worker = Worker(options)
     worker.actors[TASK] = SimpleNamespace(ended=asyncio.Event())  # type: ignore[assignment]
     yield worker
-    for task in list(worker._spawned):
+    for task in list(worker.life.spawned):
         task.cancel()
 
 
 async def settled(worker: Worker) -> None:
     """Until every start that can go on has gone on."""
-    if worker._spawned:
-        await asyncio.wait(list(worker._spawned), timeout=60.0)
+    if worker.life.spawned:
+        await asyncio.wait(list(worker.life.spawned), timeout=60.0)
 
 
 def start(grant: int) -> Start:
@@ -53,8 +53,8 @@ def start(grant: int) -> Start:
 async def test_a_start_that_is_called_off_while_its_predecessor_ends_begins_nothing(worker: Worker) -> None:
     """The producer was lost meanwhile. The worker goes on; it does not fall over the missing producer."""
     old: Any = worker.actors[TASK]
-    worker.tell(TASK, start(1))
-    worker.tell(TASK, Abandon("fenced"))
+    worker.runtime.granted.tell(TASK, start(1))
+    worker.runtime.granted.tell(TASK, Abandon("fenced"))
     worker.runtime.gone(TASK)
     old.ended.set()
     await settled(worker)
@@ -65,10 +65,10 @@ async def test_a_start_that_is_called_off_while_its_predecessor_ends_begins_noth
 async def test_of_two_starts_that_wait_only_the_last_counts(worker: Worker) -> None:
     """Both wait for the same predecessor; two actors of one task would be two owners."""
     old: Any = worker.actors[TASK]
-    worker.tell(TASK, start(1))
-    worker.tell(TASK, Abandon("fenced"))
-    worker.tell(TASK, start(2))
-    worker.tell(TASK, Abandon("fenced"))
+    worker.runtime.granted.tell(TASK, start(1))
+    worker.runtime.granted.tell(TASK, Abandon("fenced"))
+    worker.runtime.granted.tell(TASK, start(2))
+    worker.runtime.granted.tell(TASK, Abandon("fenced"))
     worker.runtime.gone(TASK)
     old.ended.set()
     await settled(worker)

@@ -70,9 +70,11 @@ class Running:
         while not true():
             if self.task.done() and not true():
                 self.task.result()
-                raise AssertionError(f"the worker ended: {self.worker.exit_code} {self.worker.exit_why}")
+                raise AssertionError(
+                    f"the worker ended: {self.worker.participant.exit_code} {self.worker.participant.exit_why}"
+                )
             if time.monotonic() > give_up:
-                raise AssertionError(f"{what or true} did not come true: {self.states()} {self.worker.why}")
+                raise AssertionError(f"{what or true} did not come true: {self.states()} {self.worker.participant.why}")
             await asyncio.sleep(0.01)
 
     async def until_running(self, tasks: int, *, within_s: float = WAIT_S) -> None:
@@ -90,7 +92,9 @@ class Running:
         try:
             return await asyncio.wait_for(asyncio.shield(self.task), within_s)
         except TimeoutError:
-            raise AssertionError(f"the worker did not end: {self.states()} {self.worker.why}\n{self.story()}") from None
+            raise AssertionError(
+                f"the worker did not end: {self.states()} {self.worker.participant.why}\n{self.story()}"
+            ) from None
 
     def story(self) -> str:
         """What the machines of the tasks saw and decided last."""

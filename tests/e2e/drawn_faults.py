@@ -148,7 +148,7 @@ async def run(job: Any, topic: Any, plan: list[Fault], *, records: int = 400) ->
             if ended == 0:
                 break
             if not said:
-                outcome.wrong.append(f"silent: {worker.states()} {worker.worker.why}\n{worker.story()}")
+                outcome.wrong.append(f"silent: {worker.states()} {worker.worker.participant.why}\n{worker.story()}")
                 edges.armed = False
             if not worker.task.done():
                 edges.armed = False  # an operator has seen the reason; what is wrong has been mended
@@ -171,7 +171,7 @@ async def _life(worker: Any) -> tuple[int | None, str]:
         return None, "; ".join(failed)
     except BaseException as error:  # noqa: BLE001 - whatever ended it
         return None, f"the worker ended by {type(error).__name__}: {error}"
-    return code, worker.worker.exit_why or f"exit {code}"
+    return code, worker.worker.participant.exit_why or f"exit {code}"
 
 
 async def _differences(job: Any, truth: list[Any], copies: str, counts: str, numbers: str, sunk: set[int]) -> list[str]:

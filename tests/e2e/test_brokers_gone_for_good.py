@@ -70,7 +70,7 @@ async def test_a_worker_whose_broker_stands_still_is_put_down_whole(job_on, priv
         finally:
             private_kafka.resume()
     assert code == 3
-    assert "could not leave within stop.timeout (5 s): `left` is not said" in one.worker.exit_why
+    assert "could not leave within stop.timeout (5 s): `left` is not said" in one.worker.participant.exit_why
     assert one.worker.actors == {}
     locks = list((tmp_path / "state").glob("*/Partition-*/lock"))
     assert len(locks) == 2

@@ -26,7 +26,7 @@ async def test_a_name_that_differs_by_an_underscore_joins_nobody_elses_run(job, 
     await one.until_running(1)
     two = await job.start(copies(other, inp, out), "w2")
     assert await two.ended() == 1
-    assert two.worker.exit_why == f"the topics of the job '{other}/1' are those of the job '{job.name}/1'"
+    assert two.worker.participant.exit_why == f"the topics of the job '{other}/1' are those of the job '{job.name}/1'"
     with pytest.raises(OtherJob, match=f"there is no job '{other}': its topics are those of the job '{job.name}/1'"):
         async with following(job.client, Topics(JobName(other))):
             pass

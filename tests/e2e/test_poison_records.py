@@ -136,7 +136,7 @@ async def test_own_topics_take_every_time(job, topic):
     await altered(job, middle, **{"message.timestamp.after.max.ms": str(HOUR_MS), "retention.ms": "-1"})
     topics = Topics(ClientSettings(job.bootstrap))
     await topics.start()
-    specs = [spec for spec in one.worker.job_topics.all_specs({inp: 2}, {middle: 2}, 2)[0] if spec.name == middle]
+    specs = [spec for spec in one.worker.topics.all_specs({inp: 2}, {middle: 2}, 2)[0] if spec.name == middle]
     with pytest.raises(
         hg.HeadgateError, match=r"message.timestamp.after.max.ms is 3600000, and 9223372036854775807 is needed"
     ):

@@ -38,7 +38,7 @@ async def change(job, name, value, *workers, wait=True):
     """`headgate config set`, and every worker has acknowledged it."""
     await job.ask("set-config", setting=name, value=value, wait=wait)
     for one in workers:
-        await one.until(lambda one=one: one.worker.settings.get(name) == value, f"{name} is acknowledged")
+        await one.until(lambda one=one: one.worker.settings.given.get(name) == value, f"{name} is acknowledged")
 
 
 class Reads:
@@ -176,7 +176,7 @@ async def test_commits_watchdog_log_retries_and_what_a_failure_takes_with_it(job
     with contextlib.suppress(Exception):
         await change(job, "error.retries", 0, wait=False)
     assert await worker.ended() == 1
-    assert "failed" in worker.worker.exit_why
+    assert "failed" in worker.worker.participant.exit_why
 
 
 @proves("intermediate.max-lag", "intermediate.trim", "watermark.quorum")
@@ -267,10 +267,12 @@ async def test_how_long_a_worker_may_take_to_end(job, topic, monkeypatch):
     monkeypatch.setattr(actor, "_put_down", hung)
     await change(job, "stop.timeout", "300ms", worker)
     worker.worker.leave("test")
-    await worker.until(lambda: worker.worker.exit_code is not None, "it gives up")
+    await worker.until(lambda: worker.worker.participant.exit_code is not None, "it gives up")
     let_go.set()
     assert await worker.ended() == 3
-    assert "could not leave within stop.timeout (0.3 s): not released: Partition 0" in worker.worker.exit_why
+    assert (
+        "could not leave within stop.timeout (0.3 s): not released: Partition 0" in worker.worker.participant.exit_why
+    )
 
 
 class Held(Spark):
@@ -373,7 +375,7 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
     let_go.set()
 
     # a main loop that hangs
-    await first.until(lambda: third.worker.ready, "the third one has begun again")
+    await first.until(lambda: third.worker.participant.ready, "the third one has begun again")
     say = third.worker.coordination.heartbeats.say
     third.worker.coordination.heartbeats.say = lambda: replace(say(), turn_age_s=100.0)
     await change(job, "stall.timeout", "30s", first)

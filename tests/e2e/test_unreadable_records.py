@@ -56,7 +56,7 @@ async def test_whatever_stands_in_an_own_topic_is_passed_counted_and_shown(job, 
     )
     await job.records(out, 1)
     await scatter(job)
-    passed = first.worker.unreadable.topics
+    passed = first.worker.runtime.unreadable.topics
 
     def all_passed():
         return {name: one.count for name, one in passed.items()} == {job.topics.heartbeat: 3, job.topics.coordinator: 2}
