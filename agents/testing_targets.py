@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from ..core.graph.model import JobModel
 from .declared import Declared
 from .outbox import Outbox
 from .outbox_buffer import DEFAULT_LIMIT
@@ -20,9 +21,19 @@ class MemoryTargets:
     def __init__(self, declared: Declared, logs: Logs, tasks: int) -> None:
         self._logs = logs
         graph, names = declared.graph, declared.topics
+        self._names = names
+        self._inputs = sorted(graph.input)
         self._own = {names.log, names.dead_letters, *graph.writer}
         self._all = sorted({*self._own, *graph.outputs})
         logs.widths[names.log] = tasks
+
+    async def input_counts(self) -> dict[str, int]:
+        """See `coordination.JobTopics`."""
+        return {stream: self._logs.width(stream) for stream in self._inputs}
+
+    async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
+        """See `coordination.JobTopics`."""
+        self._logs.widths.update({} if model is None else model.streams, **{self._names.log: tasks})
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
         """See `runtime`."""
