@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from aiokafka.errors import TopicAuthorizationFailedError
 from click.testing import CliRunner
@@ -97,3 +100,13 @@ def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_wish_or_nothin
             wish_of(kind, text)
     with pytest.raises(Mistyped, match="requests withdraw"):
         wish_of("set-request", '{"verb": "pause"}', delete=True)
+
+
+def test_the_status_brings_neither_a_web_client_nor_a_runtime() -> None:
+    """Half of its second was the client of pages that it did not ask, and files of aiokafka that were parsed to find a class."""
+    script = (
+        "import sys, headgate.agents.cli.status; print({'aiohttp', 'faust', 'rocksdict', 'pyarrow'} & {*sys.modules})"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )
