@@ -60,7 +60,7 @@ class JobTopics:
         counts = await self.input_counts()
         outputs = [topic for topic in sorted(self.declared.graph.outputs) if topic not in self._known]
         found = await self.topics.find(outputs)
-        missing = [TopicSpec(topic, max(counts.values(), default=1)) for topic in outputs if topic not in found]
+        missing = [TopicSpec(topic, widest(counts)) for topic in outputs if topic not in found]
         if missing:
             log.warning("output topics are created", topics=[spec.name for spec in missing])
         self._known |= found | await self.topics.ensure(missing)
@@ -119,7 +119,7 @@ class JobTopics:
         between = [
             TopicSpec(name, widths[name], {**INTERMEDIATE, **LARGE}) for name in sorted(self.declared.graph.writer)
         ]
-        outputs = [TopicSpec(name, max(counts.values(), default=1)) for name in sorted(self.declared.graph.outputs)]
+        outputs = [TopicSpec(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
         return own + between, outputs
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
@@ -143,9 +143,9 @@ class JobTopics:
         """A target that user code names while it runs. One that does not exist is made, as wide as the widest input, and said."""
         found = await self.topics.find([topic])
         if topic not in found:
-            widest = max((self._known[name].partitions for name in self.declared.graph.input), default=1)
+            counts = {name: self._known[name].partitions for name in self.declared.graph.input}
             log.warning("output topics are created", topics=[topic])
-            found = await self.topics.ensure([TopicSpec(topic, widest)])
+            found = await self.topics.ensure([TopicSpec(topic, widest(counts))])
         self._known |= found
         self._named.add(topic)
         for producer in producers:
@@ -167,6 +167,15 @@ class JobTopics:
                     remedy="where nothing unread stands in it (the job was drained), delete it, and have it made again; else "
                     f"`headgate reset` the job: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
                 )
+
+
+def widest(counts: Mapping[str, int]) -> int:
+    """How wide an output is made that is not there: as the widest input.
+
+    >>> widest({"orders": 3, "rates": 1})
+    3
+    """
+    return max(counts.values(), default=1)
 
 
 def _tell(outbox: Outbox, found: Found) -> None:

@@ -282,12 +282,6 @@ class Topics:
                 return found
             await asyncio.sleep(0.05)
 
-    async def plan(self, specs: Iterable[TopicSpec]) -> list[str]:
-        """The commands that create what is missing."""
-        wanted = list(specs)
-        found = await self.find(spec.name for spec in wanted)
-        return [spec.command(self._client) for spec in wanted if spec.name not in found]
-
     async def trim(self, before: Mapping[StreamPartition, int]) -> dict[StreamPartition, int | HeadgateError]:
         """Delete the records below each offset: the partition's new log start, or why it could not be."""
         admin = self._open()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ...core.coordination.leader.assignment import tasks_of
+from ...core.coordination.leader.plan import Plan
 from ...core.coordination.placement import asked
 from ...core.errors import DeclarationError, NotFound
+from ...core.graph.grouping import Grouping
 from ...core.graph.grouping import counts as widths
-from ...core.graph.model import producer_sets
+from ...core.graph.model import JobModel, producer_sets
 from ...core.names import natural
 from ..configuration import Configuration, Said
 from ..declared import Declared
@@ -74,23 +78,47 @@ def plan(
         click.echo(f"Problem: {one}", err=True)
 
 
-async def _plan(declared: Declared, configuration: Configuration, workers: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What a leader of this code would make now, and what there is of it."""
+
+    plan: Plan
+    before: JobModel | None
+    inputs: Mapping[str, int]
+    tasks: Grouping
+    own: list[TopicSpec]
+    outputs: list[TopicSpec]
+    found: Mapping[str, Found]
+    commands: list[str]
+    problems: list[str]
+
+
+async def _intended(declared: Declared, configuration: Configuration) -> tuple[JobTopics, Intended]:
     topics = JobTopics(configuration.client, declared)
     options = WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=configuration.given)
-    intended = leader_config(options, configuration.given).plan
+    plan = leader_config(options, configuration.given).plan
     before = await _model(configuration, declared)
     await topics.start()
     try:
-        counts = await topics.input_counts()
-        grouping = tasks_of(intended, counts, before)
-        assert grouping is not None, "every input was counted"
-        specs, outputs = topics.all_specs(counts, widths(grouping), len(grouping))
-        found = await topics.topics.find([spec.name for spec in (*specs, *outputs)])
+        inputs = await topics.input_counts()
+        tasks = tasks_of(plan, inputs, before)
+        assert tasks is not None, "every input was counted"
+        own, outputs = topics.all_specs(inputs, widths(tasks), len(tasks))
+        found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
     finally:
         await topics.stop()
-    problems = _problems(specs, found, configuration)
-    rows = [{"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(counts.items())]
-    for spec, role in [*((s, _role(topics, s.name)) for s in specs), *((s, "output") for s in outputs)]:
+    commands = [spec.command(configuration.client) for spec in (*own, *outputs) if spec.name not in found]
+    problems = _problems(own, found, configuration)
+    return topics, Intended(plan, before, inputs, tasks, own, outputs, found, commands, problems)
+
+
+async def _plan(declared: Declared, configuration: Configuration, workers: int) -> dict[str, Any]:
+    topics, made = await _intended(declared, configuration)
+    intended, before, grouping, found = made.plan, made.before, made.tasks, made.found
+    rows = [
+        {"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(made.inputs.items())
+    ]
+    for spec, role in [*((s, _role(topics, s.name)) for s in made.own), *((s, "output") for s in made.outputs)]:
         there = spec.name in found
         rows.append(
             {
@@ -119,7 +147,7 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
             {"stream": one.stream, "tasks": sorted(one.tasks, key=natural)}
             for one in producer_sets(intended.graph.fed, grouping, {}).values()
         ],
-        "problems": problems,
+        "problems": made.problems,
     }
 
 
@@ -129,7 +157,7 @@ def _role(topics: JobTopics, name: str) -> str:
     return fixed.get(name) or ("dead letters" if name == names.dead_letters else "between stages")
 
 
-async def _model(configuration: Configuration, declared: Declared) -> Any:
+async def _model(configuration: Configuration, declared: Declared) -> JobModel | None:
     """The model that the job has, if it ever ran."""
     try:
         async with following(configuration.client, declared.topics) as stream:
@@ -156,7 +184,8 @@ def topics_plan(
     """The commands that create what is missing, for teams that may not create topics from an application."""
     app = load_app(target, app_dir)
     configuration = configured(Said(bootstrap, pairs, config), app=app.settings)
-    found = run_async(_commands(Declared(app), configuration))
+    _, made = run_async(_intended(Declared(app), configuration))
+    found = {"job": str(app.job), "commands": made.commands, "problems": made.problems}
     if output == "json":
         show_json(found)
         return
@@ -170,26 +199,7 @@ def topics_plan(
         click.echo(f"Note: {ABOUT_PROPERTIES}", err=True)
 
 
-async def _commands(declared: Declared, configuration: Configuration) -> dict[str, Any]:
-    topics = JobTopics(configuration.client, declared)
-    options = WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=configuration.given)
-    intended = leader_config(options, configuration.given).plan
-    before = await _model(configuration, declared)
-    await topics.start()
-    try:
-        counts = await topics.input_counts()
-        grouping = tasks_of(intended, counts, before)
-        assert grouping is not None, "every input was counted"
-        specs, outputs = topics.all_specs(counts, widths(grouping), len(grouping))
-        commands = await topics.topics.plan([*specs, *outputs])
-        found = await topics.topics.find([spec.name for spec in specs])
-    finally:
-        await topics.stop()
-    problems = _problems(specs, found, configuration)
-    return {"job": str(declared.app.job), "commands": commands, "problems": problems}
-
-
-def _problems(specs: list[TopicSpec], found: dict[str, Found], configuration: Configuration) -> list[str]:
+def _problems(specs: list[TopicSpec], found: Mapping[str, Found], configuration: Configuration) -> list[str]:
     """What is not as the job needs it, of the topics that are there."""
     return [
         str(one)

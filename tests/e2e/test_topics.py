@@ -13,8 +13,8 @@ from headgate.core.errors import EnvironmentFault
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 
-async def test_what_is_missing_is_planned_created_and_found(kafka):
-    """The plan prints commands; ensure carries them out; a second ensure changes nothing."""
+async def test_what_is_missing_is_created_and_found(kafka):
+    """What is not there is only made where that is asked for; a second ensure changes nothing."""
     name = f"made-{uuid.uuid4().hex[:8]}"
     specs = [
         TopicSpec(name, 3, TASK_LOG),
@@ -23,9 +23,6 @@ async def test_what_is_missing_is_planned_created_and_found(kafka):
     topics = Topics(ClientSettings(kafka.bootstrap))
     await topics.start()
     try:
-        plan = await topics.plan(specs)
-        assert len(plan) == 2
-        assert "--partitions 3 --config cleanup.policy=compact" in plan[0]
         assert await topics.find([name]) == {}
         with pytest.raises(EnvironmentFault, match="it does not exist"):
             await topics.ensure(specs, create=False)
@@ -33,7 +30,6 @@ async def test_what_is_missing_is_planned_created_and_found(kafka):
         assert found[name].partitions == 3
         assert found[name + "-mid"].limit == 2_000_000
         assert found[name + "-mid"].config["retention.ms"] == "-1"
-        assert await topics.plan(specs) == []
         assert await topics.ensure(specs) == found
     finally:
         await topics.stop()
