@@ -55,7 +55,7 @@ lint: $(VENV)/.made-lint ## ruff: findings and format
 
 types: $(VENV)/.made-lint tree ## pyright, strict for core; and what it infers in a user's program
 	$(BIN)/pyright
-	$(PYTEST) -q tests/agents/test_typed_api.py
+	$(PYTEST) -q tests/agents/job/test_typed_api.py
 
 docs: venv ## write the generated parts of docs again
 	$(PY) -m tests.docs.regenerate
@@ -72,7 +72,7 @@ bench: $(BENCH)/.made java ## measure beside the peers; figures and plots go to 
 venv: $(VENV)/.made-test java ## .venv with headgate (editable) and all that the tests need
 
 clean: ## remove what make made (not the Kafka jars in the user's cache)
-	rm -rf $(VENV) $(BENCH) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/_columns.*.so
+	rm -rf $(VENV) $(BENCH) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/records/_columns.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The rooms under their import name, as an installed headgate shows them.
@@ -97,7 +97,7 @@ $(VENV)/.made:
 	@touch $@
 
 # setup.cfg decides what stands in .venv, and columns.c is compiled where it can be; when they change, or the first time, pip looks again.
-$(VENV)/.made-test: $(VENV)/.made setup.cfg setup.py agents/columns.c
+$(VENV)/.made-test: $(VENV)/.made setup.cfg setup.py agents/records/columns.c
 	@echo "installing headgate and what its tests need (minutes the first time)"
 	@$(PIP) --editable '.[test]'
 	@rm -f $(VENV)/.made-java

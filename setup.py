@@ -4,6 +4,8 @@ from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        Extension("headgate.agents._columns", ["agents/columns.c"], extra_compile_args=["-O3"], optional=True),
+        Extension(
+            "headgate.agents.records._columns", ["agents/records/columns.c"], extra_compile_args=["-O3"], optional=True
+        ),
     ]
 )

@@ -26,12 +26,12 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from headgate.agents import serde
 from headgate.agents.broker.broker import Broker
-from headgate.agents.store import StoreBusy
-from headgate.agents.store_rocks import StoreMemory, open_rocks
-from headgate.agents.tables import TaskTables
-from headgate.agents.tasklog import log_write
+from headgate.agents.records import serdes as serde
+from headgate.agents.runtime.log import log_write
+from headgate.agents.state.rocks import StoreMemory, open_rocks
+from headgate.agents.state.store import StoreBusy
+from headgate.agents.state.tables import TaskTables
 from headgate.core.names import StreamPartition
 from headgate.core.task.checkpoint import table_prefix
 

@@ -23,18 +23,18 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from headgate.agents import serde
 from headgate.agents.broker.broker import Broker
-from headgate.agents.clients import ClientSettings
-from headgate.agents.intake import Intake, Source
-from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.outbox import Outbox
-from headgate.agents.outbox_errors import OutboxError
-from headgate.agents.store import MemoryStore
-from headgate.agents.store_rocks import StoreMemory, open_rocks
-from headgate.agents.tables import TaskTables
-from headgate.agents.tasklog import log_write, restore
-from headgate.agents.topics import TASK_LOG, Topics, TopicSpec
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.kafka.topics import TASK_LOG, Topics, TopicSpec
+from headgate.agents.port.errors import OutboxError
+from headgate.agents.records import serdes as serde
+from headgate.agents.runtime.intake import Intake, Source
+from headgate.agents.runtime.log import log_write, restore
+from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.state.rocks import StoreMemory, open_rocks
+from headgate.agents.state.store import MemoryStore
+from headgate.agents.state.tables import TaskTables
 from headgate.core.names import StreamPartition
 
 PARTITIONS = 4

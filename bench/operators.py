@@ -21,13 +21,13 @@ import msgpack
 import orjson
 
 import headgate as hg
-from headgate.agents.chunks import Chunk
-from headgate.agents.columns import columns_of
-from headgate.agents.declared import Declared
-from headgate.agents.memory import keep_memory
-from headgate.agents.pipeline import Pipeline
-from headgate.agents.store import MemoryStore
-from headgate.agents.table_opening import open_tables
+from headgate.agents.job.declaration import Declared
+from headgate.agents.operators.pipeline import Pipeline
+from headgate.agents.process.memory import keep_memory
+from headgate.agents.records.chunks import Chunk
+from headgate.agents.records.columns import columns_of
+from headgate.agents.state.opening import open_tables
+from headgate.agents.state.store import MemoryStore
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, decode
 

@@ -33,15 +33,15 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("values to JSON", ("dumps_many",)),
     ("user code", ("headgate_work.py",)),
     ("freeing the values of the last chunk", ("Pipeline.runs ", "Pipeline.step ")),
-    ("record batches to columns", ("columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "agents/chunks.py", "columns.c")),
-    ("columns to record batches", ("agents/rawbatch.py", "outbox_buffer.py")),
-    ("keyed aggregates", ("agents/aggregates.py", "agents/keyed_operators.py", "(<string>")),
-    ("tables and the task log", ("agents/table.py", "agents/tables.py", "agents/tasklog.py", "agents/task_state.py")),
-    ("RocksDB", ("store_rocks.py",)),
-    ("shuffle: partitions and frames", ("partitioner.py", "framing.py", "core/frames", "Pipeline.shuffle", "Pipeline._frames")),
-    ("operators", ("operators.py", "agents/source.py", "agents/pipeline.py", "selecting.py", "record.py", "columns.py")),
-    ("commits and the producer", ("agents/outbox.py", "committing.py", "producing.py", "core/commit", "aiokafka/producer")),
-    ("Kafka client", ("aiokafka/", "agents/rawkafka.py", "agents/intake.py", "async_timeout")),
+    ("record batches to columns", ("columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "records/chunks.py", "columns.c")),
+    ("columns to record batches", ("agents/kafka/record_batch.py", "runtime/buffer.py")),
+    ("keyed aggregates", ("agents/job/aggregates.py", "agents/operators/keyed.py", "(<string>")),
+    ("tables and the task log", ("agents/state/table.py", "agents/state/tables.py", "agents/runtime/log.py", "agents/runtime/state.py")),
+    ("RocksDB", ("state/rocks.py",)),
+    ("shuffle: partitions and frames", ("partitioner.py", "framing.py", "core/progress/frames", "Pipeline.shuffle", "Pipeline._frames")),
+    ("operators", ("agents/operators/", "selecting.py", "record.py", "columns.py")),
+    ("commits and the producer", ("agents/runtime/outbox.py", "committing.py", "runtime/producers.py", "task/commit", "aiokafka/producer")),
+    ("Kafka client", ("aiokafka/", "agents/kafka/private.py", "agents/runtime/intake.py", "async_timeout")),
     ("actors, choosers, machines", ("core/", "agents/", "faust/", "mode/")),
     ("event loop and sockets", ("asyncio/", "selectors.py")),
 )  # fmt: skip
@@ -50,7 +50,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
 def stage_of(stack: list[str]) -> str:
     """What a sample is counted for.
 
-    >>> stage_of(["run (asyncio/runners.py:1)", "Intake.take (agents/intake.py:3)", "Buffer.take (agents/chunks.py:9)"])
+    >>> stage_of(["run (asyncio/runners.py:1)", "Intake.take (agents/runtime/intake.py:3)", "Buffer.take (agents/records/chunks.py:9)"])
     'record batches to columns'
     """
     for frame in reversed(stack):

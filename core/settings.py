@@ -152,7 +152,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "log.level": ("log",),
 })  # fmt: skip
 """Which parts of a worker take a dynamic setting while they run; a change is acknowledged when each of them has it. The leader reads it
-where it stands, in the stream; the other parts are told (`agents/settings_taken.py`). A setting that nobody takes is not dynamic."""
+where it stands, in the stream; the other parts are told (`agents/worker/settings_taken.py`). A setting that nobody takes is not dynamic."""
 
 
 def duration_ms(text: str | int | float) -> int:

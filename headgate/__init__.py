@@ -15,18 +15,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headgate.agents import testing
-    from headgate.agents.actors import Actor, Batches, Context
-    from headgate.agents.aggregates import Aggregate, aggregate, collect, count, first, last, max, mean, min, sum
-    from headgate.agents.app import App
-    from headgate.agents.asking import drain, metadata, pause, resume, start, stop
-    from headgate.agents.declared_table import DeclaredTable as Table
-    from headgate.agents.operators import UserCodeError
-    from headgate.agents.record import Batch, Record
-    from headgate.agents.serde import Serde, arrow, custom, json, msgpack, raw, text
-    from headgate.agents.stream import Stream
-    from headgate.agents.stream_ends import BatchedStream, TableView
-    from headgate.agents.timestamps import field
+    from headgate.agents.job.actors import Actor, Batches, Context
+    from headgate.agents.job.aggregates import Aggregate, aggregate, collect, count, first, last, max, mean, min, sum
+    from headgate.agents.job.app import App
+    from headgate.agents.job.declared_table import DeclaredTable as Table
+    from headgate.agents.job.stream import Stream
+    from headgate.agents.job.stream_ends import BatchedStream, TableView
+    from headgate.agents.job.timestamps import field
+    from headgate.agents.operators.stateless import UserCodeError
+    from headgate.agents.process.requests import drain, metadata, pause, resume, start, stop
+    from headgate.agents.records.record import Batch, Record
+    from headgate.agents.records.serdes import Serde, arrow, custom, json, msgpack, raw, text
+    from headgate.agents.testing import driver as testing
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
 
     bytes = raw
@@ -80,17 +80,17 @@ __all__ = [
 
 
 _FROM = {
-    "agents.actors": "Actor Batches Context",
-    "agents.aggregates": "Aggregate aggregate collect count first last max mean min sum",
-    "agents.app": "App",
-    "agents.asking": "drain metadata pause resume start stop",
-    "agents.declared_table": "Table",
-    "agents.operators": "UserCodeError",
-    "agents.record": "Batch Record",
-    "agents.serde": "Serde arrow bytes custom json msgpack raw text",
-    "agents.stream": "Stream",
-    "agents.stream_ends": "BatchedStream TableView",
-    "agents.timestamps": "field",
+    "agents.job.actors": "Actor Batches Context",
+    "agents.job.aggregates": "Aggregate aggregate collect count first last max mean min sum",
+    "agents.job.app": "App",
+    "agents.process.requests": "drain metadata pause resume start stop",
+    "agents.job.declared_table": "Table",
+    "agents.operators.stateless": "UserCodeError",
+    "agents.records.record": "Batch Record",
+    "agents.records.serdes": "Serde arrow bytes custom json msgpack raw text",
+    "agents.job.stream": "Stream",
+    "agents.job.stream_ends": "BatchedStream TableView",
+    "agents.job.timestamps": "field",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
 }
 """Module → the names that come from it."""
@@ -101,7 +101,7 @@ _WHERE = {name: module for module, names in _FROM.items() for name in names.spli
 
 def __getattr__(name: str) -> Any:
     if name == "testing":
-        return importlib.import_module("headgate.agents.testing")
+        return importlib.import_module("headgate.agents.testing.driver")
     if name not in _WHERE:
         raise AttributeError(f"module 'headgate' has no attribute {name!r}")
     module = importlib.import_module(f"headgate.{_WHERE[name]}")

@@ -16,8 +16,8 @@ import click
 
 from ...core.coordination import requests as r
 from ...core.coordination.metadata import MetadataStore
-from ..asking import Outcome, Wish, ask, wall_ms
-from ..reading import shown
+from ..process.reading import shown
+from ..process.requests import Outcome, Wish, ask, wall_ms
 from .options import Target, broker_options, run_async, target, wait_options
 from .output import output_option, show_json
 

@@ -15,9 +15,9 @@ import click
 
 from ...core.coordination.metadata import CONFIG, stored
 from ...core.settings import find, parse, shown
-from ..asking import wall_ms
-from ..reading import following, heard
-from ..web.documents import config_document
+from ..process.reading import following, heard
+from ..process.requests import wall_ms
+from ..status.documents import config_document
 from .asks import Asker, asks
 from .group import Group
 from .options import Target, broker_options, run_async, target

@@ -19,9 +19,9 @@ from ...core.coordination import messages as c
 from ...core.coordination import requests as r
 from ...core.coordination.wire import encode, read
 from ...core.errors import HeadgateError
-from ..asking import Wish
-from ..reading import must_exist, shown
-from ..topicscan import scan_topic
+from ..kafka.scan import scan_topic
+from ..process.reading import must_exist, shown
+from ..process.requests import Wish
 from .asks import Asker, asks
 from .group import Group, Mistyped
 from .options import Target, broker_options, confirmed, run_async, target
@@ -91,7 +91,7 @@ def entry_document(entry: c.Entry) -> dict[str, Any]:
 def message_values(message: Any) -> dict[str, Any]:
     """The fields of a message."""
     if isinstance(message, c.SetJobModel):
-        from ..web.documents import model_document
+        from ..status.documents import model_document
 
         return model_document(message.model)
     return {field.name: getattr(message, field.name) for field in fields(message)}

@@ -16,12 +16,12 @@ import click
 
 from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
-from ..plainwrite import Plain, put
-from ..reading import must_exist
-from ..tablescan import guess
-from ..topics import Topics as TopicsAdmin
-from ..topicscan import scan_topic, width_of
-from ..web.documents import time_of
+from ..kafka.plainwrite import Plain, put
+from ..kafka.scan import scan_topic, width_of
+from ..kafka.topics import Topics as TopicsAdmin
+from ..process.reading import must_exist
+from ..state.scan import guess
+from ..status.documents import time_of
 from .group import Group
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_fields, show_json, show_table

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from ...core.progress.frames import ArrowFrame, BatchFrame, Drain, EndOfStream, FrameError, UserFrame, Watermark, decode
-from ..configuration import Said
-from ..tablescan import guess
-from ..topicscan import scan_topic
-from ..web.documents import time_of
+from ..kafka.scan import scan_topic
+from ..process.configuration import Said
+from ..state.scan import guess
+from ..status.documents import time_of
 from .group import Group
 from .options import broker_options, configured, run_async
 from .output import output_option, show_json

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..reading import following
-from ..web.documents import model_document
+from ..process.reading import following
+from ..status.documents import model_document
 from .options import broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 

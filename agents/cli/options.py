@@ -16,9 +16,9 @@ import click
 from ...core.coordination.state import JobState
 from ...core.names import JobName, Topics
 from ...core.settings import duration_ms
-from ..clients import ClientSettings
-from ..configuration import Configuration, Said, configure
-from ..reading import folded
+from ..kafka.settings import ClientSettings
+from ..process.configuration import Configuration, Said, configure
+from ..process.reading import folded
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -17,14 +17,14 @@ from ...core.graph.grouping import Grouping
 from ...core.graph.grouping import counts as widths
 from ...core.graph.model import JobModel, producer_sets
 from ...core.names import natural
-from ..configuration import Configuration, Said
-from ..declared import Declared
-from ..job_topics import JobTopics
-from ..launch import load_app
-from ..reading import OtherJob, following
-from ..topics import ABOUT_PROPERTIES, Found, TopicSpec, differences
-from ..worker_machines import leader_config
-from ..worker_options import WorkerOptions
+from ..job.declaration import Declared
+from ..kafka.topics import ABOUT_PROPERTIES, Found, TopicSpec, differences
+from ..process.configuration import Configuration, Said
+from ..process.launch import load_app
+from ..process.reading import OtherJob, following
+from ..worker.job_topics import JobTopics
+from ..worker.machines import leader_config
+from ..worker.options import WorkerOptions
 from .group import Group
 from .options import broker_options, configured, run_async
 from .output import output_option, show_fields, show_json, show_table

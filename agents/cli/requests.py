@@ -17,8 +17,8 @@ from ...core.coordination.metadata import REQUESTS, open_requests
 from ...core.coordination.state import JobState
 from ...core.errors import NotFound
 from ...core.settings import offer
-from ..asking import wall_ms
-from ..reading import shown
+from ..process.reading import shown
+from ..process.requests import wall_ms
 from .asks import Asker, asks
 from .coordinator import plain
 from .group import Group

@@ -16,9 +16,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
 
 from ...core.errors import HeadgateError
-from ..connect import CONNECT_S, closed, started
-from ..launch import state_root
-from ..topics import Topics as TopicsAdmin
+from ..kafka.connect import CONNECT_S, closed, started
+from ..kafka.topics import Topics as TopicsAdmin
+from ..process.launch import state_root
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
 from .unattended import (

@@ -21,12 +21,12 @@ from ...core.coordination.member.admission import goes_on
 from ...core.coordination.messages import DRAINED, ENDED, STOPPED
 from ...core.errors import HeadgateError
 from ...core.settings import parse
-from ..configuration import Said
-from ..launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
-from ..logs import FORMS, secrets_of, set_up
-from ..reading import shown
-from ..signals import Signals
-from ..web import documents
+from ..process.configuration import Said
+from ..process.launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
+from ..process.reading import shown
+from ..process.signals import Signals
+from ..status import documents
+from ..worker.logs import FORMS, secrets_of, set_up
 from .options import broker_options, configured
 
 RESTORE_TOLD_S = 5.0
@@ -123,7 +123,7 @@ def run(
     said = Said(bootstrap, pairs, config, flags(settings, state_dir, web_port, processor_id))
     configuration = configured(said, app=app.settings)
     if workers > 1:
-        from ..supervisor import supervise
+        from ..process.supervisor import supervise
 
         raise SystemExit(supervise(child_arguments(), workers, app, configuration))
     root = state_root(configuration, app.job)
@@ -174,9 +174,9 @@ def child_arguments() -> list[str]:
 
 async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, root: Path, log_format: str) -> int:
     """One worker, from its page to its exit code."""
-    from ..memory import prepare_process
+    from ..process.memory import prepare_process
     from ..web.service import Page
-    from ..worker import Worker
+    from ..worker.worker import Worker
 
     prepare_process()
     page = Page(str(configuration.value("web.host")), int(configuration.value("web.port")))

@@ -19,12 +19,12 @@ from ...core.errors import CheckpointError, HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ...core.settings import offer
 from ...core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint
-from ..asking import Wish
-from ..bounds import offset_of
-from ..declaring import end_meant
-from ..offsets import Offsets
-from ..reading import following, heard, shown
-from ..topicscan import scan_topic
+from ..job.checks import end_meant
+from ..kafka.offsets import Offsets
+from ..kafka.scan import scan_topic
+from ..port.bounds import offset_of
+from ..process.reading import following, heard, shown
+from ..process.requests import Wish
 from .asks import Asker, asks
 from .group import Mistyped
 from .options import Target, confirmed, run_async

@@ -19,10 +19,10 @@ from ...core.graph.keying import ENOUGH, OTHER, UNKNOWN
 from ...core.names import JobName
 from ...core.orders import RESTING
 from ...core.settings import offer
-from ..load import key_load, task_load
-from ..reading import Hearing, following, heard, shown
-from ..web.documents import job, time_of
+from ..process.reading import Hearing, following, heard, shown
+from ..status.documents import job, time_of
 from ..web.stuck import AFTER_S
+from ..worker.load import key_load, task_load
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 from .pages import page

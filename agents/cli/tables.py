@@ -19,13 +19,13 @@ from ...core.coordination.state import JobState
 from ...core.errors import NotFound
 from ...core.names import StreamPartition
 from ...core.settings import offer
-from ..bounds import log_ends
-from ..kafka_port import KafkaPort
-from ..offsets import Offsets
-from ..reading import following
-from ..store import MemoryStore
-from ..tablescan import CHECKPOINT, TableReader, kind_of, scan
-from ..tasklog import restore
+from ..kafka.offsets import Offsets
+from ..kafka.port import KafkaPort
+from ..port.bounds import log_ends
+from ..process.reading import following
+from ..runtime.log import restore
+from ..state.scan import CHECKPOINT, TableReader, kind_of, scan
+from ..state.store import MemoryStore
 from .group import WithVerbs
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table

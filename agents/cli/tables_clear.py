@@ -19,11 +19,11 @@ from ...core.coordination.state import JobState
 from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition, Topics
 from ...core.settings import offer
-from ..clearing import Census, Found, Kept, leading, put_together, read_logs
-from ..reading import shown
-from ..schemas import AGGREGATE, BATCHES, TABLE, TIMERS
-from ..table_opening import OWN
-from ..tablescan import CHECKPOINT
+from ..job.schemas import AGGREGATE, BATCHES, TABLE, TIMERS
+from ..process.clearing import Census, Found, Kept, leading, put_together, read_logs
+from ..process.reading import shown
+from ..state.opening import OWN
+from ..state.scan import CHECKPOINT
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
 from .unattended import between_stages, fence_all, lives_of, not_while, refuse_living, run_told, state_and_living

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Iterable
 from ...core.coordination import messages as c
 from ...core.coordination.state import JobState
 from ...core.errors import EnvironmentFault, HeadgateError
-from ..kafka_port import KafkaPort
-from ..launch import user_name
-from ..reading import following, heard, shown
-from ..steering import LeaderLost, LeaderWriter, fence
+from ..coordinator.stream import LeaderLost, LeaderWriter, fence
+from ..kafka.port import KafkaPort
+from ..process.launch import user_name
+from ..process.reading import following, heard, shown
 from .options import Target
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ..reading import following, heard
+from ..process.reading import following, heard
 from .options import Duration, Target, broker_options, run_async, target
 from .output import output_option
 from .status import document, show

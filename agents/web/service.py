@@ -22,14 +22,14 @@ from faust.web.drivers.aiohttp import Web
 from faust.web.views import View
 
 from ...core.errors import EnvironmentFault, HeadgateError
-from ..configuration import Configuration
-from ..load import readiness
-from . import documents
+from ..process.configuration import Configuration
+from ..status import documents
+from ..worker.load import readiness
 from .stuck import Stuck
 from .tables import NoSuchTable, table_document
 
 if TYPE_CHECKING:
-    from ..worker import Worker
+    from ..worker.worker import Worker
 
 
 def page_text() -> str:
@@ -167,7 +167,7 @@ class Tables(_View):
 class Metrics(_View):
     async def get(self, request: Any, **_: Any) -> Any:
         """For Prometheus."""
-        from ..metrics import CONTENT_TYPE, render
+        from ..status.metrics import CONTENT_TYPE, render
 
         response = self.web.bytes(render(self.worker))
         response.headers["Content-Type"] = CONTENT_TYPE

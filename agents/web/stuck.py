@@ -17,7 +17,7 @@ from collections.abc import Callable
 import orjson
 import structlog
 
-from ..signals import main_stack
+from ..process.signals import main_stack
 
 log = structlog.get_logger("headgate.life")
 AFTER_S = 5.0

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import HeadgateError
 from ...core.settings import offer, shown
-from ..tablescan import UNOWNED, NoSuchTable, TableReader, scan
+from ..state.scan import UNOWNED, NoSuchTable, TableReader, scan
 
 if TYPE_CHECKING:
-    from ..worker import Worker
+    from ..worker.worker import Worker
 
 MOST = 10_000
 PAGE = 100

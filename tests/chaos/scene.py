@@ -23,8 +23,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
-from headgate.agents.clients import ClientSettings
-from headgate.agents.topics import INTERMEDIATE, Topics, TopicSpec
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.kafka.topics import INTERMEDIATE, Topics, TopicSpec
 
 from .account import differences, positions
 from .load import PARTITIONS, Load

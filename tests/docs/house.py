@@ -75,7 +75,7 @@ def settings() -> list[Any]:
 @cache
 def metrics() -> list[Any]:
     """The table of metrics: each has at least `name` and a text that explains it."""
-    table = getattr(_module("headgate.agents.metrics"), "METRICS", ())
+    table = getattr(_module("headgate.agents.status.metrics"), "METRICS", ())
     return list(table.values()) if isinstance(table, Mapping) else list(table)
 
 

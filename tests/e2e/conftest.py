@@ -30,11 +30,11 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from headgate.agents.asking import Wish, ask
-from headgate.agents.clients import ClientSettings
-from headgate.agents.declared import Declared
-from headgate.agents.worker import Worker
-from headgate.agents.worker_options import WorkerOptions
+from headgate.agents.job.declaration import Declared
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.process.requests import Wish, ask
+from headgate.agents.worker.options import WorkerOptions
+from headgate.agents.worker.worker import Worker
 from headgate.core.names import JobName, Topics
 
 QUICK = {

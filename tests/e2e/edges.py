@@ -23,7 +23,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError, UnknownError
 
-from headgate.agents import store_rocks
+from headgate.agents.state import rocks as store_rocks
 
 FULL_S = 1.0
 """How long a disk stays full."""

@@ -7,7 +7,7 @@ import uuid
 
 from aiokafka import AIOKafkaProducer
 
-from headgate.agents.topics import Topics, TopicSpec
+from headgate.agents.kafka.topics import Topics, TopicSpec
 from headgate.core.names import incarnation_order
 
 COUNTS = """

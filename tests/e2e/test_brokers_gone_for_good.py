@@ -9,11 +9,11 @@ import signal
 import pytest
 
 import headgate as hg
-from headgate.agents.clients import ClientSettings
-from headgate.agents.intake import Intake, Source
-from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.store import MemoryStore
-from headgate.agents.tasklog import restore
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.runtime.intake import Intake, Source
+from headgate.agents.runtime.log import restore
+from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 

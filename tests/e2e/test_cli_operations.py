@@ -25,9 +25,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from headgate.agents.clients import ClientSettings
-from headgate.agents.plainwrite import Plain, put
-from headgate.agents.topicscan import scan_topic
+from headgate.agents.kafka.plainwrite import Plain, put
+from headgate.agents.kafka.scan import scan_topic
+from headgate.agents.kafka.settings import ClientSettings
 from headgate.core.names import JobName, Topics
 
 from .schemas import schema, wrong
@@ -299,8 +299,8 @@ def test_what_is_written_by_hand_is_a_request_and_garbage_in_the_stream_ends_nob
 
 async def by_hand(hg: Headgate, messages: list[tuple[str, tuple[str, ...], str]]) -> int:
     """Write messages as a producer of the user's own may; the offset of the first."""
-    from headgate.agents.clients import ClientSettings
-    from headgate.agents.plainwrite import Plain, put
+    from headgate.agents.kafka.plainwrite import Plain, put
+    from headgate.agents.kafka.settings import ClientSettings
     from headgate.core.coordination.wire import encode_key
 
     topic = f"__headgate_coordinator_{hg.job}_1"
@@ -499,8 +499,8 @@ def test_a_planted_password_is_in_no_log_topic_or_page(hg: Headgate) -> None:
 
 async def everything(bootstrap: str, topics: list[str]) -> list[bytes]:
     """All bytes of these topics."""
-    from headgate.agents.clients import ClientSettings
-    from headgate.agents.topicscan import scan_topic
+    from headgate.agents.kafka.scan import scan_topic
+    from headgate.agents.kafka.settings import ClientSettings
 
     return [
         b"".join([record.key or b"", record.value or b"", *(value for _, value in record.headers)])

@@ -12,7 +12,7 @@ import time
 import pytest
 
 import headgate as hg
-from headgate.agents.store_rocks import StoreMemory
+from headgate.agents.state.rocks import StoreMemory
 
 from ..pauses import Beside
 from .scenes import why
@@ -71,7 +71,7 @@ def rows_of(one, task="Partition 0"):
 
 async def test_a_slow_disk_delays_commits_and_restores_and_nothing_else(job, topic, monkeypatch, capsys):
     """4 MB of rows at 500 kB a second: the worker's loop goes on turning, so it is neither taken for dead nor deaf, and nothing is lost."""
-    monkeypatch.setattr("headgate.agents.worker.StoreMemory", SlowDisk)
+    monkeypatch.setattr("headgate.agents.worker.worker.StoreMemory", SlowDisk)
     inp = topic("in", 1)
     one = await job.start(keeping(job, inp))
     await one.until_running(1)
@@ -97,7 +97,7 @@ async def test_a_slow_disk_delays_commits_and_restores_and_nothing_else(job, top
 
 async def test_a_store_that_fails_beside_the_letters_fails_its_task_and_no_other(job, topic, monkeypatch):
     """Upkeep writes to an idle store, and its disk is full: the task says so, and the worker goes on with its other one."""
-    monkeypatch.setattr("headgate.agents.upkeep.TOUCH_AFTER", 1)
+    monkeypatch.setattr("headgate.agents.worker.housekeeping.TOUCH_AFTER", 1)
     inp = topic("in", 2)
     one = await job.start(keeping(job, inp))
     await one.until_running(2)

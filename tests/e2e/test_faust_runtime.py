@@ -8,8 +8,8 @@ import gc
 import pytest
 
 import headgate as hg
-from headgate.agents.faust_app import new_app
-from headgate.agents.mailbox import Mailbox, MailboxClosed
+from headgate.agents.worker.faust_app import new_app
+from headgate.agents.worker.mailbox import Mailbox, MailboxClosed
 
 pytestmark = [pytest.mark.asyncio]
 

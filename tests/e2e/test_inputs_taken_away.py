@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.broker.acls import Acl
-from headgate.agents.clients import ClientSettings
+from headgate.agents.kafka.settings import ClientSettings
 
 from . import scenes
 

@@ -11,11 +11,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.util import calc_crc32c
 
-from headgate.agents.chunks import Chunk
-from headgate.agents.clients import ClientSettings
-from headgate.agents.intake import Intake, Source
-from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.rawkafka import _KeptRecords
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.private import _KeptRecords
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.records.chunks import Chunk
+from headgate.agents.runtime.intake import Intake, Source
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode
 

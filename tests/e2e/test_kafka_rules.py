@@ -11,17 +11,17 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from headgate.agents import rawkafka
-from headgate.agents.bounds import log_ends, offset_of
-from headgate.agents.clients import ClientSettings
-from headgate.agents.intake import Intake, LostPosition, Source
-from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.offsets import Offsets
-from headgate.agents.outbox import LogWrite, Outbox
-from headgate.agents.outbox_errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
-from headgate.agents.positions import PositionPublisher
-from headgate.agents.steering import CoordinatorReader
-from headgate.agents.target_rules import TooLarge
+from headgate.agents.coordinator.stream import CoordinatorReader
+from headgate.agents.kafka import private as rawkafka
+from headgate.agents.kafka.offsets import Offsets
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.port.bounds import log_ends, offset_of
+from headgate.agents.port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
+from headgate.agents.records.target_rules import TooLarge
+from headgate.agents.runtime.intake import Intake, LostPosition, Source
+from headgate.agents.runtime.outbox import LogWrite, Outbox
+from headgate.agents.worker.positions import PositionPublisher
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
@@ -379,7 +379,7 @@ async def test_an_open_transaction_blocks_and_is_named(kafka, topic):
 @pytest.mark.asyncio
 async def test_a_deleted_topic_is_noticed_by_reader_and_writer(kafka, topic, monkeypatch):
     """aiokafka logs it and looks idle (reader), or tries for ever (writer)."""
-    monkeypatch.setattr("headgate.agents.outbox.GONE_AFTER_S", 1.0)
+    monkeypatch.setattr("headgate.agents.runtime.outbox.GONE_AFTER_S", 1.0)
     name, other = topic(), topic("other")
     at = StreamPartition(name, 0)
     async with outbox_on(kafka, name, name, other) as outbox, intake_on(kafka, Source(at, 0), watchdog_s=1.0) as intake:
@@ -464,7 +464,7 @@ async def test_ends_are_asked_of_the_broker(kafka, topic):
 @pytest.mark.asyncio
 async def test_a_lost_position_is_said_and_never_reset(kafka, topic):
     """Records were deleted under the reader: it says how many are gone, reads nothing, and goes on only after a seek."""
-    from headgate.agents.topics import Topics
+    from headgate.agents.kafka.topics import Topics
 
     name = topic()
     at, missing = StreamPartition(name, 0), StreamPartition(name, 7)
@@ -508,7 +508,7 @@ async def test_positions_are_published_to_the_group(kafka, topic):
 @pytest.mark.asyncio
 async def test_the_end_of_the_coordinator_stream_is_not_asked_behind_a_long_poll(job, topic, monkeypatch):
     """Half a second of each start of a worker, and of each command, was spent behind one's own question for more records."""
-    monkeypatch.setattr("headgate.agents.steering.POLL_MS", 30_000)
+    monkeypatch.setattr("headgate.agents.coordinator.stream.POLL_MS", 30_000)
     stream = topic("steering", 1)
     await job.write(stream, [1])
     client = ClientSettings(job.bootstrap)

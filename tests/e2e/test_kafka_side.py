@@ -51,7 +51,7 @@ async def test_the_jobs_group_shows_its_lag(job, topic):
 
 async def test_records_between_two_stages_are_deleted_when_they_are_done_with(job, topic, monkeypatch):
     """What the reading task has committed is cut off; what is not read stays; the setting turns it off."""
-    monkeypatch.setattr("headgate.agents.upkeep.TRIM_AFTER", 1)
+    monkeypatch.setattr("headgate.agents.worker.housekeeping.TRIM_AFTER", 1)
     inp, out = topic("in", 2), topic("out", 2)
     app = hg.App(job.name)
     app.input(inp).repartition("k").agg(n=hg.count()).to(out)

@@ -9,8 +9,8 @@ from collections import Counter, deque
 import pytest
 
 import headgate as hg
-from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.steering import fence
+from headgate.agents.coordinator.stream import fence
+from headgate.agents.kafka.port import KafkaPort
 from headgate.core.coordination.member.pauses import Pauses
 from headgate.core.names import JobName
 

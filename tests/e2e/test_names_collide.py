@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headgate as hg
-from headgate.agents.reading import OtherJob, following
+from headgate.agents.process.reading import OtherJob, following
 from headgate.core.errors import DeclarationError
 from headgate.core.names import JobName, Topics
 

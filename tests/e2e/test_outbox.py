@@ -9,12 +9,12 @@ import gc
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from headgate.agents.clients import ClientSettings
-from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.offsets import Offsets
-from headgate.agents.outbox import LogWrite, Outbox
-from headgate.agents.outbox_errors import OutboxError, ProducerBroken
-from headgate.agents.partitioner import partition_of
+from headgate.agents.kafka.offsets import Offsets
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.port.errors import OutboxError, ProducerBroken
+from headgate.agents.records.partitioner import partition_of
+from headgate.agents.runtime.outbox import LogWrite, Outbox
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import headgate as hg
 from headgate.agents.cli.group import main
-from headgate.agents.testing import Driver
+from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]

@@ -8,8 +8,8 @@ import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 import headgate as hg
-from headgate.agents.clients import ClientSettings
-from headgate.agents.topics import Topics
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.kafka.topics import Topics
 
 from .scenes import life, why
 
@@ -88,7 +88,7 @@ async def test_what_a_broker_refuses_all_the_same_fails_only_the_task_that_wrote
 async def test_an_error_that_nobody_knows_has_a_culprit_and_ends_a_bounded_number_of_lives(job, topic, monkeypatch):
     """A broker that refuses a record for reasons that no setting tells: the one who wrote it is tried a few times, with growing pauses, and
     then given up. A seek behind it goes on without a restart."""
-    monkeypatch.setattr("headgate.agents.target_rules.Rules.refuse", lambda *_: None)
+    monkeypatch.setattr("headgate.agents.records.target_rules.Rules.refuse", lambda *_: None)
     monkeypatch.setattr("headgate.core.coordination.member.targets.TRIES", 2)
     inp, out = topic("in", 4), topic("out", config={"cleanup.policy": "compact"})
     app = hg.App(job.name)

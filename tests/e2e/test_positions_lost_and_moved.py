@@ -10,7 +10,7 @@ from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import TopicPartition
 
 import headgate as hg
-from headgate.agents.asking import AnsweredFailed, Refused
+from headgate.agents.process.requests import AnsweredFailed, Refused
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 

@@ -8,10 +8,10 @@ import pytest_asyncio
 import headgate as hg
 from headgate.agents.cli import reset, unattended
 from headgate.agents.cli.options import Target
-from headgate.agents.configuration import Said, configure
-from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.reading import following
-from headgate.agents.steering import LeaderLost, LeaderWriter
+from headgate.agents.coordinator.stream import LeaderLost, LeaderWriter
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.process.configuration import Said, configure
+from headgate.agents.process.reading import following
 from headgate.core.coordination.messages import Stamp
 from headgate.core.errors import EnvironmentFault, HeadgateError
 from headgate.core.names import JobName

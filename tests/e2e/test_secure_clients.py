@@ -10,12 +10,12 @@ import uuid
 import pytest
 
 from headgate.agents.broker.acls import Acl
-from headgate.agents.clients import ClientSettings
-from headgate.agents.intake import Intake, Source
-from headgate.agents.kafka_port import KafkaPort
-from headgate.agents.outbox import Outbox
-from headgate.agents.outbox_errors import OutboxError, TargetFailed
-from headgate.agents.topics import Topics, TopicSpec
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.kafka.topics import Topics, TopicSpec
+from headgate.agents.port.errors import OutboxError, TargetFailed
+from headgate.agents.runtime.intake import Intake, Source
+from headgate.agents.runtime.outbox import Outbox
 from headgate.core.names import StreamPartition
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow]

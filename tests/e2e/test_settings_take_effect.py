@@ -16,7 +16,8 @@ import pytest
 import structlog
 
 import headgate as hg
-from headgate.agents import coordination, logs
+from headgate.agents.coordinator import driver as coordination
+from headgate.agents.worker import logs
 from headgate.core.settings import DYNAMIC, SETTINGS
 from headgate.spark_bridge.session import Spark
 

@@ -83,7 +83,7 @@ def _damage(job):
 def _rewrite(job, **changes):
     import dataclasses
 
-    from headgate.agents.store_rocks import RocksStore, StoreMemory, open_rocks
+    from headgate.agents.state.rocks import RocksStore, StoreMemory, open_rocks
 
     store = open_rocks(store_of(job), StoreMemory(8 << 20), job.uuid)
     assert isinstance(store, RocksStore)

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import headgate as hg
-from headgate.agents.clearing import leading, read_logs
 from headgate.agents.cli.group import main
-from headgate.agents.table_opening import told_unowned
+from headgate.agents.process.clearing import leading, read_logs
+from headgate.agents.state.opening import told_unowned
 from headgate.core.errors import EnvironmentFault
 
 from .scenes import why
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 KILLED = """
 import os, signal
-from headgate.agents.outbox import Outbox
+from headgate.agents.runtime.outbox import Outbox
 
 async def killed(self):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -7,16 +7,16 @@ import contextlib
 
 import pytest
 
-from headgate.agents import serde
-from headgate.agents.clients import ClientSettings
-from headgate.agents.kafka_port import KafkaPort, WallClock
-from headgate.agents.offsets import Offsets
-from headgate.agents.outbox import Outbox
-from headgate.agents.outbox_errors import OutboxError
-from headgate.agents.store import MemoryStore
-from headgate.agents.store_rocks import StoreMemory, open_rocks
-from headgate.agents.tables import TaskTables
-from headgate.agents.tasklog import log_write, restore
+from headgate.agents.kafka.offsets import Offsets
+from headgate.agents.kafka.port import KafkaPort, WallClock
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.port.errors import OutboxError
+from headgate.agents.records import serdes as serde
+from headgate.agents.runtime.log import log_write, restore
+from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.state.rocks import StoreMemory, open_rocks
+from headgate.agents.state.store import MemoryStore
+from headgate.agents.state.tables import TaskTables
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition

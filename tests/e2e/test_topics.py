@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from headgate.agents.clients import ClientSettings
-from headgate.agents.topics import INTERMEDIATE, TASK_LOG, Topics, TopicSpec
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, Topics, TopicSpec
 from headgate.core.errors import EnvironmentFault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]

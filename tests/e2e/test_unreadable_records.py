@@ -8,10 +8,10 @@ from aiokafka import AIOKafkaProducer
 
 import headgate as hg
 from headgate.agents.cli.dead_letters import letter_document
-from headgate.agents.metrics import render
-from headgate.agents.reading import following, heard
-from headgate.agents.topicscan import scan_topic
-from headgate.agents.web.documents import status
+from headgate.agents.kafka.scan import scan_topic
+from headgate.agents.process.reading import following, heard
+from headgate.agents.status.documents import status
+from headgate.agents.status.metrics import render
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.liveness import encode_beat
 

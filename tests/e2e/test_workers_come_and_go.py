@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 import headgate as hg
-from headgate.agents.asking import Refused
+from headgate.agents.process.requests import Refused
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PATIENT = {"placement.rejoin-grace": "120s"}

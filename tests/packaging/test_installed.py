@@ -51,7 +51,7 @@ def test_the_sdist_can_build_itself_and_holds_the_licence(sdist: Path) -> None:
     """The wheel of these tests was built from it; what people look for is in it."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"LICENSE", "README.md", "setup.cfg", "setup.py", "pyproject.toml", "agents/columns.c"} <= names
+    assert {"LICENSE", "README.md", "setup.cfg", "setup.py", "pyproject.toml", "agents/records/columns.c"} <= names
 
 
 def test_import_comes_from_the_installed_copy(installed: Environment) -> None:
@@ -81,7 +81,7 @@ PROGRAMS = {
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main()\n"
         f"{LOADED}"
     ),
-    "the pytest plugin": f"import headgate.agents.pytest_plugin, sys; {LOADED}",
+    "the pytest plugin": f"import headgate.agents.testing.pytest_plugin, sys; {LOADED}",
 }
 
 

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 import headgate as hg
-from headgate.agents.testing import Driver
+from headgate.agents.testing.driver import Driver
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, decode
 

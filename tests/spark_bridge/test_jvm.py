@@ -18,7 +18,7 @@ from headgate.spark_bridge.jvm import BEGINS, Sessions, code_paths
 def test_spark_is_imported_only_when_a_session_begins() -> None:
     """A job without Spark pays nothing: neither pyspark nor pyarrow are loaded by the front door, nor by making a bridge."""
     code = (
-        "import sys, headgate as hg, headgate.agents.worker\n"
+        "import sys, headgate as hg, headgate.agents.worker.worker\n"
         "assert 'pyspark' not in sys.modules and 'pyarrow' not in sys.modules\n"
         "from headgate.spark_bridge.session import Spark\n"
         "Spark()\n"

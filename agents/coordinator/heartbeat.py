@@ -1,0 +1,159 @@
+"""Heartbeats: said and heard apart from everything else, so that a busy actor is not a dead process.
+
+Every second a worker says who it is, and how long ago its main loop last turned; a loop that is stuck shows in that number and
+not as silence. What is heard, one's own beats included, goes to the main loop as events. Beats are worth nothing when they are
+old: a producer that cannot send drops them, and nothing is ever retried.
+
+Promise: whatever stands in the topic, it is passed. What is no heartbeat of this version is told as such, and the next one is heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from ...core.coordination.events import Beat, Heartbeat
+from ...core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
+from ...core.errors import DataError, EnvironmentFault
+from ...core.names import StreamPartition
+from ..awaiting import passes
+from ..port.port import Apart, Consumer, Port, Tell, in_time, pause
+from ..records.columns import DamagedBatch
+from ..records.fetched import OutOfRange, Taken
+
+log = structlog.get_logger("headgate.heartbeat")
+CONNECT_S = 5.0
+SEND_S = 5.0
+POLL_MS = 500
+
+
+class Heartbeats:
+    """What runs apart. `say()` is asked there for each beat: it must only read plain values."""
+
+    def __init__(
+        self,
+        port: Port,
+        topic: str,
+        *,
+        say: Callable[[], Heartbeat],
+        heard: Callable[[Beat], None],
+        unread: Callable[[str, int, int, str], None],
+        interval_s: float = 1.0,
+    ) -> None:
+        """`heard`: told of each beat, on the loop that has called `start`; so is `unread`: topic, partition, offset, why."""
+        self.say = say
+        self._port = port
+        self._at = StreamPartition(topic, 0)
+        self._heard = heard
+        self._unread = unread
+        self._interval_s = interval_s
+        self._position: int | None = None
+        """What is heard next; None when it goes on from the present."""
+        self._apart: Apart | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._apart = self._port.apart("headgate-heartbeat", self._live)
+
+    async def stop(self) -> None:
+        """End, with the clients."""
+        if self._apart is not None:
+            await self._apart.stop()
+
+    async def _live(self, tell: Tell) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._speak())
+            group.create_task(self._listen(tell))
+
+    async def _speak(self) -> None:
+        clock = self._port.clock
+        while True:
+            producer = self._port.producer(
+                None,
+                name="heartbeats",
+                compression=None,
+                batch_bytes=2 * MAX_BEAT,
+                request_timeout_ms=int(SEND_S * 1000),
+                transaction_timeout_ms=0,
+            )
+            try:
+                await producer.start(deadline_s=CONNECT_S)
+                while True:
+                    due = clock.now().mono + self._interval_s
+                    batch = producer.batch(2 * MAX_BEAT)
+                    batch.add(None, [encode_beat(self.say())], clock.now().wall, None, 0)
+                    sent = await in_time(clock, SEND_S, producer.send(self._at, batch))
+                    await in_time(clock, 2 * SEND_S, sent)
+                    await pause(clock, max(0.0, due - clock.now().mono))
+            except BaseException as error:  # heartbeats that end would look like a death
+                if passes(error):
+                    raise
+                log.debug("heartbeat not sent", error=str(error))
+                await pause(clock, self._interval_s)
+            finally:
+                await producer.discard()
+
+    async def _listen(self, tell: Tell) -> None:
+        came = asyncio.Event()
+        while True:
+            consumer = self._port.consumer(
+                lambda at, answer: came.set(), name="heartbeats", fetch_bytes=1 << 20, max_wait_ms=POLL_MS, raw=True
+            )
+            try:
+                await self._begin(consumer)
+                while not consumer.dead:
+                    came.clear()
+                    taken = await consumer.take()
+                    for one in taken:
+                        self._read(one, tell)
+                    if not taken:
+                        await self._port.clock.wait(came, POLL_MS / 1000 if self._port.silent else None)
+            except (DamagedBatch, OutOfRange) as error:
+                if isinstance(error, DamagedBatch) and self._position is not None:
+                    tell(self._unread, *self._at, self._position, str(error))
+                # the topic keeps an hour; whoever was away longer goes on from the present
+                await self._missed(error)
+                self._position = None
+            except BaseException as error:  # see above
+                if passes(error):
+                    raise
+                await self._missed(error)
+            finally:
+                await consumer.stop()
+
+    async def _missed(self, error: BaseException) -> None:
+        log.debug("heartbeats not read", error=str(error))
+        await pause(self._port.clock, self._interval_s)
+
+    async def _begin(self, consumer: Consumer) -> None:
+        """Go on where listening stood, or else from the present."""
+        await consumer.start(lambda: {self._at: self._position or 0}, deadline_s=CONNECT_S)
+        if self._position is not None:
+            return
+        consumer.pause(self._at)
+        bounds = await consumer.bounds(self._at, within_s=CONNECT_S)
+        if bounds is None:
+            raise EnvironmentFault(f"nobody says where {self._at} ends")
+        self._position = bounds[1]
+        consumer.seek(self._at, self._position)
+        consumer.resume(self._at)
+
+    def _read(self, taken: Taken, tell: Tell) -> None:
+        if taken.error is not None:
+            raise taken.error
+        for batch in taken.batches:
+            columns = batch.columns()
+            for index in range(columns.index_from(self._position or 0), len(columns)):
+                self._hand_over(columns.offset(index), columns.values[index], tell)
+            self._position = batch.next
+        self._position = taken.next_position
+
+    def _hand_over(self, offset: int, value: bytes | None, tell: Tell) -> None:
+        try:
+            beat = decode_beat(value)
+        except DataError as error:
+            tell(self._unread, *self._at, offset, str(error))
+        else:
+            tell(self._heard, Beat(beat))

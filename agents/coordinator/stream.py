@@ -1,0 +1,266 @@
+"""The coordinator stream, in and out: what a worker's `Member` and `Leader` machines read, and how their writes get there.
+
+One reader; two writers that never meet. The leader's writes go in short transactions under the leader's transactional id, so Kafka
+itself refuses a leader that was replaced. A worker's own messages are single records, acknowledged one after the other, in nobody's
+transaction, so that nobody's open transaction can hold up the stream.
+
+Promises: a failed or doubtful write is reported as such, never retried in silence; fencing initialises the other's id and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ...core.coordination import messages as c
+from ...core.coordination import wire as cb
+from ...core.errors import EnvironmentFault
+from ...core.names import JobName, StreamPartition, leader_id, worker_id
+from ..awaiting import answered, said
+from ..port.errors import Fenced, OutboxError, OutcomeUnknown, classify
+from ..port.port import BatchInWork, Consumer, Offsets, Port, Producer, in_time
+from ..records.fetched import Answer, Batch, Taken
+
+LEADER_TRANSACTION_MS = 10_000
+ANSWER_S = 30.0
+"""So long a writer waits for its transaction, or for one record."""
+POLL_MS = 500
+FETCH_BYTES = 1 << 20
+BATCH_BYTES = c.MAX_VALUE + 2 * c.MAX_KEY
+"""Any message fits."""
+
+
+class CoordinatorReader:
+    """Follows the coordinator stream from its first record, read committed."""
+
+    def __init__(self, port: Port, offsets: Offsets, topic: str) -> None:
+        self.at = StreamPartition(topic, 0)
+        self.position = 0
+        self._port = port
+        self._offsets = offsets
+        self._consumer: Consumer | None = None
+        self._answered = asyncio.Event()
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Connect, and stand at the beginning."""
+        self.position = await self._offsets.start_of(self.at)
+        await self.again(deadline_s=deadline_s)
+
+    async def again(self, *, deadline_s: float = 60.0) -> None:
+        """Go on where reading stood, with another client."""
+        await self.stop()
+        consumer = self._port.consumer(
+            self._on_answer, name="coordinator stream", fetch_bytes=FETCH_BYTES, max_wait_ms=POLL_MS, raw=True
+        )
+        await consumer.start(lambda: {self.at: self.position}, deadline_s=deadline_s)
+        self._consumer = consumer
+
+    def _on_answer(self, at: StreamPartition, answer: Answer) -> None:
+        self._answered.set()
+
+    async def read(self) -> c.Read | None:
+        """The next records, or None when nothing came for a moment. Also says when only the position moved (markers)."""
+        consumer = self._consumer
+        assert consumer is not None, "start() comes first"
+        if consumer.dead:
+            raise EnvironmentFault(
+                "the client's reading was ended by an error", remedy="none needed: another one is made"
+            )
+        self._answered.clear()
+        taken = await consumer.take()
+        if not taken and await self._port.clock.wait(self._answered, POLL_MS / 1000 if self._port.silent else None):
+            taken = await consumer.take()
+        return self._read(taken[0]) if taken else None
+
+    def _read(self, taken: Taken) -> c.Read | None:
+        """What was fetched, up to a batch that cannot be decoded; that one is fetched again, and raised when nothing stands before it."""
+        if taken.error is not None:
+            raise taken.error
+        before, entries = self.position, list[c.Entry]()
+        try:
+            for batch in taken.batches:
+                entries += self._entries(batch)
+                self.position = batch.next
+        except EnvironmentFault:
+            if self._consumer is not None:
+                self._consumer.seek(self.at, self.position)
+            if self.position == before:
+                raise
+        else:
+            self.position = taken.next_position
+        return c.Read(tuple(entries), self.position) if self.position > before else None
+
+    def _entries(self, batch: Batch) -> list[c.Entry]:
+        columns = batch.columns()
+        keys = columns.keys
+        return [
+            cb.read(columns.offset(i), None if keys is None else keys[i], columns.values[i], columns.timestamps[i])
+            for i in range(columns.index_from(self.position), len(columns))
+        ]
+
+    async def end(self) -> int:
+        """The read-committed end, asked of the broker now."""
+        return await self._offsets.end_of(self.at, committed=True)
+
+    async def stop(self) -> None:
+        """Close the connection."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
+
+
+class LeaderLost(Exception):
+    """The leader's producer is dead; `fenced` when another candidate took the id."""
+
+    def __init__(self, why: str, *, fenced: bool) -> None:
+        super().__init__(why)
+        self.fenced = fenced
+
+
+class LeaderWriter:
+    """Writes in transactions under the leader's id. After any error it is finished; a candidate makes a new one."""
+
+    def __init__(self, port: Port, job: JobName, topic: str, stamp: c.Stamp) -> None:
+        self._port = port
+        self._at = StreamPartition(topic, 0)
+        self._stamp = stamp
+        self._producer: Producer | None = _producer(port, leader_id(job), LEADER_TRANSACTION_MS)
+
+    async def start(self) -> None:
+        """Initialise the leader's id: whoever held it can write no more."""
+        producer = self._live()
+        try:
+            await producer.start(deadline_s=20.0)
+        except Exception as error:
+            self._producer = None
+            raise LeaderLost(
+                f"the leader's id could not be initialised: {error}", fenced=isinstance(error, Fenced)
+            ) from error
+
+    def _live(self) -> Producer:
+        if self._producer is None:
+            raise LeaderLost("the leader's producer is closed", fenced=False)
+        return self._producer
+
+    async def commit(self, writes: Iterable[c.Write]) -> int:
+        """One transaction; the offset of its last record."""
+        producer = self._live()
+        try:
+            with answered("the leader's transaction"):
+                return await in_time(self._port.clock, ANSWER_S, self._written(producer, writes))
+        except Exception as error:  # a library may be wrong in any way
+            await self.stop()
+            raise LeaderLost(said(error), fenced=isinstance(error, Fenced)) from error
+
+    async def _written(self, producer: Producer, writes: Iterable[c.Write]) -> int:
+        batches = self._batches(producer, [self._bytes(write) for write in writes])
+        await producer.begin()
+        sent = [(batch, await _handed_over(producer, self._at, batch)) for batch in batches]
+        ends = [(await _acknowledged(producer, self._at, future)) + batch.count for batch, future in sent]
+        await producer.commit()
+        return ends[-1] - 1
+
+    def _batches(self, producer: Producer, records: list[tuple[bytes, bytes | None]]) -> list[BatchInWork]:
+        keys, values = [key for key, _ in records], [value for _, value in records]
+        batches: list[BatchInWork] = []
+        at, wall = 0, self._port.clock.now().wall
+        while at < len(records):
+            batch = producer.batch(BATCH_BYTES)
+            batches.append(batch)
+            at = batch.add(keys, values, wall, None, at)
+        return batches
+
+    def _bytes(self, write: c.Write) -> tuple[bytes, bytes | None]:
+        return (cb.encode_key(write.key), None) if isinstance(write, c.Delete) else cb.encode(write, self._stamp)
+
+    async def stop(self) -> None:
+        """Close; an open transaction is left to the broker's timeout or the next candidate."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.discard()
+
+
+class WriteUnknown(Exception):
+    """Some of it may or may not be in the stream."""
+
+
+class OwnWriter:
+    """A worker's own single records: one in flight, acknowledged by all replicas, a fresh producer after any doubt.
+
+    Idempotent, so that a copy of an earlier message, late on a broken connection, cannot land behind a newer one of the same key.
+    """
+
+    def __init__(self, port: Port, topic: str, stamp: c.Stamp) -> None:
+        self._port = port
+        self._at = StreamPartition(topic, 0)
+        self._stamp = stamp
+        self._producer: Producer | None = None
+
+    async def write(self, messages: Iterable[c.Message]) -> int:
+        """Write them in order; the offset of the last one. Raises `WriteUnknown`."""
+        last = -1
+        try:
+            with answered("a write to the coordinator stream"):
+                if self._producer is None:
+                    producer = _producer(self._port, None, 0)
+                    await producer.start(deadline_s=60.0)
+                    self._producer = producer
+                for message in messages:
+                    last = await in_time(self._port.clock, ANSWER_S, self._written(self._producer, message))
+        except Exception as error:
+            await self.stop()
+            raise WriteUnknown(said(error)) from error
+        return last
+
+    async def _written(self, producer: Producer, message: c.Message) -> int:
+        key, value = cb.encode(message, self._stamp)
+        batch = producer.batch(BATCH_BYTES)
+        batch.add([key], [value], self._port.clock.now().wall, None, 0)
+        return await _acknowledged(producer, self._at, await _handed_over(producer, self._at, batch))
+
+    async def stop(self) -> None:
+        """Close the producer."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.discard()
+
+
+async def fence(port: Port, job: JobName, processor: str, incarnation: str) -> None:
+    """Initialise a worker incarnation's transactional id: its open transaction is aborted, and it can write nothing any more."""
+    producer = _producer(port, worker_id(job, processor, incarnation), LEADER_TRANSACTION_MS)
+    await producer.start(deadline_s=20.0)
+    await producer.discard()
+
+
+def _producer(port: Port, transactional_id: str | None, transaction_timeout_ms: int) -> Producer:
+    return port.producer(
+        transactional_id,
+        name="coordinator stream",
+        compression=None,
+        batch_bytes=BATCH_BYTES,
+        request_timeout_ms=15_000 if transactional_id is None else 30_000,
+        transaction_timeout_ms=transaction_timeout_ms,
+        idempotent=True,
+    )
+
+
+async def _handed_over(producer: Producer, at: StreamPartition, batch: BatchInWork) -> asyncio.Future[int]:
+    try:
+        return await producer.send(at, batch)
+    except EnvironmentFault as error:
+        raise _meant(producer, at, error) from error
+
+
+async def _acknowledged(producer: Producer, at: StreamPartition, future: asyncio.Future[int]) -> int:
+    """The offset of the first record of a batch."""
+    try:
+        offset = await future
+    except Exception as error:
+        raise _meant(producer, at, error) from error
+    if offset < 0:
+        raise OutcomeUnknown("it is written, and nobody knows where")
+    return offset
+
+
+def _meant(producer: Producer, at: StreamPartition, error: Exception) -> OutboxError:
+    return classify(producer.explain(error, at), at, frozenset())

@@ -1,0 +1,1 @@
+"""What users declare: steps, tables, aggregates, actors, settings, and what they come to. Nothing here runs."""

@@ -1,0 +1,429 @@
+"""`App`: what a user declares a job with. Declaring runs nothing, imports no broker client, and refuses what cannot work.
+
+An app holds steps, tables and settings. Each step is checked together with all that stand before it, so the line that is wrong is
+the one that raises. `app.graph()` gives the whole as the value that `core` decides with; a worker, the test driver and
+`headgate plan` all start from that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+
+from ...core.errors import DeclarationError
+from ...core.graph.keying import PARTITIONERS
+from ...core.names import JobName, Topics
+from ...core.settings import parse
+from ..records import serdes
+from ..records.serdes import Serde
+from . import steps as s
+from .actors import HOOKS, Actor, check_actor
+from .checks import (
+    Selector,
+    called_from,
+    check_arguments,
+    check_migrate,
+    check_policy,
+    check_selector,
+    check_serde,
+    check_topic,
+    duration,
+    end_meant,
+    name_of,
+    table_name_of,
+)
+from .declared_table import DeclaredTable
+from .stream import Stream
+from .timestamps import When, timestamps_of
+
+if TYPE_CHECKING:
+    from ...core.graph.graph import Graph
+    from .schemas import Migrate
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A", bound=Actor)
+F = TypeVar("F", bound=Callable[..., Any])
+
+Until = Literal["newest", "producers"] | int | Mapping[int, int] | None
+STATE = (s.AggregateStep, s.TableStep, s.BatchStep)
+"""Steps that keep a table under their own name."""
+
+
+class InputOptions(TypedDict, total=False):
+    """What `App.input` takes beside its serdes; each is explained there."""
+
+    key: Selector | None
+    timestamp: When | None
+    max_out_of_order: str | float
+    start: Literal["oldest", "newest"] | int
+    until: Until
+    priority: int
+    bootstrap: bool
+    broadcast: bool
+    producers: Sequence[str]
+    on_lost: Literal["fail", "oldest", "newest"]
+    partitioner: Literal["murmur2", "crc32"] | None
+    on_bad_data: s.Policy
+    on_error: s.Policy
+
+
+class App:
+    """One job: its name and id, its defaults, and everything that is declared on it.
+
+    >>> app = hg.App("sales", serde=hg.json())
+    >>> orders = app.input("orders", timestamp="ts", max_out_of_order="5s")
+    >>> orders.repartition("country").agg(n=hg.count()).to("orders-by-country")
+    """
+
+    def __init__(
+        self,
+        name: str,
+        id: str = "1",
+        *,
+        serde: Serde[Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: s.Policy = "fail",
+        on_bad_data: s.Policy = "fail",
+        chooser: Any = None,
+        include: Sequence[str] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.job = JobName(name, id)
+        self.name = name
+        self.serde: Serde[Any] = serde if serde is not None else serdes.json()
+        self.key_serde: Serde[Any] = key_serde if key_serde is not None else serdes.text()
+        check_serde(self.serde, "App(serde")
+        check_serde(self.key_serde, "App(key_serde")
+        self.on_error = check_policy(on_error, "App(on_error)") or "fail"
+        self.on_bad_data = check_policy(on_bad_data, "App(on_bad_data)") or "fail"
+        self.chooser = chooser
+        self.settings = dict(settings or {})
+        for setting, value in self.settings.items():
+            parse(setting, value)
+        self.topics = Topics(self.job, self.settings.get("topic.prefix", ""))
+        self.steps: list[s.Step] = []
+        self.tables: dict[str, DeclaredTable[Any, Any]] = {}
+        if isinstance(include, str):
+            raise DeclarationError(f"App(include={include!r})", remedy=f"a list of modules: include=[{include!r}]")
+        self._include = tuple(include)
+        self._included = False
+
+    def __repr__(self) -> str:
+        return f"<App {self.job}: {len(self.steps)} steps>"
+
+    # ------------------------------------------------------------------------------------------------------- declaring
+
+    @overload
+    def input(
+        self, topic: str, *, serde: Serde[V], key_serde: Serde[K], **options: Unpack[InputOptions]
+    ) -> Stream[K, V]: ...
+    @overload
+    def input(self, topic: str, *, serde: Serde[V], **options: Unpack[InputOptions]) -> Stream[Any, V]: ...
+    @overload
+    def input(self, topic: str, *, key_serde: Serde[K], **options: Unpack[InputOptions]) -> Stream[K, Any]: ...
+    @overload
+    def input(self, topic: str, **options: Unpack[InputOptions]) -> Stream[Any, Any]: ...
+    def input(
+        self,
+        topic: str,
+        *,
+        serde: Serde[Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        **options: Unpack[InputOptions],
+    ) -> Stream[Any, Any]:
+        """A topic that the job reads.
+
+        `key_serde` decodes keys (without it they stay bytes until a step needs them). `key="field"` says that the topic is
+        partitioned by that field. `timestamp`: a field, `hg.field(…)` or a function; without it Kafka's timestamp is the event time.
+        `start`: `"oldest"`, `"newest"` or a time (ms), where a run without a checkpoint begins. `until`: `"newest"`, offsets by
+        partition, or a time: the input is bounded and ends there. `bootstrap=True`: nothing else flows before it has been read to
+        the end that it had at start. `broadcast=True`: every task reads all of it. `on_lost`: what to do when records were removed
+        before they were read. `partitioner`: how producers spread its keys, `"murmur2"` (Java's clients) or `"crc32"` (librdkafka's
+        default); without it the keys are tested, and a join of inputs that are spread differently fails.
+        """
+        check_topic(topic, "input")
+        where = f"input('{topic}')"
+        for other in self.steps:
+            if isinstance(other, s.InputStep) and other.topic == topic:
+                raise DeclarationError(
+                    f"the input '{topic}' is declared twice ({other.where} and {called_from()})",
+                    remedy="declare it once and use the stream twice",
+                )
+        check_input(topic, options)
+        for name, given in (("serde", serde), ("key_serde", key_serde)):
+            if given is not None:
+                check_serde(given, f"{where}: {name}")
+        return Stream(
+            self,
+            self.add(
+                s.InputStep(
+                    name=topic,
+                    topic=topic,
+                    serde=serde if serde is not None else self.serde,
+                    key_serde=key_serde,
+                    key=options.get("key"),
+                    timestamp=options.get("timestamp"),
+                    max_out_of_order_ms=duration(options.get("max_out_of_order", 0), f"{where}: max_out_of_order"),
+                    start=options.get("start", "oldest"),
+                    until=options.get("until"),
+                    priority=options.get("priority", 0),
+                    bootstrap=options.get("bootstrap", False),
+                    broadcast=options.get("broadcast", False),
+                    producers=tuple(options.get("producers", ())),
+                    on_lost=options.get("on_lost", "fail"),
+                    partitioner=options.get("partitioner"),
+                    on_bad_data=options.get("on_bad_data"),
+                    on_error=options.get("on_error"),
+                    where=called_from(),
+                )
+            ),
+        )
+
+    @overload
+    def table(
+        self,
+        name: str,
+        *,
+        key: Serde[K],
+        value: Serde[V],
+        ttl: str | float | None = ...,
+        migrate: Migrate | None = ...,
+    ) -> DeclaredTable[K, V]: ...
+    @overload
+    def table(
+        self, name: str, *, key: Serde[K], ttl: str | float | None = ..., migrate: Migrate | None = ...
+    ) -> DeclaredTable[K, Any]: ...
+    @overload
+    def table(
+        self, name: str, *, value: Serde[V], ttl: str | float | None = ..., migrate: Migrate | None = ...
+    ) -> DeclaredTable[Any, V]: ...
+    @overload
+    def table(
+        self, name: str, *, ttl: str | float | None = ..., migrate: Migrate | None = ...
+    ) -> DeclaredTable[Any, Any]: ...
+    def table(
+        self,
+        name: str,
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        ttl: str | float | None = None,
+        migrate: Migrate | None = None,
+    ) -> DeclaredTable[Any, Any]:
+        """A table that user code of this job reads and writes; each task has its own part of it.
+
+        >>> seen = app.table("seen", key=hg.text(), value=hg.json(), ttl="1d")
+
+        `migrate(names, value)` makes new values of stored ones that do not fit the declaration any more.
+        """
+        self._table_is_free(table_name_of(name))
+        for what, given in (("key", key), ("value", value)):
+            if given is not None:
+                check_serde(given, f"table('{name}'): {what}")
+        table: DeclaredTable[Any, Any] = DeclaredTable(
+            name,
+            key if key is not None else self.key_serde,
+            value if value is not None else self.serde,
+            duration(ttl, f"table('{name}'): ttl") if ttl is not None else None,
+            check_migrate(migrate, f"table('{name}')"),
+        )
+        self.tables[name] = table
+        return table
+
+    def agent(
+        self,
+        *streams: Stream[Any, Any],
+        sink: str | None = None,
+        name: str | None = None,
+        serde: Serde[Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: s.Policy = None,
+    ) -> Callable[[F], F]:
+        """Declare an async generator (or coroutine) over batches; what it yields goes to `sink`.
+
+        >>> @app.agent(orders, sink="alerts")
+        ... async def alert(batches: hg.Batches):
+        ...     async for batch in batches:
+        ...         yield [record for record in batch if record.value["amount"] > 10_000]
+        """
+        self._own(streams, "agent")
+        if sink is not None:
+            check_topic(sink, "@app.agent(sink=…)")
+
+        def declare(fn: F) -> F:
+            title = getattr(fn, "__name__", repr(fn))
+            if not (inspect.isasyncgenfunction(fn) or inspect.iscoroutinefunction(fn)):
+                raise DeclarationError(
+                    f"@app.agent: {title} is no async function", remedy="async def …(batches), iterating over batches"
+                )
+            if sink is not None and not inspect.isasyncgenfunction(fn):
+                raise DeclarationError(
+                    f"@app.agent(sink='{sink}'): {title} yields nothing", remedy="yield lists of values"
+                )
+            if sink is None and inspect.isasyncgenfunction(fn):
+                raise DeclarationError(
+                    f"@app.agent: {title} yields, but has no sink", remedy='@app.agent(…, sink="topic")'
+                )
+            check_arguments(fn, 1, "@app.agent:", "(batches)")
+            self.add(
+                s.AgentStep(
+                    parents=tuple(stream.step for stream in streams),
+                    name=name_of("agent", fn, name),
+                    fn=fn,
+                    sink=sink,
+                    sink_serde=serde if serde is not None else self.serde,
+                    sink_key_serde=key_serde if key_serde is not None else self.key_serde,
+                    on_error=check_policy(on_error, "agent"),
+                    where=called_from(),
+                )
+            )
+            return fn
+
+        return declare
+
+    def actor(
+        self, *streams: Stream[Any, Any], name: str | None = None, on_error: s.Policy = None
+    ) -> Callable[[type[A]], type[A]]:
+        """Declare a class derived from `hg.Actor` that takes these streams."""
+        self._own(streams, "actor")
+
+        def declare(cls: type[A]) -> type[A]:
+            check_actor(cls, "@app.actor", {})
+            self.add(
+                s.ActorStep(
+                    parents=tuple(stream.step for stream in streams),
+                    name=name_of("actor", None, name or cls.__name__),
+                    cls=cls,
+                    on_error=check_policy(on_error, "actor"),
+                    where=called_from(),
+                )
+            )
+            return cls
+
+        return declare
+
+    def _own(self, streams: Sequence[Any], verb: str) -> None:
+        if not streams:
+            raise DeclarationError(f"@app.{verb}() needs at least one stream", remedy=f"@app.{verb}(orders)")
+        if len(streams) == 1 and not isinstance(streams[0], Stream) and callable(streams[0]):
+            raise DeclarationError(f"@app.{verb} is used without its streams", remedy=f"@app.{verb}(orders)")
+        for stream in streams:
+            if not isinstance(stream, Stream):
+                raise DeclarationError(f"@app.{verb}: {stream!r} is no stream", remedy="app.input(…) makes one")
+            if stream.app is not self:
+                raise DeclarationError(f"@app.{verb}: {stream!r} belongs to another app")
+        if len({id(stream.step) for stream in streams}) < len(streams):
+            raise DeclarationError(f"@app.{verb}: a stream is named twice; its records would come twice")
+
+    # -------------------------------------------------------------------------------------------------------- compiling
+
+    def add(self, step: Any) -> Any:
+        """Take a step in, if the job can still work with it. Names of steps are unique in a job."""
+        if step.name and not isinstance(step, s.InputStep):
+            for other in self.steps:
+                if other.name == step.name and not isinstance(other, s.InputStep):
+                    raise DeclarationError(
+                        f"two steps are named '{step.name}': {other.where} and {step.where}",
+                        remedy="give one of them a name=",
+                    )
+        if isinstance(step, STATE):
+            self._table_is_free(step.name)
+        topic = getattr(step, "sink", None) or (step.topic if isinstance(step, s.ToStep) else None)
+        if topic in self.topics.fixed:
+            raise DeclarationError(f"'{topic}' is headgate's own topic ({step.where})", remedy="write to another topic")
+        from .declaration import Declared
+
+        self.steps.append(step)
+        try:
+            Declared(self, unfinished=True).graph  # noqa: B018 - building it checks it
+        except DeclarationError as error:
+            self.steps.pop()
+            raise DeclarationError(f"{error.what} (declared at {step.where})", remedy=error.remedy) from None
+        return step
+
+    def _table_is_free(self, name: str) -> None:
+        if name in self.tables:
+            raise DeclarationError(f"the table '{name}' is declared twice", remedy="give one of them another name")
+        for step in self.steps:
+            if isinstance(step, STATE) and step.name == name:
+                raise DeclarationError(
+                    f"the table '{name}' would be the one of the step declared at {step.where}",
+                    remedy="give one of them another name",
+                )
+
+    def finish(self) -> App:
+        """Import what `include` names, once."""
+        if not self._included:
+            self._included = True
+            for module in self._include:
+                try:
+                    importlib.import_module(module)
+                except ModuleNotFoundError as error:
+                    raise DeclarationError(
+                        f"App(include=[…, {module!r}]): {error}", remedy="is it on the path? see --app-dir"
+                    ) from error
+        return self
+
+    def graph(self) -> Graph:
+        """The declared job as the value that `core` checks; raises `DeclarationError` for what cannot work."""
+        from .declaration import graph_of
+
+        return graph_of(self)
+
+
+def check_input(topic: str, options: InputOptions) -> None:
+    """Refuse options of an input that mean nothing."""
+    where = f"input('{topic}')"
+    unknown = sorted(set(options) - InputOptions.__annotations__.keys())
+    if unknown:
+        raise DeclarationError(
+            f"{where} takes no {unknown[0]}=", remedy=", ".join(sorted(InputOptions.__annotations__))
+        )
+    if (key := options.get("key")) is not None:
+        check_selector(key, f"{where}: key")
+    if (timestamp := options.get("timestamp")) is not None:
+        timestamps_of(timestamp)
+    on_lost, start, until = options.get("on_lost", "fail"), options.get("start", "oldest"), options.get("until")
+    if on_lost not in ("fail", "oldest", "newest"):
+        raise DeclarationError(
+            f"{where}: on_lost={on_lost!r}", remedy=f"{end_meant(on_lost)}'fail', 'oldest' or 'newest'"
+        )
+    if (partitioner := options.get("partitioner")) not in (None, *PARTITIONERS):
+        raise DeclarationError(
+            f"{where}: partitioner={partitioner!r}",
+            remedy="'murmur2' (Java's clients, and headgate) or 'crc32' (librdkafka's default); leave it out to have the keys tested",
+        )
+    if isinstance(start, bool) or not (isinstance(start, int) or start in ("oldest", "newest")):
+        raise DeclarationError(
+            f"{where}: start={start!r}", remedy=f"{end_meant(start)}'oldest', 'newest' or a time in ms"
+        )
+    if not _is_bound(until):
+        raise DeclarationError(
+            f"{where}: until={until!r}",
+            remedy=f"{end_meant(until, ('newest',))}'newest', a dict of partition → offset, or a time in ms",
+        )
+    producers = options.get("producers", ())
+    if isinstance(producers, str):
+        raise DeclarationError(f"{where}: producers={producers!r}", remedy=f"a list of jobs: [{producers!r}]")
+    if producers or until == "producers":
+        raise DeclarationError(
+            f"{where}: streams between two jobs are not read yet, so producers= has no meaning",
+            remedy="read the other job's output as a plain topic, and leave producers= out; until='newest' bounds it",
+        )
+    priority = options.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise DeclarationError(f"{where}: priority={priority!r}", remedy="a whole number; higher is read first")
+    check_policy(options.get("on_bad_data"), f"{where}: on_bad_data")
+    check_policy(options.get("on_error"), f"{where}: on_error")
+
+
+def _is_bound(until: Any) -> bool:
+    if isinstance(until, Mapping):
+        return bool(until) and all(type(one) is int and one >= 0 for pair in until.items() for one in pair)
+    return until is None or until in ("newest", "producers") or type(until) is int
+
+
+__all__ = ["HOOKS", "App", "DeclaredTable", "InputOptions"]

@@ -1,0 +1,168 @@
+"""The checks that every verb makes of its arguments, when it is called and in the user's own words.
+
+Promises: whatever is refused here names the verb, the argument and what to write instead; what passes can be run. A function that must
+not be awaited is refused when it is a coroutine function; one that cannot take the arguments that it will get is refused, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...core.errors import DeclarationError, SettingError
+from ...core.names import topic_name
+from ...core.settings import duration_ms, nearest
+from ..records.serdes import Serde
+from .steps import Policy
+
+Selector = str | Callable[[Any], Any]
+"""A field of the value, by name, or a function of the value."""
+POLICIES = ("fail", "skip", "dead_letter")
+
+
+def called_from() -> str:
+    """File and line of the first frame outside this package: where the user declared it."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("headgate."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def shown(fn: Any) -> str:
+    """How a function is called in a message."""
+    name = getattr(fn, "__qualname__", None) or repr(fn)
+    return "a lambda" if name.endswith("<lambda>") else name
+
+
+ENDS = ("oldest", "newest")
+KAFKAS = {"earliest": "oldest", "beginning": "oldest", "latest": "newest", "end": "newest"}
+"""The ends of a partition, and what Kafka and others call them."""
+
+
+def end_meant(given: Any, ends: Sequence[str] = ENDS) -> str:
+    """The question for whoever wrote another word for an end of a partition; empty if none is near.
+
+    >>> end_meant("latest"), end_meant("oldst"), end_meant("earliest", ("newest",)), end_meant(None)
+    ("did you mean 'newest'? ", "did you mean 'oldest'? ", '', '')
+    """
+    if not isinstance(given, str):
+        return ""
+    word = KAFKAS.get(given.lower()) or nearest(given, ends)
+    return f"did you mean '{word}'? " if word in ends else ""
+
+
+def check_policy(policy: Policy, where: str) -> Policy:
+    """An error policy, or a `DeclarationError` that lists them."""
+    if callable(policy):
+        check_arguments(policy, 2, f"{where}: the policy", "(record, exception)")
+        return policy
+    if policy is None or policy in POLICIES:
+        return policy
+    raise DeclarationError(
+        f"{where}: {policy!r} is no error policy",
+        remedy=f"one of {', '.join(map(repr, POLICIES))}, or a function (record, exception) that returns one of them",
+    )
+
+
+def is_async(fn: Any) -> bool:
+    """Whether calling it gives something that must be awaited or iterated over asynchronously."""
+    called = getattr(fn, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine function counts, too
+    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (fn, called))
+
+
+def check_arguments(fn: Callable[..., Any], number: int, what: str, signature: str) -> None:
+    """Whether it can be called with so many arguments; a builtin that does not tell is believed."""
+    try:
+        inspect.signature(fn).bind(*[None] * number)
+    except TypeError as error:
+        raise DeclarationError(f"{what} {shown(fn)} is called with {signature}: {error}") from None
+    except ValueError:
+        return
+
+
+def check_function(fn: Any, verb: str, *, number: int = 1, signature: str = "(value)", awaits: bool = False) -> None:
+    """A function that takes these arguments; a coroutine function is refused where it would never be awaited."""
+    if not callable(fn):
+        raise DeclarationError(f"{verb}() needs a function, not {fn!r}")
+    if not awaits and is_async(fn):
+        remedy = "map_async() awaits; so do sink(), @app.agent and @app.actor"
+        raise DeclarationError(f"{verb}({shown(fn)}) is an async function, and nobody would await it", remedy=remedy)
+    check_arguments(fn, number, f"{verb}():", signature)
+
+
+def check_selector(by: Any, verb: str) -> None:
+    """A field's name or a plain function of the value."""
+    if isinstance(by, str):
+        if not by:
+            raise DeclarationError(f"{verb}('') names no field")
+        return
+    if not callable(by):
+        raise DeclarationError(f"{verb}({by!r})", remedy="a field's name, or a function of the value")
+    check_function(by, verb)
+
+
+def check_migrate(fn: Any, verb: str) -> Any:
+    """A plain function that makes new values of old ones, or None."""
+    if fn is not None:
+        check_function(fn, f"{verb}(migrate=…)", number=2, signature="(names, value)")
+    return fn
+
+
+def check_serde(serde: Any, where: str) -> None:
+    """A serde, and not the function that makes one."""
+    if isinstance(serde, Serde):
+        return
+    name = getattr(serde, "__name__", "")
+    remedy = f"call it: {name}()" if name else "for example hg.json(), hg.text(), hg.custom(loads, dumps, name=…)"
+    raise DeclarationError(f"{where}={serde!r} is no serde", remedy=remedy)
+
+
+def check_topic(topic: Any, verb: str) -> str:
+    """A name that Kafka takes."""
+    if not isinstance(topic, str) or not topic:
+        raise DeclarationError(f"{verb}({topic!r}) names no topic", remedy=f'{verb}("name-of-the-topic")')
+    return topic_name(topic, what=f"{verb}: topic")
+
+
+def duration(value: str | float, what: str) -> int:
+    """A duration in ms, or a `DeclarationError` that says where it stands.
+
+    >>> duration("5s", "ttl"), duration(1.5, "ttl")
+    (5000, 1500)
+    """
+    try:
+        return duration_ms(value)
+    except SettingError as error:
+        raise DeclarationError(f"{what}: {error.what}", remedy=error.remedy) from None
+
+
+def name_of(verb: str, selector: str | Callable[..., Any] | None, name: str | None) -> str:
+    """The name of a step that has one: given, or made from its own arguments."""
+    made = name
+    if made is None and isinstance(selector, str):
+        made = f"{verb}-{selector}"
+    if made is None and selector is not None and not isinstance(selector, str):
+        function = getattr(selector, "__name__", "<lambda>")
+        made = None if function == "<lambda>" else f"{verb}-{function}"
+    if made is None:
+        raise DeclarationError(
+            f"this {verb} step has no name", remedy='give it one: name="…" (a lambda has none to lend)'
+        )
+    made = made.replace("_", "-")
+    if not re.fullmatch(r"[A-Za-z0-9.-]{1,100}", made):
+        raise DeclarationError(f"'{made}' cannot be the name of a step", remedy="use letters, digits, '.', '-' and '_'")
+    return made
+
+
+def table_name_of(name: Any) -> str:
+    """The name of a table, as it is given."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
+        raise DeclarationError(
+            f"{name!r} cannot be the name of a table", remedy="use letters, digits, '.', '-' and '_'"
+        )
+    if name.startswith(("__", "hg.")) or name.endswith(".timers"):
+        raise DeclarationError(f"the table name '{name}' is headgate's own", remedy="take another")
+    return name

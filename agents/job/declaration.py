@@ -1,0 +1,298 @@
+"""From what was declared to what `core` decides with: the graph of a job, and the plan of each of its tasks.
+
+`graph_of(app)` names every step once and for all: the named ones by their names, the others by a number that nothing outlives.
+`task_plan(...)` says what one task reads and writes under a job model. Both are pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...core.batches import FORMAT as BOOK
+from ...core.errors import DeclarationError
+from ...core.graph.checks import validate
+from ...core.graph.graph import Graph, Input, Stage, loose_name
+from ...core.graph.keying import check_stated
+from ...core.graph.model import JobModel
+from ...core.task.plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
+from ..records.serdes import msgpack
+from . import steps as s
+from .schemas import BATCHES, TIMERS, TableSpec, schema_of_aggregate, schema_of_own, schema_of_table
+
+if TYPE_CHECKING:
+    from .app import App
+
+VERBS: Mapping[type[s.Step], str] = {
+    s.MapStep: "map",
+    s.FlatMapStep: "flat-map",
+    s.FilterStep: "filter",
+    s.MapAsyncStep: "map-async",
+    s.MergeStep: "merge",
+    s.RekeyStep: "rekey",
+    s.AggregateStep: "agg",
+    s.TableStep: "table",
+    s.JoinTableStep: "join",
+    s.BatchStep: "batch",
+    s.SparkStep: "spark",
+    s.ToStep: "to",
+    s.SinkStep: "sink",
+    s.AgentStep: "agent",
+    s.ActorStep: "actor",
+}
+STATEFUL = (s.AggregateStep, s.TableStep, s.BatchStep, s.SparkStep, s.AgentStep, s.ActorStep)
+
+
+class Declared:
+    """A finished declaration: its steps with their final names, and the graph that they make."""
+
+    def __init__(self, app: App, *, unfinished: bool = False) -> None:
+        self.app = app if unfinished else app.finish()
+        self.topics = app.topics
+        self.steps = _with_combining(app.steps)
+        if not unfinished:
+            _has_effect(app)
+        self.names: dict[int, str] = {}
+        taken = {step.name for step in self.steps if step.name}
+        loose: Counter[str] = Counter()
+        for step in self.steps:
+            name = step.name
+            if not name:
+                loose[verb := _verb(step)] += 1
+                name = loose_name(verb, taken, loose[verb])
+            if isinstance(step, s.TableStep):
+                name = f"table:{name}"  # a table may be called like the input that it is made of
+            taken.add(name)
+            self.names[id(step)] = name
+
+    def name(self, step: s.Step) -> str:
+        """The stage name of a step; an input's is its topic."""
+        return self.names[id(step)]
+
+    def topic(self, step: s.ShuffleStep) -> str:
+        """The intermediate stream of a shuffle."""
+        return self.topics.intermediate(step.name)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph, checked."""
+        inputs = tuple(self._input(step) for step in self.steps if isinstance(step, s.InputStep))
+        stages = tuple(self._stage(step) for step in self.steps if not isinstance(step, s.InputStep))
+        graph = Graph(inputs, stages)
+        validate(graph)
+        check_stated(graph)
+        return graph
+
+    def _input(self, step: s.InputStep) -> Input:
+        broadcast = any(
+            isinstance(t, s.TableStep) and t.broadcast and step in s.lineage((t,)) and not _shuffled(t)
+            for t in self.steps
+        )
+        until = step.until
+        return Input(
+            stream=step.topic,
+            key=step.key if isinstance(step.key, str) else None,
+            broadcast=step.broadcast or broadcast,
+            bootstrap=step.bootstrap or id(step) in self._only_tables,
+            priority=step.priority,
+            start=step.start,
+            until=tuple(sorted(until.items())) if isinstance(until, Mapping) else until,
+            producers=step.producers,
+            on_lost=step.on_lost,
+            partitioner=step.partitioner,
+            out_of_order_ms=step.max_out_of_order_ms,
+            arguments=(("serde", str(step.serde.name)), ("timestamp", _text(step.timestamp))),
+        )
+
+    @cached_property
+    def _only_tables(self) -> frozenset[int]:
+        """The steps of which everything that comes ends in tables: such an input is read to its end first."""
+        readers: dict[int, list[s.Step]] = {}
+        for step in self.steps:
+            for parent in step.parents:
+                readers.setdefault(id(parent), []).append(step)
+        found: set[int] = set()
+        for step in reversed(self.steps):  # parents stand before children
+            after = readers.get(id(step), [])
+            if after and all(
+                isinstance(one, s.TableStep)
+                or (
+                    isinstance(one, s.MapStep | s.FilterStep | s.FlatMapStep | s.RekeyStep | s.MergeStep)
+                    and id(one) in found
+                )
+                for one in after
+            ):
+                found.add(id(step))
+        return frozenset(found)
+
+    def _stage(self, step: s.Step) -> Stage:
+        reads = tuple(self.name(parent) for parent in step.parents)
+        on: tuple[str | None, ...] = ()
+        by: str | None = None
+        writes: tuple[str, ...] = ()
+        width: int | None = None
+        between: tuple[tuple[str, str], ...] = ()
+        if isinstance(step, s.JoinTableStep):
+            reads = (*reads, self.name(step.table))
+            on = (_text(step.on) if step.on is not None else None, None)
+        if isinstance(step, s.ShuffleStep):
+            writes = (self.topic(step),)
+            by = _text(step.by) if step.by is not None else None
+            width = step.partitions
+            carried = step.serde.name if step.combine is None else "partial states"
+            between = (("carries", carried), ("key_serde", step.key_serde.name))
+        if isinstance(step, s.ToStep):
+            writes = (step.topic,)
+        if isinstance(step, s.AgentStep) and step.sink:
+            writes = (step.sink,)
+        return Stage(
+            name=self.name(step),
+            verb=_verb(step),
+            reads=reads,
+            writes=writes,
+            by=by,
+            on=on,
+            width=width,
+            stateful=isinstance(step, STATEFUL),
+            arguments=between,
+        )
+
+    def tables(self) -> Iterator[TableSpec]:
+        """The tables that users declared, and the ones that steps keep."""
+        plain = msgpack()
+        for table in self.app.tables.values():
+            key, value = table.key_serde, table.serde
+            yield TableSpec(table.name, key, value, schema_of_table(key, value), table.ttl_ms, table.migrate)
+        for step in self.steps:
+            match step:
+                case s.AggregateStep():
+                    schema = schema_of_aggregate(step.plan, step.key_serde)
+                    yield TableSpec(step.name, step.key_serde, plain, schema, None, step.migrate, step.plan)
+                case s.TableStep():
+                    schema = schema_of_table(step.key_serde, step.serde)
+                    yield TableSpec(step.name, step.key_serde, step.serde, schema, step.ttl_ms, step.migrate)
+                case s.ActorStep():
+                    yield TableSpec(f"{step.name}.timers", plain, plain, schema_of_own(TIMERS, "kind, time"))
+                case s.BatchStep():
+                    yield TableSpec(step.name, plain, plain, schema_of_own(BATCHES, BOOK))
+                case _:
+                    pass
+
+    def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
+        """What one task reads and writes under a job model."""
+        widths = model.streams
+        by_topic = {step.topic: step for step in self.steps if isinstance(step, s.InputStep)}
+        owned: dict[str, list[int]] = {}
+        for stream, partition in model.tasks[task]:
+            owned.setdefault(stream, []).append(partition)
+        inputs: list[InputPlan] = []
+        for stream, partitions in sorted(owned.items()):
+            declared = self.graph.input.get(stream)
+            if declared is None:
+                inputs.append(InputPlan(stream, tuple(partitions), widths[stream], kind=INTERMEDIATE))
+                continue
+            until = by_topic[stream].until
+            inputs.append(
+                InputPlan(
+                    stream,
+                    tuple(partitions),
+                    widths[stream],
+                    kind=SOURCE,
+                    bootstrap=declared.bootstrap,
+                    lag_ms=declared.out_of_order_ms,
+                    start=declared.start if isinstance(declared.start, str) else ("time", declared.start),
+                    until=("time", until) if isinstance(until, int) else until if isinstance(until, str) else None,
+                    until_of=dict(until) if isinstance(until, Mapping) else {},
+                    on_lost=declared.on_lost,
+                )
+            )
+        outputs = tuple(
+            OutputPlan(stream, widths.get(stream, 1), self.graph.upstreams(stream))
+            for stream, producers in sorted(model.producers.items())
+            if task in producers.tasks
+        )
+        steps = tuple(
+            StepPlan(self.name(step), frozenset(self.graph.sources(self.name(step))) & owned.keys())
+            for step in self.steps
+            if isinstance(step, HEARS_TIME)
+        )
+        return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings, steps)
+
+
+def graph_of(app: App) -> Graph:
+    """The checked graph of an app."""
+    return Declared(app).graph
+
+
+HEARS_TIME = (s.ActorStep, s.BatchStep)
+"""Steps whose operators hear of time; their `letters` is true."""
+EFFECTS = (s.ToStep, s.SinkStep, s.AgentStep, s.ActorStep, s.AggregateStep, s.TableStep, s.SparkStep)
+
+
+def _has_effect(app: App) -> None:
+    """A job reads something and does something; nothing is shuffled or batched for nobody."""
+    if not any(isinstance(step, s.InputStep) for step in app.steps):
+        raise DeclarationError(
+            f"the job '{app.name}' reads nothing", remedy='app.input("topic") declares what it reads'
+        )
+    if not any(isinstance(step, EFFECTS) for step in app.steps):
+        raise DeclarationError(
+            f"the job '{app.name}' writes, keeps and calls nothing",
+            remedy="end a stream with .to(…), .sink(…), .agg(…) or .table(…), or give it to an agent or actor",
+        )
+    used = {id(parent) for step in app.steps for parent in step.parents}
+    for step in app.steps:
+        if isinstance(step, s.ShuffleStep | s.BatchStep) and id(step) not in used:
+            raise DeclarationError(
+                f"nobody reads what {_verb(step)} '{step.name}' ({step.where}) gives", remedy="use it, or take it away"
+            )
+
+
+def _verb(step: s.Step) -> str:
+    if isinstance(step, s.ShuffleStep):
+        return "broadcast" if step.everyone else "repartition"
+    return VERBS.get(type(step), step.kind)
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"function {getattr(value, '__qualname__', type(value).__name__)}"
+
+
+def _shuffled(step: s.Step) -> bool:
+    return any(isinstance(found, s.ShuffleStep) for found in s.lineage((step,)))
+
+
+def _with_combining(steps: list[s.Step]) -> list[s.Step]:
+    """Steps, with aggregates that merge begun before the shuffle in front of them.
+
+    Only where the aggregate is the sole reader of the shuffle: anybody else needs the rows as they are.
+    """
+    readers: dict[int, list[s.Step]] = {}
+    for step in steps:
+        for parent in step.parents:
+            readers.setdefault(id(parent), []).append(step)
+    replaced: dict[int, s.Step] = {}
+    result: list[s.Step] = []
+    for step in steps:
+        parents = tuple(replaced.get(id(parent), parent) for parent in step.parents)
+        changed = step if parents == step.parents else replace(step, parents=parents)
+        if isinstance(changed, s.JoinTableStep) and id(changed.table) in replaced:
+            changed = replace(changed, table=replaced[id(changed.table)])
+        if isinstance(changed, s.ShuffleStep) and not changed.everyone:
+            after = readers.get(id(step), [])
+            if (
+                len(after) == 1
+                and isinstance(after[0], s.AggregateStep)
+                and after[0].plan.merges
+                and len(after[0].parents) == 1
+            ):
+                changed = replace(changed, combine=after[0])
+        if changed is not step:
+            replaced[id(step)] = changed
+        result.append(changed)
+    return result

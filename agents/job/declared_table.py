@@ -1,0 +1,113 @@
+"""A table as the user holds it: declared once, a mapping wherever user code of a task runs, and an explanation everywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+
+from ...core.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from ..records.serdes import Serde
+    from .schemas import Migrate
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class Tables(Protocol):
+    """The tables of a task."""
+
+    def table(self, name: str) -> Any:
+        """One of them, by its name."""
+
+
+_current: contextvars.ContextVar[Tables | None] = contextvars.ContextVar("headgate_tables", default=None)
+
+
+@contextlib.contextmanager
+def bound(tables: Tables) -> Iterator[None]:
+    """User code run in here sees the tables of this task."""
+    token = _current.set(tables)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_table(name: str) -> Any:
+    """The table of the running task; a `DeclarationError` outside of one."""
+    tables = _current.get()
+    if tables is None:
+        raise DeclarationError(
+            f"table {name!r} is used outside of a task",
+            remedy="use it in an operator, agent or actor; to read it from outside: `headgate tables`",
+        )
+    return tables.table(name)
+
+
+class DeclaredTable(Generic[K, V]):
+    """A table of an app. Inside operators, agents and actors it is a mapping, of the task that runs.
+
+    >>> counts = app.table("counts", key=hg.text(), value=hg.json())
+    >>> def seen(user):                     # in a map, for example
+    ...     counts[user] = counts.get(user, 0) + 1
+    ...     return counts[user]
+    """
+
+    def __init__(
+        self, name: str, key: Serde[Any], value: Serde[Any], ttl_ms: int | None, migrate: Migrate | None = None
+    ) -> None:
+        self.name = name
+        self.key_serde = key
+        self.serde = value
+        self.ttl_ms = ttl_ms
+        self.migrate = migrate
+
+    def __repr__(self) -> str:
+        return f"<table {self.name}>"
+
+    def _bound(self) -> Any:
+
+        return current_table(self.name)
+
+    def __getitem__(self, key: K) -> V:
+        return self._bound()[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._bound()[key] = value
+
+    def __delitem__(self, key: K) -> None:
+        del self._bound()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._bound()
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._bound())
+
+    def __len__(self) -> int:
+        return len(self._bound())
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value of a key, or a default."""
+        return self._bound().get(key, default)
+
+    def get_many(self, keys: Iterable[K]) -> list[V | None]:
+        """The values of many keys, None where there is none: one look-up for all."""
+        return self._bound().get_many(list(keys))
+
+    def update(self, changes: Mapping[K, V]) -> None:
+        """Set many keys."""
+        self._bound().update(changes)
+
+    def range(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """Keys and values from `start` up to but not including `end`, in the order of the keys' bytes."""
+        return self._bound().range(start, end, reverse=reverse)

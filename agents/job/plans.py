@@ -1,0 +1,73 @@
+"""From a declaration and its settings to what the machines are configured with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.coordination.placement import Placer, place
+from ...core.graph.fingerprint import parts as graph_parts
+from ...core.graph.grouping import GROUPERS, Grouper
+from ...core.graph.schema import state_parts
+from ...core.settings import IMMUTABLE, SETTINGS, find, parse
+from ...core.task.plan import TaskSettings
+from ..by_name import imported
+from .declaration import Declared
+
+
+def immutable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide where state lies, as far as they are not at their defaults: a newer headgate that knows one more of them,
+    or one less, must be able to join the run that an older one began.
+
+    >>> immutable({"grouper": "all", "placement": "default"})
+    {'grouper': 'all'}
+    """
+    found: dict[str, Any] = {}
+    for name, row in SETTINGS.items():
+        if row.kind == IMMUTABLE:
+            default = parse(name, row.default)
+            value = parse(name, settings.get(name, row.default))
+            if value != default:
+                found[name] = value
+    return found
+
+
+def parts(declared: Declared, settings: Mapping[str, Any]) -> dict[str, str]:
+    """What may not differ in a live run: part → its value as text, so that a difference can be read."""
+    return {
+        **graph_parts(declared.graph, immutable(settings)),
+        **state_parts({t.name: t.schema for t in declared.tables()}),
+    }
+
+
+def seconds(settings: Mapping[str, Any], name: str) -> float:
+    """A duration setting."""
+    return parse(name, settings.get(name, find(name).default)) / 1000
+
+
+def grouper(settings: Mapping[str, Any]) -> Grouper:
+    """Which partitions make a task, as the setting `grouper` says."""
+    name = str(settings.get("grouper", find("grouper").default))
+    return GROUPERS[name] if name in GROUPERS else imported("grouper", name, GROUPERS)
+
+
+def placer(settings: Mapping[str, Any]) -> Placer:
+    """Which worker runs which task, as the setting `placement` says."""
+    name = str(settings.get("placement", find("placement").default))
+    return place if name == "default" else imported("placement", name, ["default"])
+
+
+def task_settings(settings: Mapping[str, Any]) -> TaskSettings:
+    """The settings that a task's machine needs."""
+
+    def value(name: str) -> Any:
+        return parse(name, settings.get(name, find(name).default))
+
+    return TaskSettings(
+        watermark_interval_s=seconds(settings, "commit.interval"),
+        idle_timeout_s=seconds(settings, "watermark.idle-timeout"),
+        watermark_quorum=value("watermark.quorum"),
+        aggregate_above=value("control.aggregate-above"),
+        error_retries=value("error.retries"),
+        intermediate_max_lag=value("intermediate.max-lag"),
+    )

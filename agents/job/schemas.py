@@ -1,0 +1,249 @@
+"""The schema of each table as the code declares it, and how rows that were written under an earlier one are read.
+
+What it decides: what of a declaration is compared when the code has changed (`core.graph.schema` compares). For an aggregate that is each
+field's name and kind, and the type of what a custom one begins with; for a table the format of its values and, where they have a
+declared type, its fields. Functions cannot be compared, and are not.
+
+Promises: rows of earlier schemas are read without being rewritten. A migration function is called with the names of the fields that
+the old value had and with the value itself, once a row at the most that it is kept; what it raises names the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...core.errors import DataError
+from ...core.graph.schema import ANY, Field, History, Schema, adopt
+from ...core.task.checkpoint import log_head
+from ..awaiting import passes, said
+from ..records import serdes
+from ..records.serdes import Serde
+
+if TYPE_CHECKING:
+    from .aggregates import Aggregate, Plan
+
+Migrate = Callable[[tuple[str, ...], Any], Any]
+"""`(names of the old fields, the old value) -> the new value`; for an aggregate both values are mappings, name to state."""
+
+AGGREGATE, TABLE, TIMERS, BATCHES = "aggregate", "table", "timers", "batch step"
+CLOSED = "hg.closed"
+"""Internal table: closed streams, and the steps that were flushed for it."""
+STATES = "states"
+"""The format of an aggregate's value: the list of its states."""
+
+
+class TableSpec(NamedTuple):
+    """A table of the task: its name, how its keys and values are stored, how long they live, and what their shape is."""
+
+    name: str
+    key: Serde[Any]
+    value: Serde[Any]
+    schema: Schema
+    ttl_ms: int | None = None
+    migrate: Migrate | None = None
+    plan: Plan | None = None
+    """Of an aggregate: what its states are."""
+
+
+# ------------------------------------------------------------------------------------------------------- what is declared
+
+
+def schema_of_aggregate(plan: Plan, key: Serde[Any]) -> Schema:
+    """Of the table of an aggregate's states."""
+    return Schema(AGGREGATE, key.name, STATES, plan.fields, by_position=True)
+
+
+def schema_of_table(key: Serde[Any], value: Serde[Any]) -> Schema:
+    """Of a table of values of the user's."""
+    return Schema(TABLE, key.name, _format(value), _fields(value.type) if _is_typed(value) else ())
+
+
+def schema_of_own(kind: str, format: str) -> Schema:
+    """Of a table that headgate keeps for a step."""
+    return Schema(kind, "msgpack", format)
+
+
+def fields_of(parts: Mapping[str, Aggregate]) -> tuple[Field, ...]:
+    """The fields of an aggregate's state."""
+    return tuple(Field(name, part.name, _type_of(part), _of(part)) for name, part in parts.items())
+
+
+def _type_of(part: Aggregate) -> str:
+    return type(part.start()).__name__ if part.name == "aggregate" else ANY
+
+
+def _of(part: Aggregate) -> str:
+    selector: Any = part.add if part.name == "aggregate" else part.of
+    if selector is None or isinstance(selector, str):
+        return selector or ""
+    name = getattr(selector, "__qualname__", "")
+    return "" if "<lambda>" in name else name
+
+
+def _is_typed(serde: Serde[Any]) -> bool:
+    return serde.type is not None and serde.name.partition("(")[0] in ("json", "msgpack") and serde.name.endswith(")")
+
+
+def _format(serde: Serde[Any]) -> str:
+    """What the bytes are. A type changes how they are read, and not what they are; unless its fields are told by their places."""
+    if not _is_typed(serde):
+        return serde.name
+    base = serde.name.partition("(")[0]
+    return f"{base} arrays of {serde.name}" if _by_place(serde.type) else base
+
+
+def _by_place(kind: Any) -> bool:
+    return bool(getattr(getattr(kind, "__struct_config__", None), "array_like", False))
+
+
+def _fields(kind: Any) -> tuple[Field, ...]:
+    library: Any = importlib.import_module("msgspec.inspect")
+    found: Any = library.type_info(kind)
+    return tuple(
+        Field(one.encode_name, "field", _words(one.type, ()), required=one.required)
+        for one in getattr(found, "fields", ())
+    )
+
+
+def _words(type_: Any, seen: tuple[Any, ...]) -> str:
+    """A type in words that do not change when nothing of it has changed. `seen`: the classes that it stands in."""
+    kind = type(type_).__name__.removesuffix("Type").lower()
+    cls = getattr(type_, "cls", None)
+    if cls is not None and cls in seen:
+        return cls.__qualname__
+    inner = (*seen, cls) if cls is not None else seen
+    if kind == "union":
+        return (" | " if not seen else "/").join(sorted(_words(one, (*seen, None)) for one in type_.types))
+    if fields := getattr(type_, "fields", None):
+        return (
+            "{"
+            + ", ".join(f"{f.encode_name}{'' if f.required else '?'}: {_words(f.type, inner)}" for f in fields)
+            + "}"
+        )
+    if kind == "literal":
+        return f"literal{sorted(map(repr, type_.values))}"
+    if cls is not None:
+        return f"{kind} {cls.__qualname__}"
+    parts = [getattr(type_, name, None) for name in ("key_type", "value_type", "item_type")]
+    parts += list(getattr(type_, "item_types", ()))
+    words = [_words(one, inner or (None,)) for one in parts if one is not None]
+    return f"{kind}[{', '.join(words)}]" if words else kind
+
+
+# ----------------------------------------------------------------------------------------------- rows of earlier schemas
+
+
+class Layout:
+    """How the values of one table are written now, and how those of earlier schemas are read."""
+
+    def __init__(self, spec: TableSpec, history: History) -> None:
+        self.spec = spec
+        self.history = history
+        self.number = history.number
+        self.head = log_head(None, history.number)
+        """What stands before the bytes of a value without an expiry."""
+
+    def read(self, number: int, body: bytes) -> Any:
+        """The value of a row of an earlier schema, as the present one has it."""
+        if number > self.number:
+            raise DataError(
+                f"table {self.spec.name}: a row was written under schema {number}, and {self.number} is the newest known",
+                remedy="the task log is damaged, or a newer run has written it",
+            )
+        if self.history.needs_function(number):
+            return self._migrated(number, body)
+        if self.spec.plan is None:
+            return self.spec.value.loads(body)
+        return self.adapt(number, self.spec.value.loads(body))
+
+    def adapt(self, number: int, states: Sequence[Any]) -> list[Any]:
+        """States by the places of an earlier schema, by those of the present one."""
+        assert self.spec.plan is not None
+        made = self.spec.plan.start()
+        for place, source in enumerate(self.history.places(number)):
+            if source is not None:
+                made[place] = states[source]
+        return made
+
+    def of_partials(self, digested: int) -> int:
+        """The schema of partial states with this digest, which are on their way since before the code was changed."""
+        found = self.history.find(digested)
+        if found is None or self.history.needs_function(found):
+            raise DataError(
+                f"aggregate '{self.spec.name}': partial states of former code are on the way here, and do not fit this code",
+                remedy="run the former code again, drain the job, and only then change it",
+            )
+        return found
+
+    def _migrated(self, number: int, body: bytes) -> Any:
+        version, plan = self.history.versions[number], self.spec.plan
+        names = tuple(field.name for field in version.fields)
+        stored = _reader(version.value, self.spec.value)(body)
+        old = dict(zip(names, stored, strict=True)) if plan is not None else stored
+        migrate = self.spec.migrate
+        assert migrate is not None
+        try:
+            new = migrate(names, old)
+            return new if plan is None else _by_name(plan, new)
+        except BaseException as error:
+            if passes(error):
+                raise
+            raise DataError(
+                f"table {self.spec.name}: migrate() raised {said(error)} for {old!r:.200}",
+                remedy="correct the function; it gets the names of the old fields and the old value",
+            ) from error
+
+
+def _by_name(plan: Plan, new: Any) -> list[Any]:
+    if not isinstance(new, Mapping):
+        raise TypeError(f"it gave {new!r:.80}, and a mapping of names to states is wanted")
+    unknown = [name for name in new if name not in plan.names]
+    if unknown:
+        raise ValueError(f"it gave '{unknown[0]}', and the aggregate has {', '.join(plan.names)}")
+    states = plan.start()
+    for place, name in enumerate(plan.names):
+        if name in new:
+            states[place] = _state(plan.parts[place], name, new[name])
+    return states
+
+
+def _state(part: Aggregate, name: str, state: Any) -> Any:
+    """A state that the aggregate can go on with; nobody looks at it again before it is added to."""
+    wanted = NUMBERS.get(part.name)
+    if wanted is None or type(state) in (int, float) or (part.name in ("min", "max") and isinstance(state, str | None)):
+        return state
+    if (
+        part.name == "mean"
+        and isinstance(state, list | tuple)
+        and [type(one) in (int, float) for one in state] == [True, True]
+    ):
+        return state
+    raise TypeError(f"it gave {state!r:.80} for '{name}', which is {part.name}, and {wanted} is wanted")
+
+
+NUMBERS = {
+    "count": "a number",
+    "sum": "a number",
+    "min": "a number",
+    "max": "a number",
+    "mean": "a pair, number and sum,",
+}
+
+
+def _reader(format: str, present: Serde[Any]) -> Callable[[bytes], Any]:
+    """How values of a format are read without their type; bytes where only code that is gone could read them."""
+    if format == STATES or format.startswith("msgpack"):
+        return serdes.msgpack().loads
+    if format.startswith("json"):
+        return serdes.json().loads
+    if format == "text":
+        return serdes.text().loads
+    return present.loads if format == present.name else bytes
+
+
+def layout_of(spec: TableSpec, history: History | None = None) -> tuple[Layout, tuple[str, ...]]:
+    """How a table's values are written and read, given what its task's log holds; and what has changed, for people."""
+    adopted = adopt(spec.name, history, spec.schema, migrates=spec.migrate is not None)
+    return Layout(spec, adopted.history), adopted.news

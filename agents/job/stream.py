@@ -1,0 +1,439 @@
+"""`Stream`: what users chain verbs on. A verb checks its arguments at once and adds one step; nothing runs.
+
+Streams are values: a verb never changes the stream that it is called on, so a stream may be used several times.
+A verb that keeps state or shuffles takes its name from `name=` or from its own arguments (`repartition("country")` is
+`by-country`), never from its position: adding a verb upstream renames nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from ...core.errors import DeclarationError
+from ..records.record import Batch, Record
+from . import steps as s
+from .actors import check_actor
+from .aggregates import Aggregate, plan
+from .checks import (
+    Selector,
+    called_from,
+    check_function,
+    check_migrate,
+    check_policy,
+    check_selector,
+    check_serde,
+    check_topic,
+    duration,
+    name_of,
+    table_name_of,
+)
+from .stream_ends import BatchedStream, Ended, TableView
+
+if TYPE_CHECKING:
+    from ..records.serdes import Serde
+    from .actors import Actor
+    from .app import App
+    from .schemas import Migrate
+
+K = TypeVar("K")
+V = TypeVar("V")
+W = TypeVar("W")
+T = TypeVar("T")
+K2 = TypeVar("K2")
+
+
+class Stream(Generic[K, V]):
+    """A stream of records with keys of type `K` and values of type `V`.
+
+    >>> (app.input("orders")
+    ...     .filter(lambda order: order["amount"] > 0)
+    ...     .to("paid"))
+    """
+
+    def __init__(self, app: App, step: s.Step) -> None:
+        self.app = app
+        self.step = step
+
+    def __repr__(self) -> str:
+        return f"<Stream of {self.app.name}: {type(self.step).__name__} {self.step.name}>"
+
+    def _then(self, step: s.Step) -> Stream[Any, Any]:
+        return Stream(self.app, self.app.add(step))
+
+    # ------------------------------------------------------------------------------------------------ one row at a time
+
+    @overload
+    def map(
+        self, fn: Callable[[V], W], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+    ) -> Stream[K, W]: ...
+    @overload
+    def map(
+        self, fn: Callable[[Record[K, V]], Record[K2, W]], *, with_record: Literal[True], on_error: s.Policy = ...
+    ) -> Stream[K2, W]: ...
+    @overload
+    def map(
+        self, fn: Callable[[Record[K, V]], W], *, with_record: Literal[True], on_error: s.Policy = ...
+    ) -> Stream[K, W]: ...
+    def map(
+        self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None
+    ) -> Stream[Any, Any]:
+        """Another value for each value. With `with_record=True` the function gets a `Record`, and may return one."""
+        check_function(fn, "map")
+        check_policy(on_error, "map(on_error)")
+        return self._then(
+            s.MapStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
+        )
+
+    @overload
+    def flat_map(
+        self, fn: Callable[[V], Iterable[W]], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+    ) -> Stream[K, W]: ...
+    @overload
+    def flat_map(
+        self, fn: Callable[[Record[K, V]], Iterable[W]], *, with_record: Literal[True], on_error: s.Policy = ...
+    ) -> Stream[K, W]: ...
+    def flat_map(
+        self, fn: Callable[[Any], Iterable[Any]], *, with_record: bool = False, on_error: s.Policy = None
+    ) -> Stream[Any, Any]:
+        """Any number of values for each value, in order. They keep its key and timestamp."""
+        check_function(fn, "flat_map")
+        check_policy(on_error, "flat_map(on_error)")
+        return self._then(
+            s.FlatMapStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
+        )
+
+    @overload
+    def filter(
+        self, fn: Callable[[V], object], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+    ) -> Stream[K, V]: ...
+    @overload
+    def filter(
+        self, fn: Callable[[Record[K, V]], object], *, with_record: Literal[True], on_error: s.Policy = ...
+    ) -> Stream[K, V]: ...
+    def filter(self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None) -> Stream[K, V]:
+        """Only the records for which the function is true."""
+        check_function(fn, "filter")
+        check_policy(on_error, "filter(on_error)")
+        return self._then(
+            s.FilterStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
+        )
+
+    @overload
+    def map_async(
+        self,
+        fn: Callable[[V], Awaitable[W]],
+        *,
+        concurrency: int = ...,
+        with_record: Literal[False] = ...,
+        on_error: s.Policy = ...,
+    ) -> Stream[K, W]: ...
+    @overload
+    def map_async(
+        self,
+        fn: Callable[[Record[K, V]], Awaitable[W]],
+        *,
+        concurrency: int = ...,
+        with_record: Literal[True],
+        on_error: s.Policy = ...,
+    ) -> Stream[K, W]: ...
+    def map_async(
+        self,
+        fn: Callable[[Any], Awaitable[Any]],
+        *,
+        concurrency: int = 16,
+        with_record: bool = False,
+        on_error: s.Policy = None,
+    ) -> Stream[Any, Any]:
+        """Awaits `fn` for each value, at most `concurrency` at a time in a task; results come in the order of their input."""
+        check_function(fn, "map_async", awaits=True)
+        check_policy(on_error, "map_async(on_error)")
+        if type(concurrency) is not int or concurrency < 1:
+            raise DeclarationError(
+                f"map_async(concurrency={concurrency!r}) would never run anything", remedy="at least 1"
+            )
+        return self._then(
+            s.MapAsyncStep(
+                parents=(self.step,),
+                fn=fn,
+                concurrency=concurrency,
+                with_record=with_record,
+                on_error=on_error,
+                where=called_from(),
+            )
+        )
+
+    # ---------------------------------------------------------------------------------------------- keys and partitions
+
+    def merge(self, *others: Stream[K, V]) -> Stream[K, V]:
+        """This stream and others as one; there is no order between them."""
+        if not others:
+            raise DeclarationError("merge() needs at least one other stream")
+        parents = [self.step]
+        for other in others:
+            if not isinstance(other, Stream):
+                raise DeclarationError(f"merge() takes streams, not {other!r}")
+            if other.app is not self.app:
+                raise DeclarationError(f"merge(): {other!r} belongs to another app")
+            if other.step in parents:
+                raise DeclarationError("merge(): a stream merged with itself would count everything twice")
+            parents.append(other.step)
+        return self._then(s.MergeStep(parents=tuple(parents), where=called_from()))
+
+    @overload
+    def rekey(self, by: str, *, on_error: s.Policy = ...) -> Stream[Any, V]: ...
+    @overload
+    def rekey(self, by: Callable[[V], K2], *, on_error: s.Policy = ...) -> Stream[K2, V]: ...
+    def rekey(self, by: Selector, *, on_error: s.Policy = None) -> Stream[Any, V]:
+        """Another key without moving the records. It serves `to`; to bring equal keys together use `repartition`."""
+        check_selector(by, "rekey")
+        policy = check_policy(on_error, "rekey(on_error)")
+        return self._then(s.RekeyStep(parents=(self.step,), by=by, on_error=policy, where=called_from()))
+
+    @overload
+    def repartition(self, by: None = ..., *, name: str, partitions: int | None = ..., serde: Serde[Any] | None = ...,
+                    key_serde: Serde[Any] | None = ..., on_error: s.Policy = ...) -> Stream[K, V]: ...  # fmt: skip
+    @overload
+    def repartition(self, by: str, *, name: str | None = ..., partitions: int | None = ..., serde: Serde[Any] | None = ...,
+                    key_serde: None = ..., on_error: s.Policy = ...) -> Stream[Any, V]: ...  # fmt: skip
+    @overload
+    def repartition(self, by: Selector, *, name: str | None = ..., partitions: int | None = ...,
+                    serde: Serde[Any] | None = ..., key_serde: Serde[K2], on_error: s.Policy = ...) -> Stream[K2, V]: ...  # fmt: skip
+    @overload
+    def repartition(self, by: Callable[[V], K2], *, name: str | None = ..., partitions: int | None = ...,
+                    serde: Serde[Any] | None = ..., key_serde: None = ..., on_error: s.Policy = ...) -> Stream[K2, V]: ...  # fmt: skip
+    def repartition(
+        self,
+        by: Selector | None = None,
+        *,
+        name: str | None = None,
+        partitions: int | None = None,
+        serde: Serde[Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: s.Policy = None,
+    ) -> Stream[Any, V]:
+        """Through an intermediate stream, so that all records of a key meet in one task.
+
+        `by` is a field of the value or a function of it; without it the record's own key is used, and `name=` is needed.
+        """
+        if by is not None:
+            check_selector(by, "repartition")
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            raise DeclarationError(f"repartition(partitions={partitions!r}): a stream has at least one partition")
+        made = name_of("by", by, name)
+        self.app.topics.intermediate(made)
+        step = s.ShuffleStep(
+            parents=(self.step,),
+            name=made,
+            by=by,
+            serde=self._serde(serde, "repartition(serde"),
+            key_serde=self._serde(key_serde, "repartition(key_serde", self.app.key_serde),
+            partitions=partitions,
+            on_error=check_policy(on_error, "repartition(on_error)"),
+            where=called_from(),
+        )
+        return self._then(step)
+
+    def broadcast(self, name: str, *, serde: Serde[Any] | None = None) -> Stream[K, V]:
+        """Through an intermediate stream of which every task gets every record."""
+        made = name_of("all", None, name)
+        self.app.topics.intermediate(made)
+        step = s.ShuffleStep(
+            parents=(self.step,),
+            name=made,
+            by=None,
+            serde=self._serde(serde, "broadcast(serde"),
+            key_serde=self.app.key_serde,
+            everyone=True,
+            where=called_from(),
+        )
+        return self._then(step)
+
+    def _serde(self, given: Serde[Any] | None, where: str, default: Serde[Any] | None = None) -> Serde[Any]:
+        if given is None:
+            return default if default is not None else self.app.serde
+        check_serde(given, where)
+        return given
+
+    # ------------------------------------------------------------------------------------------------------------ state
+
+    def agg(
+        self,
+        *,
+        name: str | None = None,
+        on_error: s.Policy = None,
+        migrate: Migrate | None = None,
+        **aggregates: Aggregate,
+    ) -> Stream[K, dict[str, Any]]:
+        """Running aggregates for each key. Updates go on at each commit, one for each key that changed.
+
+        >>> orders.repartition("country").agg(n=hg.count(), total=hg.sum("amount")).to("totals")
+
+        Under its name the step finds its state again when the code has changed: fields are compared by name. `migrate(names, states)`
+        makes new states of old ones that do not fit; both are mappings, name to state.
+        """
+        step = s.AggregateStep(
+            parents=(self.step,),
+            plan=plan(aggregates),
+            name=name_of("agg", None, name or "agg-" + "-".join(aggregates)),
+            key_serde=self.app.key_serde,
+            migrate=check_migrate(migrate, "agg"),
+            on_error=check_policy(on_error, "agg"),
+            where=called_from(),
+        )
+        return self._then(step)
+
+    def table(
+        self,
+        name: str,
+        *,
+        broadcast: bool = False,
+        key_serde: Serde[Any] | None = None,
+        serde: Serde[Any] | None = None,
+        ttl: str | float | None = None,
+        migrate: Migrate | None = None,
+        on_error: s.Policy = None,
+    ) -> TableView[K, V]:
+        """The last value of each key; a null value deletes. `broadcast=True` keeps a copy of all of it on every worker."""
+        shuffles = [one for one in s.lineage((self.step,)) if isinstance(one, s.ShuffleStep)]
+        if broadcast and shuffles and not shuffles[-1].everyone:
+            raise DeclarationError(
+                f"table('{name}', broadcast=True) behind repartition: each task gets only its part",
+                remedy=f'put .broadcast("{name}-everywhere") before the table',
+            )
+        step = s.TableStep(
+            parents=(self.step,),
+            name=table_name_of(name),
+            key_serde=self._serde(key_serde, "table(key_serde", self.app.key_serde),
+            serde=self._serde(serde, "table(serde"),
+            broadcast=broadcast,
+            ttl_ms=duration(ttl, f"table('{name}'): ttl") if ttl is not None else None,
+            migrate=check_migrate(migrate, f"table('{name}')"),
+            on_error=check_policy(on_error, f"table('{name}', on_error)"),
+            where=called_from(),
+        )
+        return TableView(self.app, self.app.add(step))
+
+    @overload
+    def join(self, table: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T], W],
+             how: Literal["inner"] = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    @overload
+    def join(self, table: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T | None], W],
+             how: Literal["left"], on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    def join(
+        self,
+        table: TableView[Any, Any],
+        *,
+        on: Selector | None = None,
+        into: Callable[[Any, Any], Any],
+        how: str = "inner",
+        on_error: s.Policy = None,
+    ) -> Stream[Any, Any]:
+        """Each record with its row of the table. `on` is a field or a function; without it the record's key looks up.
+
+        `inner` drops a record that has no row (counted); `left` calls `into(value, None)`.
+        """
+        if not isinstance(table, TableView):
+            remedy = "make one with stream.table(name); what app.table() gives is for user code to read and write"
+            raise DeclarationError(f"join() takes a table that follows a stream, not {table!r}", remedy=remedy)
+        if table.app is not self.app:
+            raise DeclarationError(f"join(): the table '{table.step.name}' belongs to another app")
+        if how not in ("inner", "left"):
+            raise DeclarationError(f"join(how={how!r})", remedy="'inner' or 'left'")
+        if on is not None:
+            check_selector(on, "join(on=…)")
+        check_function(into, "join(into=…)", number=2, signature="(value, row)")
+        step = s.JoinTableStep(
+            parents=(self.step,),
+            table=table.step,
+            on=on,
+            into=into,
+            how=how,
+            on_error=check_policy(on_error, "join"),
+            where=called_from(),
+        )
+        return self._then(step)
+
+    def batch(
+        self,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        max_age: str | float | None = None,
+        name: str | None = None,
+    ) -> BatchedStream[K, V]:
+        """Bounded batches of rows: closed by number, by size, by age, by the end of the stream or by a drain."""
+        if max_rows is None and max_bytes is None and max_age is None:
+            raise DeclarationError(
+                "batch() without a bound would only end with the stream", remedy="batch(max_rows=100_000)"
+            )
+        for what, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)):
+            if bound is not None and (type(bound) is not int or bound < 1):
+                raise DeclarationError(f"batch({what}={bound!r})", remedy="a whole number, at least 1")
+        step = s.BatchStep(
+            parents=(self.step,),
+            name=name_of("batch", None, name or "batch"),
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+            max_age_ms=duration(max_age, "batch(max_age)") if max_age is not None else None,
+            where=called_from(),
+        )
+        return BatchedStream(self.app, self.app.add(step))
+
+    # ------------------------------------------------------------------------------------------------------------- ends
+
+    def to(
+        self,
+        topic: str,
+        *,
+        key: Selector | None = None,
+        serde: Serde[Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        partition: Callable[[Record[K, V]], int] | None = None,
+        on_error: s.Policy = None,
+    ) -> Ended:
+        """Write to an output topic, exactly once. Without `key` the record's own key is written.
+
+        The partition is the one that Kafka's Java client would choose, unless `partition(record)` says otherwise.
+        """
+        check_topic(topic, "to")
+        if key is not None:
+            check_selector(key, f"to('{topic}', key=…)")
+        if partition is not None:
+            check_function(partition, f"to('{topic}', partition=…)", signature="(record)")
+        step = s.ToStep(
+            parents=(self.step,),
+            topic=topic,
+            key=key,
+            serde=self._serde(serde, f"to('{topic}', serde"),
+            key_serde=self._serde(key_serde, f"to('{topic}', key_serde", self.app.key_serde),
+            partition=partition,
+            on_error=check_policy(on_error, f"to('{topic}', on_error)"),
+            where=called_from(),
+        )
+        self.app.add(step)
+        return Ended(f"to('{topic}')")
+
+    def sink(self, fn: Callable[[Batch[K, V]], Any], *, on_error: s.Policy = None) -> Ended:
+        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk comes again."""
+        check_function(fn, "sink", signature="(batch)", awaits=True)
+        self.app.add(
+            s.SinkStep(parents=(self.step,), fn=fn, on_error=check_policy(on_error, "sink"), where=called_from())
+        )
+        return Ended("sink()")
+
+    def process(
+        self, actor: type[Actor], /, *, name: str | None = None, on_error: s.Policy = None, **args: Any
+    ) -> Stream[Any, Any]:
+        """Through an actor of your own, made with `args`; what it gives to `ctx.forward(…)` goes on."""
+        check_actor(actor, "process", args)
+        return self._then(
+            s.ActorStep(
+                parents=(self.step,),
+                name=name_of("actor", None, name or actor.__name__),
+                cls=actor,
+                args=args,
+                on_error=check_policy(on_error, "process"),
+                where=called_from(),
+            )
+        )

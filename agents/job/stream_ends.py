@@ -1,0 +1,88 @@
+"""What a chain of verbs can end in: an output, a table, batches that wait for what shall be done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from ...core.errors import DeclarationError
+from . import steps as s
+from .checks import called_from, check_function, name_of
+
+if TYPE_CHECKING:
+    from .app import App
+    from .stream import Stream
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Ended:
+    """What `to` and `sink` leave behind: nothing can follow. To write *and* go on, use the stream before it twice."""
+
+    def __init__(self, verb: str) -> None:
+        self._verb = verb
+
+    if not TYPE_CHECKING:  # so that type checkers say it, too
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise DeclarationError(
+                f".{name}() stands behind {self._verb}, and nothing comes out of that",
+                remedy="keep the stream before it in a variable, and use it twice",
+            )
+
+
+class TableView(Generic[K, V]):
+    """A table that follows a stream: to join with, or to read in an actor."""
+
+    def __init__(self, app: App, step: s.TableStep) -> None:
+        self.app = app
+        self.step = step
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.step.name
+
+    def __repr__(self) -> str:
+        return f"<table {self.step.name} of {self.app.name}>"
+
+
+class BatchedStream(Generic[K, V]):
+    """Bounded batches, waiting for what shall be done with them."""
+
+    def __init__(self, app: App, step: s.BatchStep) -> None:
+        self.app = app
+        self.step = step
+
+    if not TYPE_CHECKING:  # so that type checkers say it, too
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise DeclarationError(
+                f".batch().{name}(): a batch is not a record; batch '{self.step.name}' ({self.step.where}) waits for Spark",
+                remedy=f'.batch(…).spark(fn, schema="…").{name}(…), or .{name}(…) without .batch(…)',
+            )
+
+    def __repr__(self) -> str:
+        return f"<batches {self.step.name} of {self.app.name}>"
+
+    def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> Stream[Any, Any]:
+        """Give each batch to `fn(df, batch)`, ordinary PySpark on a DataFrame of the batch's rows; its rows go on.
+
+        `schema` says what comes out, as PySpark writes it: `"country string, revenue double"`.
+        """
+        from .stream import Stream
+
+        check_function(fn, "spark", number=2, signature="(df, batch)")
+        if not schema:
+            raise DeclarationError(
+                "spark() without a schema", remedy='say what comes out: schema="country string, n long"'
+            )
+        step = s.SparkStep(
+            parents=(self.step,), name=name_of("spark", fn, name), fn=fn, schema=schema, where=called_from()
+        )
+        return Stream(self.app, self.app.add(step))

@@ -1,0 +1,169 @@
+"""Starting a Kafka client: again and again while no broker answers, up to a deadline, and then with a clear error.
+
+aiokafka's `start()` raises at once when nobody answers, and the transactional producer's waits for ever on a transaction that is
+being ended. Both are wrong for a long-lived worker: a broker that restarts is not an error, and nothing may hang in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    NotCoordinatorForGroupError,
+    RequestTimedOutError,
+)
+
+from ..awaiting import asked_for
+from ..port.absence import brokers
+from ..port.outlasting import BrokerAway
+from .private import fetch_no_more, hang_up, quiet_metadata
+
+log = structlog.get_logger("headgate.connect")
+CONNECT_S = 20.0
+"""How long somebody at a command line waits for a connection."""
+AWAY = (
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    RequestTimedOutError,
+    GroupCoordinatorNotAvailableError,
+    NotCoordinatorForGroupError,
+    ConnectionError,
+    asyncio.TimeoutError,
+)
+"""What a broker that comes or goes makes a client raise; anything else is an answer."""
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+
+
+CHECK = "check the address given with -b, and that the broker runs"
+_USER = "check the user, the password and sasl.mechanism: -X, or [client] in headgate.toml"
+HELPS = {
+    "SaslAuthentication": _USER,
+    "SaslMechanism": _USER,
+    "IllegalSaslState": _USER,
+    "CERTIFICATE_VERIFY_FAILED": "name the authority that signed the broker's certificate: -X ssl.truststore.location=FILE.pem",
+    "WRONG_VERSION_NUMBER": "the broker speaks no TLS there: security.protocol, or another port",
+    " closed": "does the broker ask for TLS or for a user? -X security.protocol=…",
+}
+"""What helps against what aiokafka says."""
+_ADDRESS = re.compile(r"\('([^']+)', (\d+), [^)]*\)")
+
+
+class Client(Protocol):
+    """What aiokafka's consumers, producers and admin clients have in common."""
+
+    async def start(self) -> None: ...
+
+
+C = TypeVar("C", bound=Client)
+
+
+async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0, close: str = "stop") -> C:
+    """A started client. `make` gives a fresh one for each attempt, because a client whose start failed cannot be started again."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + deadline_s
+    pause = FIRST_PAUSE_S
+    while True:
+        client, heard = make(), Overheard()
+        try:
+            with quiet_metadata(), heard:  # quiet, or asking for a topic would have the broker make it
+                await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
+            brokers.answered()
+            return client
+        except (*AWAY, asyncio.CancelledError) as error:
+            await closed(getattr(client, close))
+            if isinstance(error, asyncio.CancelledError) and asked_for():
+                raise
+            why = heard.last or plain(error)
+            helps = next((helps for sign, helps in HELPS.items() if sign in why), "")
+            brokers.missed(what, why, helps or CHECK)
+            if loop.time() + pause > give_up:
+                raise BrokerAway(
+                    f"{what}: no broker {'let us in' if helps else 'answered'} for {deadline_s:g} s ({why})",
+                    remedy=helps or CHECK,
+                ) from error
+        except BaseException:
+            await closed(getattr(client, close))
+            raise
+        await asyncio.sleep(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 2)
+
+
+def plain(error: BaseException) -> str:
+    """What a client says of a broker that is away, without the addresses of sockets as Python has them.
+
+    >>> plain(KafkaConnectionError("Unable to bootstrap from [('b', 1, <AddressFamily.AF_INET: 2>)]"))
+    'Unable to bootstrap from [b:1]'
+    """
+    text = _ADDRESS.sub(r"\1:\2", str(error))
+    return text.removeprefix(f"{type(error).__name__}: ") or type(error).__name__
+
+
+class Overheard(logging.Handler):
+    """While it is entered: what aiokafka said last. Its errors name no reason (a wrong password is `unable to bootstrap`), its log does."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One more line."""
+        self.last = record.getMessage().removeprefix("Unable connect to ")
+
+    def __enter__(self) -> None:
+        logging.getLogger("aiokafka").addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("aiokafka").removeHandler(self)
+
+
+async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -> None:
+    """Close a client that may be broken, whatever is away; the one way in which headgate closes clients of aiokafka's.
+
+    What it says in its last moments interests nobody: nothing is raised, no cancellation either, unless somebody cancels the one who
+    closes. It may not hang, and when this returns or raises its connections are gone.
+    """
+    client = getattr(stop, "__self__", None)
+
+    async def close() -> None:
+        with contextlib.suppress(Exception):  # a client that is thrown away cannot fail us any more
+            await fetch_no_more(client)
+            await stop()
+
+    closing = asyncio.get_running_loop().create_task(close(), name=f"closing a {type(client).__name__}")
+    try:
+        await asyncio.wait([closing], timeout=within_s)
+    finally:
+        closing.cancel()
+        hang_up(client)
+
+
+async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: float = 60.0) -> Any:
+    """Ask a broker something until it answers; an answer that is a refusal is raised at once."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + deadline_s
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            answer = await asyncio.wait_for(ask(), max(1.0, give_up - loop.time()))
+            brokers.answered()
+            return answer
+        except (*AWAY, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and asked_for():
+                raise  # else a connection was torn down under the question
+            brokers.missed(what, plain(error), CHECK)
+            if loop.time() + pause > give_up:
+                raise BrokerAway(f"{what}: no broker answered for {deadline_s:g} s ({plain(error)})") from error
+        await asyncio.sleep(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 2)

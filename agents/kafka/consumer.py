@@ -1,0 +1,114 @@
+"""A consumer of the port, on Kafka: aiokafka's, assigned by hand, without a group, read committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from ...core.names import StreamPartition
+from ..records.fetched import Answer, Taken
+from .connect import closed, started
+from .private import observe, reads_no_more, set_long_poll, taker
+from .settings import ClientSettings
+
+
+class KafkaConsumer:
+    """One `AIOKafkaConsumer`. It never resets a position by itself."""
+
+    def __init__(
+        self,
+        client: ClientSettings,
+        answered: Callable[[StreamPartition, Answer], None],
+        *,
+        name: str,
+        fetch_bytes: int,
+        max_wait_ms: int,
+        raw: bool,
+    ) -> None:
+        self._client = client
+        self._answered = answered
+        self._name = name
+        self._options: dict[str, Any] = {
+            "max_partition_fetch_bytes": fetch_bytes,
+            "fetch_max_wait_ms": max_wait_ms,
+            "client_id": name,
+        }
+        self._raw = raw
+        self._take: Any = None
+        self.consumer: AIOKafkaConsumer | None = None
+
+    async def start(self, where: Callable[[], Mapping[StreamPartition, int]], *, deadline_s: float) -> None:
+        """See `port`."""
+        consumer = await started(self._make, f"intake of {self._name}", deadline_s=deadline_s)
+        self.consumer = consumer
+        observe(consumer, self._answered)
+        self._take = taker(consumer, raw=self._raw)
+        if positions := where():
+            consumer.assign([TopicPartition(*at) for at in positions])
+            for at, position in positions.items():  # no await between assign and seek: nothing may ask for a reset
+                consumer.seek(TopicPartition(*at), position)
+
+    def _make(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            **{
+                **self._options,
+                **self._client.consumer(),
+                "enable_auto_commit": False,
+                "auto_offset_reset": "none",
+                "isolation_level": "read_committed",
+                "group_id": None,
+            }
+        )
+
+    def _live(self) -> AIOKafkaConsumer:
+        assert self.consumer is not None, "asked of a consumer that was not started"
+        return self.consumer
+
+    async def take(self) -> list[Taken]:
+        """See `port`."""
+        return await self._take()
+
+    def seek(self, at: StreamPartition, offset: int) -> None:
+        """See `port`."""
+        self._live().seek(TopicPartition(*at), offset)
+
+    def pause(self, at: StreamPartition) -> None:
+        """See `port`."""
+        self._live().pause(TopicPartition(*at))
+
+    def resume(self, at: StreamPartition) -> None:
+        """See `port`."""
+        self._live().resume(TopicPartition(*at))
+
+    def long_poll(self, most_ms: int) -> None:
+        """See `port`."""
+        set_long_poll(self._live(), most_ms)
+
+    async def bounds(self, at: StreamPartition, *, within_s: float) -> tuple[int, int] | None:
+        """See `port`. The answer that refuses a position does not say them."""
+        consumer, tp = self._live(), TopicPartition(*at)
+        try:
+            async with asyncio.timeout(within_s):
+                starts, ends = await asyncio.gather(consumer.beginning_offsets([tp]), consumer.end_offsets([tp]))
+        except (KafkaError, TimeoutError):
+            return None
+        return starts[tp], ends[tp]
+
+    def knows(self, topic: str) -> bool:
+        """See `port`."""
+        return self._live().partitions_for_topic(topic) is not None
+
+    @property
+    def dead(self) -> bool:
+        """See `port`."""
+        return reads_no_more(self._live())
+
+    async def stop(self) -> None:
+        """See `port`."""
+        consumer, self.consumer = self.consumer, None
+        if consumer is not None:
+            await closed(consumer.stop)

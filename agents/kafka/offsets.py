@@ -1,0 +1,51 @@
+"""What a broker says of offsets: where logs start and end, and where a time is."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from ...core.names import StreamPartition
+from .connect import closed, retried, started
+from .settings import ClientSettings
+
+
+class Offsets:
+    """Two consumers that never fetch: one sees committed ends, the other all."""
+
+    def __init__(self, client: ClientSettings) -> None:
+        self.client = client
+        self._committed: Any = None
+        self._all: Any = None
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Connect."""
+        for attribute, level in (("_committed", "read_committed"), ("_all", "read_uncommitted")):
+            options = self.client.consumer(isolation_level=level, enable_auto_commit=False, auto_offset_reset="none")
+            setattr(
+                self, attribute, await started(partial(AIOKafkaConsumer, **options), "offsets", deadline_s=deadline_s)
+            )
+
+    async def stop(self) -> None:
+        """Close."""
+        for consumer in (self._committed, self._all):
+            if consumer is not None:
+                await closed(consumer.stop)
+
+    async def start_of(self, at: StreamPartition) -> int:
+        """See `port`."""
+        tp = TopicPartition(*at)
+        return (await retried(partial(self._all.beginning_offsets, [tp]), f"start of {at}"))[tp]
+
+    async def end_of(self, at: StreamPartition, *, committed: bool) -> int:
+        """See `port`."""
+        tp, asked = TopicPartition(*at), self._committed if committed else self._all
+        return (await retried(partial(asked.end_offsets, [tp]), f"end of {at}"))[tp]
+
+    async def of_time(self, at: StreamPartition, ms: int) -> int | None:
+        """See `port`."""
+        tp = TopicPartition(*at)
+        found = (await retried(partial(self._all.offsets_for_times, {tp: ms}), f"time in {at}"))[tp]
+        return None if found is None else found.offset

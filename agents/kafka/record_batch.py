@@ -1,0 +1,180 @@
+"""Record batches on their way out: built a column at a time, without one call chain per record.
+
+With the compiled part (`columns.c`) a batch is packed by it and given to aiokafka's sender as if aiokafka had built it; without, or when
+aiokafka is not as `rawcontract` expects, aiokafka's own builder appends record by record, with the same bytes as the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from ..records import columns
+from ..records.codecs import ENCODERS
+from ..records.columns import CHECKED_FROM, HEAD
+from ..records.writable import Headers
+from . import contract as rawcontract
+
+CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+class Builder:
+    """One record batch under construction for one partition. `add` takes columns and says how many records fitted.
+
+    >>> builder = Builder(1 << 16, None, transactional=False)
+    >>> builder.add([None, b"k"], [b"a", b"b"], [1, 2], None, 0)
+    2
+    """
+
+    __slots__ = ("_first_ms", "batch", "count", "limit", "parts")
+
+    def __init__(self, limit: int, compression: str | None, *, transactional: bool) -> None:
+        self.limit = limit
+        self.count = 0
+        self._first_ms = 0
+        self.parts: list[tuple[int, str]] = []
+        """Who wrote it: each task with the number of records up to which it did."""
+        plain = rawcontract.SHORTCOMINGS or columns.compiled is None
+        kind, most = (
+            (BatchBuilder, limit + 1) if plain else (_Packed, limit)
+        )  # what fits is decided here: aiokafka's two differ
+        self.batch: Any = kind(most, CODECS[compression], is_transactional=int(transactional))
+
+    def add(
+        self,
+        keys: Sequence[bytes | None] | None,
+        values: Sequence[bytes | None],
+        stamps: Sequence[int] | int,
+        headers: Sequence[Headers] | None,
+        start: int,
+    ) -> int:
+        """Append records from index `start` on; the index of the first that did not fit (the number of values when all did)."""
+        batch = self.batch
+        if isinstance(batch, _Packed):
+            at = batch.add(keys, values, stamps, headers, start)
+            self.count = batch.record_count()
+            return at
+        for at in range(start, len(values)):
+            stamp = stamps if isinstance(stamps, int) else stamps[at]
+            key, head = keys[at] if keys is not None else None, headers[at] if headers is not None else []
+            if self.count == 0:
+                self._first_ms = stamp
+            elif batch.size() + _size_of(key, values[at], head, stamp - self._first_ms, self.count) > self.limit:
+                return at
+            if batch.append(timestamp=stamp, key=key, value=values[at], headers=head) is None:
+                return at
+            self.count += 1
+        return len(values)
+
+    def written_by(self, task: str) -> None:
+        """What was added since the last time is this task's."""
+        parts = self.parts
+        if parts and parts[-1][1] == task:
+            parts[-1] = (self.count, task)
+        elif self.count > (parts[-1][0] if parts else 0):
+            parts.append((self.count, task))
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, before compression."""
+        return self.batch.size()
+
+
+class _Packed(BatchBuilder):
+    """A batch whose records are packed a column at a time, by the compiled part. For the sender it is as any other."""
+
+    def __init__(self, batch_size: int, compression_type: int, *, is_transactional: int) -> None:
+        self._limit = batch_size
+        self._codec = compression_type
+        self._attributes = 0x10 if is_transactional else 0
+        self._parts: list[bytes] = []
+        self._size = HEAD.size
+        self._relative_offset = 0
+        self._first_ms = self._max_ms = 0
+        self._producer = (-1, -1, 0)
+        self._buffer: bytearray | None = None
+        self._closed = False
+
+    def add(self, keys: Any, values: Any, stamps: Any, headers: Any, start: int) -> int:
+        """As `Builder.add`."""
+        if self._closed:
+            return start
+        count = self._relative_offset
+        if count == 0:
+            self._first_ms = self._max_ms = stamps if isinstance(stamps, int) else stamps[start]
+        more = count, self._first_ms, self._limit - self._size
+        try:
+            part, at, max_ms = columns.compiled.write(keys, values, stamps, headers, start, *more)
+        except TypeError:
+            listed = _listed(keys), _listed(values), stamps if isinstance(stamps, int) else list(stamps)
+            named = None if headers is None else [[(n, _plain(v)) for n, v in one] for one in headers]
+            part, at, max_ms = columns.compiled.write(*listed, named, start, *more)
+        if at > start:
+            self._parts.append(part)
+            self._size += len(part)
+            self._relative_offset += at - start
+            self._max_ms = max(self._max_ms, max_ms)
+        return at
+
+    def append(self, **record: Any) -> None:
+        """Nothing else gets in: aiokafka asks when somebody sends a single record to the same partition."""
+        return
+
+    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        self._producer = (producer_id, producer_epoch, base_sequence)
+
+    def _build(self) -> bytearray:
+        self.close()
+        if self._buffer is None:
+            body, attributes = b"".join(self._parts), self._attributes
+            self._parts = []
+            if self._codec:
+                packed = ENCODERS[self._codec](body)
+                if len(packed) < len(body):
+                    body, attributes = packed, attributes | self._codec
+            count = self._relative_offset
+            times = self._first_ms, self._max_ms
+            head = bytearray(HEAD.size)
+            length = HEAD.size + len(body) - 12
+            HEAD.pack_into(head, 0, 0, length, -1, 2, 0, attributes, count - 1, *times, *self._producer, count)
+            whole = head + body
+            whole[17:21] = columns.crc32c(whole, CHECKED_FROM, len(whole)).to_bytes(4, "big")
+            self._buffer = whole
+        return self._buffer
+
+    def size(self) -> int:
+        return self._size if self._buffer is None else len(self._buffer)
+
+
+def _varint(value: int) -> int:
+    """Bytes of a number that is written zigzag, seven bits a byte."""
+    return max(1, -(-((value << 1) ^ (value >> 63)).bit_length() // 7))
+
+
+def _room(size: int) -> int:
+    return _varint(size) + size
+
+
+def _size_of(key: bytes | None, value: bytes | None, headers: Headers, delta_ms: int, delta: int) -> int:
+    """Bytes of a record in a batch, to the byte, as `columns.c` counts them."""
+    body = 1 + _varint(delta_ms) + _varint(delta) + _varint(len(headers))
+    for content in (key, value):
+        body += 1 if content is None else _room(len(content))
+    for name, content in headers:
+        body += _room(len(name.encode())) + (1 if content is None else _room(len(content)))
+    return _room(body)
+
+
+def _plain(value: Any) -> bytes | None:
+    """Whatever aiokafka takes for bytes, as bytes."""
+    if value is None or type(value) is bytes:
+        return value
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"bytes are wanted, not {type(value).__name__}")
+    return bytes(value)
+
+
+def _listed(column: Any) -> list[bytes | None] | None:
+    return None if column is None else [_plain(value) for value in column]

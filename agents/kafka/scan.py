@@ -1,0 +1,82 @@
+"""Records of a topic, read from outside for people: from where to where, and no further.
+
+Ends are asked once, at the start, so a reading always ends, also while somebody writes. No group is joined, nothing is committed, a topic
+that does not exist is not created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from ...core.errors import NotFound
+from ...core.settings import offer
+from .connect import CONNECT_S, closed, retried, started
+from .settings import ClientSettings
+from .topics import Topics as TopicsAdmin
+
+
+async def width_of(client: ClientSettings, topic: str) -> int:
+    """How many partitions a topic has; `NotFound` if it does not exist."""
+    admin = TopicsAdmin(client)
+    await admin.start(deadline_s=CONNECT_S)
+    try:
+        if (found := (await admin.find([topic])).get(topic)) is not None:
+            return found.partitions
+        internal = topic.startswith("__")
+        there = [name for name in await admin.names() if internal or not name.startswith("__")]
+    finally:
+        await admin.stop()
+    raise NotFound(
+        f"there is no topic '{topic}' at {client.bootstrap}", remedy=offer(topic, there) or "it has no topics at all"
+    )
+
+
+async def scan_topic(
+    client: ClientSettings,
+    topic: str,
+    *,
+    partition: int | None = None,
+    first: int | None = None,
+    last: int | None = None,
+    committed: bool = True,
+    follow: bool = False,
+) -> AsyncIterator[Any]:
+    """Records of a topic in the order of each partition. `first`: an offset to begin with; `last`: only so many from the end of each
+    partition; `follow`: go on behind the end, for ever."""
+    width = await width_of(client, topic)
+    wanted = [TopicPartition(topic, n) for n in range(width) if partition in (None, n)]
+    if not wanted:
+        raise NotFound(f"'{topic}' has no partition {partition}", remedy=f"it has {width}, counted from 0")
+    options = client.consumer(
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed" if committed else "read_uncommitted",
+    )
+    consumer = await started(partial_of(options), topic, deadline_s=CONNECT_S)
+    try:
+        consumer.assign(wanted)
+        starts = await retried(lambda: consumer.beginning_offsets(wanted), topic, deadline_s=CONNECT_S)
+        ends = await retried(lambda: consumer.end_offsets(wanted), topic, deadline_s=CONNECT_S)
+        for at in wanted:
+            start = starts[at] if first is None else max(starts[at], first)
+            consumer.seek(at, start if last is None else max(start, ends[at] - last))
+        left = {at for at in wanted if await consumer.position(at) < ends[at]}
+        while left or follow:
+            answer = await consumer.getmany(*(wanted if follow else left), timeout_ms=500)
+            for at, records in answer.items():
+                for record in records:
+                    if follow or record.offset < ends[at]:
+                        yield record
+            if not follow:
+                left = {at for at in left if await consumer.position(at) < ends[at]}
+    finally:
+        await closed(consumer.stop)
+
+
+def partial_of(options: dict[str, Any]) -> Any:
+    """A maker of consumers."""
+    return partial(AIOKafkaConsumer, **options)

@@ -1,0 +1,1 @@
+"""Rows in, rows out: what each step does with a chunk, and what happens to a record that fails."""

@@ -1,0 +1,228 @@
+"""Runs an actor class of the user's: its hooks, its timers, its context.
+
+Timers are rows of an internal table of the task, so they are as durable as everything else: a timer that was set in a letter exists
+when that letter is committed, and fires once. A drain fires all that are left, event time first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...core.settings import duration_ms
+from ..job import steps as s
+from ..job.actors import Actor, hooks_of
+from ..job.checks import check_topic
+from ..records.record import Batch, Headers, Rows
+from ..records.writable import check_headers, whole_ms
+from .awaiting import call
+from .stateless import Env, Operator, encode, encode_keys
+from .timers import EVENT, PROCESSING, Timers
+
+FLUSH_STEP = 500
+"""Timers that fire in one step, at most: a letter's outputs must stay within what one transaction should hold."""
+
+
+class ActorOp(Operator):
+    """One instance of the user's class, in one task."""
+
+    awaits = True
+    letters = True
+    flags = ("watermark", "started")
+
+    def __init__(self, step: s.ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
+        super().__init__(step, env)
+        self.actor_step = step
+        self.origin = origin
+        self.actor: Actor = step.cls(**step.args)
+        self.hooks = hooks_of(step.cls)
+        self.timers = Timers(env.table(timers_table(step)))
+        self.context = ActorContext(self)
+        self.started = False
+        """`on_start` has run, in a letter that counts."""
+        self._opened = False
+        """`on_start` has run, so there may be something to close, whatever became of its letter."""
+
+    def push(self, rows: Rows) -> None:
+        if self.hooks["on_batch"] or not self.started:
+            at = self.origin()
+            batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
+            self.env.defer(lambda: self._hook("on_batch", batch))
+
+    async def _hook(self, name: str, *args: Any) -> None:
+        try:
+            patience_s = self.env.patience_s()
+            if not self.started:
+                self._opened = True
+                if self.hooks["on_start"]:
+                    await call(self.step, self.actor.on_start, self.context, patience_s=patience_s)
+                self.started = True
+            if self.hooks[name]:
+                await call(self.step, getattr(self.actor, name), self.context, *args, patience_s=patience_s)
+        except BaseException:
+            self.context.forget()
+            raise
+        self.context.flush()
+
+    def drop(self) -> None:
+        self.timers.forget()
+
+    def complete(self) -> None:
+        self.timers.complete()
+
+    def suspend(self) -> Any:
+        return self.timers.suspend()
+
+    def resume(self, aside: Any) -> None:
+        self.timers.resume(aside)
+
+    async def on_watermark(self, watermark: int) -> bool:
+        """Event time has come this far; whether there is more to do for it."""
+        self.watermark = watermark
+        for _ in range(FLUSH_STEP):
+            first = self.timers.first(EVENT)
+            if first is None or first[0] > watermark:
+                await self._hook("on_watermark", watermark)
+                return False
+            await self._fire(first[1], first[0])
+        return True
+
+    async def on_close(self, cause: str) -> bool:
+        """All that it reads has ended or is drained; whether there is more to do."""
+        left = self.timers.rest()
+        for at, name in left[:FLUSH_STEP]:
+            await self._fire(name, at)
+        if len(left) > FLUSH_STEP:
+            return True
+        await self._hook("on_drain" if cause == "drain" else "on_end_of_stream")
+        return False
+
+    async def work(self, key: str) -> bool:
+        """A timer is due, unless it was replaced or cancelled since."""
+        found = self.timers.get(key)
+        if found is not None and self._is_due(*found):
+            await self._fire(key, found[1])
+        return False
+
+    def _is_due(self, kind: str, at: int) -> bool:
+        if kind == PROCESSING:
+            return at <= self.env.now_ms()
+        return self.watermark is not None and at <= self.watermark
+
+    async def _fire(self, name: str, at: int) -> None:
+        self.timers.cancel(name)
+        await self._hook("on_timer", name, at)
+
+    def due(self) -> tuple[int, str] | None:
+        """The earliest processing timer; or, at once, one for an event time that has passed already."""
+        first = self.timers.first(EVENT)
+        if first is not None and self._is_due(EVENT, first[0]):
+            return self.env.now_ms(), first[1]
+        return self.timers.first(PROCESSING)
+
+    async def close(self) -> None:
+        """The task is released."""
+        if self._opened and self.hooks["on_stop"]:
+            await call(self.step, self.actor.on_stop, self.context)
+
+
+def timers_table(step: s.ActorStep) -> str:
+    """The internal table of an actor's timers."""
+    return f"{step.name}.timers"
+
+
+class ActorContext:
+    """What hooks are given; see `actors.Context`. What was emitted and forwarded in a hook goes on when the hook is through."""
+
+    def __init__(self, operator: ActorOp) -> None:
+        self._op = operator
+        self._forwarded: list[tuple[Any, Any, int, Headers]] = []
+
+    @property
+    def task(self) -> str:
+        """The task that this actor is."""
+        return self._op.env.task
+
+    @property
+    def watermark(self) -> int | None:
+        """Event time up to which everything has been seen."""
+        return self._op.watermark
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock, in milliseconds."""
+        return self._op.env.now_ms()
+
+    def table(self, name: str) -> Any:
+        """A table of the app, bound to this task."""
+        return self._op.env.table(name)
+
+    def _time(self, timestamp: int | None) -> int:
+        if timestamp is not None:
+            return whole_ms(timestamp, "timestamp=")
+        times = self._op.origin().rows.timestamps
+        return max(times) if times else self.now_ms
+
+    def emit(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Write a record to a topic, with the letter."""
+        op = self._op
+        app = op.env.app
+        check_topic(topic, "ctx.emit")
+        keys = None if key is None else encode_keys(op.step, app.key_serde, [key])
+        values = encode(op.step, app.serde, [value])
+        op.env.emit(topic, partition, keys, values, [self._time(timestamp)], [headers] if headers else None)
+
+    def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
+        """Give a record to the step behind this one."""
+        (pairs,) = check_headers([headers or ()], "ctx.forward()")
+        self._forwarded.append((value, key, self._time(timestamp), pairs))
+
+    def flush(self) -> None:
+        """Pass on what was forwarded."""
+        if self._forwarded:
+            values, keys, times, headers = zip(*self._forwarded, strict=True)
+            self._forwarded = []
+            self._op.forward(
+                Rows(
+                    list(values),
+                    list(times),
+                    list(keys) if any(key is not None for key in keys) else None,
+                    list(headers) if any(headers) else None,
+                )
+            )
+
+    def forget(self) -> None:
+        """The hook failed: nothing was forwarded."""
+        self._forwarded = []
+
+    def timer(self, name: str, *, at: int | None = None, after: str | float | None = None) -> None:
+        """Call `on_timer` once: at an event time, or after some processing time."""
+        if (at is None) == (after is None):
+            raise ValueError("timer() takes at= (event time, ms) or after= (processing time), one of them")
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a timer is text, not {name!r:.60}")
+        if at is not None:
+            self._op.timers.set(name, EVENT, whole_ms(at, "timer's at="))
+        else:
+            self._op.timers.set(name, PROCESSING, self.now_ms + duration_ms(after or 0))
+
+    def cancel(self, name: str) -> None:
+        """Forget a timer."""
+        self._op.timers.cancel(name)
+
+    def commit(self) -> None:
+        """Commit after this letter."""
+        self._op.env.wants_commit = True
+
+    def stop(self) -> None:
+        """This task has seen enough, after this letter."""
+        self._op.env.wants_stop = True

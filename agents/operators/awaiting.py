@@ -1,0 +1,213 @@
+"""The operators that may await: `map_async`, sinks, agents and actors of the user's.
+
+They never run on their own: a push defers the work to the task's actor, which awaits it before the chunk counts as complete.
+So a letter of a task still runs alone, in order, and what it awaits is inside of no transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from ...core.errors import cause_for
+from ..awaiting import Unasked, passes, said, within
+from ..job import steps as s
+from ..job.actors import Batches
+from ..job.checks import shown
+from ..records.record import Batch, Record, Rows
+from ..records.selecting import lacking
+from .stateless import Env, Operator, UserCodeError, blaming, encode, encode_keys, rows_of, rows_of_results
+
+
+class MapAsyncOp(Operator):
+    """Awaits a coroutine for each row, a bounded number at a time; results keep their order."""
+
+    awaits = True
+
+    def __init__(self, step: s.MapAsyncStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.map = step
+
+    def push(self, rows: Rows) -> None:
+        self.env.defer(lambda: self._run(rows))
+
+    async def _run(self, rows: Rows) -> None:
+        items = list(rows.records()) if self.map.with_record else rows.values
+        results: list[Any] = [_MISSING] * len(items)
+        waiting = iter(enumerate(items))
+        fn, step, patience_s = self.map.fn, self.step, self.env.patience_s()
+
+        async def work() -> None:
+            for index, item in waiting:
+                try:
+                    answer = fn(item)
+                    if not inspect.isawaitable(answer):
+                        raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, nothing to await: use map()")
+                    results[index] = await within(patience_s, answer)
+                except BaseException as cause:
+                    if passes(cause):
+                        raise
+                    hint = lacking((), rows.values[index : index + 1])(cause)
+                    raise UserCodeError(step, cause, index, hint) from cause
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.map.concurrency, len(items))):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:
+            found = [one for one in errors.exceptions if isinstance(one, UserCodeError)]
+            if not found:
+                raise
+            first = min(found, key=lambda one: one.index or 0)
+            raise first from cause_for(first, first.__cause__)
+        for index, result in enumerate(results):
+            if result is _MISSING:  # it has cancelled itself: a group says nothing of that
+                cause = Unasked(shown(fn))
+                raise UserCodeError(step, cause, index) from cause
+        self.forward(rows_of_results(step, rows, results))
+
+
+_MISSING = object()
+"""Stands for a result that did not come; None is one."""
+
+
+class SinkOp(Operator):
+    """Calls a function with each chunk, at least once."""
+
+    awaits = True
+
+    def __init__(self, step: s.SinkStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
+        super().__init__(step, env)
+        self.fn = step.fn
+        self.origin = origin
+
+    def push(self, rows: Rows) -> None:
+        at = self.origin()
+        batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
+        self.env.defer(lambda: call(self.step, self.fn, batch, patience_s=self.env.patience_s()))
+
+
+async def call(step: s.Step, fn: Callable[..., Any], *args: Any, patience_s: float = 0.0) -> Any:
+    """Call a plain or async function of the user's; what it awaits may take so long, if that is not 0."""
+    with blaming(step):
+        result = fn(*args)
+        return await within(patience_s, result) if inspect.isawaitable(result) else result
+
+
+class AgentOp(Operator):
+    """An async generator of the user's. It runs beside the task's actor, but only while a chunk is given to it.
+
+    The two hand over to each other: a batch goes in, yielded lists come out, and when the generator asks for the next batch
+    the one before is done. A raise fails the chunk and ends the generator; the next chunk starts a new one.
+    """
+
+    awaits = True
+
+    def __init__(
+        self, step: s.AgentStep, env: Env, origin: Callable[[], Batch[Any, Any]], table: Callable[[str], Any]
+    ) -> None:
+        super().__init__(step, env)
+        self.agent = step
+        self.origin = origin
+        self.tables = table
+        self.running: _Running | None = None
+
+    def push(self, rows: Rows) -> None:
+        at = self.origin()
+        batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
+        self.env.defer(lambda: self._give(batch))
+
+    async def _give(self, batch: Batch[Any, Any]) -> None:
+        try:
+            with blaming(self.step):
+                if self.running is None:
+                    self.running = _Running(self.agent.fn, self.tables, self.env.task)
+                await within(self.env.patience_s(), self._take(self.running, batch))
+        except BaseException as cause:
+            try:
+                await self.close()
+            except Exception as error:  # noqa: BLE001 - what it ended with is less than what it failed with
+                cause.add_note(f"and when it was ended: {said(error)}")
+            raise
+
+    async def _take(self, running: _Running, batch: Batch[Any, Any]) -> None:
+        async for result in running.give(batch):
+            self._emit(result, batch)
+
+    def _emit(self, result: Any, batch: Batch[Any, Any]) -> None:
+        if result is None:
+            return
+        assert self.agent.sink is not None
+        items = result if isinstance(result, list | tuple) else [result]
+        latest = max(batch.rows.timestamps, default=0)
+        records = [item if isinstance(item, Record) else Record(None, item, latest) for item in items]
+        rows = rows_of(self.step, records)
+        if rows.values:
+            keys = None if rows.keys is None else encode_keys(self.step, self.agent.sink_key_serde, rows.keys)
+            values = encode(self.step, self.agent.sink_serde, rows.values)
+            self.env.emit(self.agent.sink, None, keys, values, rows.timestamps, rows.headers)
+
+    async def close(self) -> None:
+        """End the generator; its `finally` blocks run."""
+        running, self.running = self.running, None
+        if running is not None:
+            await running.close()
+
+
+class _Running:
+    """One life of an agent function: a task of its own that waits whenever it is not its turn."""
+
+    def __init__(self, fn: Callable[..., Any], tables: Callable[[str], Any], task: str) -> None:
+        self._inbox: asyncio.Queue[Batch[Any, Any]] = asyncio.Queue(1)
+        self._outbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(1)
+        self._asked = False
+        self._closing = False
+        batches: Batches[Any, Any] = Batches(self._feed(), tables, task)
+        self._task = asyncio.get_running_loop().create_task(self._run(fn(batches)), name=f"agent of {task}")
+
+    async def _feed(self) -> AsyncIterator[Batch[Any, Any]]:
+        while not self._closing:  # a function that catches its cancellation and goes on finds no more batches
+            if self._asked:
+                await self._outbox.put(("asked", None))
+            self._asked = True
+            yield await self._inbox.get()
+
+    async def _run(self, body: Any) -> None:
+        try:
+            if inspect.isasyncgen(body):
+                async for result in body:
+                    await self._outbox.put(("result", result))
+            else:
+                await body
+            await self._outbox.put(("returned", None))
+        except (
+            BaseException
+        ) as error:  # whatever user code raises is handed to the chunk that it failed, a cancellation, too
+            if self._closing or (isinstance(error, GeneratorExit) and passes(error)):
+                raise
+            await self._outbox.put(("raised", error))
+
+    async def give(self, batch: Batch[Any, Any]) -> AsyncIterator[Any]:
+        await self._inbox.put(batch)
+        while True:
+            kind, what = await self._outbox.get()
+            if kind == "asked":
+                return
+            if kind == "raised":
+                raise what
+            if kind == "returned":
+                raise RuntimeError("the agent function returned: iterate over its batches until they end")
+            yield what
+
+    async def close(self) -> None:
+        """Cancel it; what it raises at its end is raised here."""
+        self._closing = True
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            raise error
+
+
+Deferred = Callable[[], Awaitable[None]]

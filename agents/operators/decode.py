@@ -1,0 +1,180 @@
+"""Where records enter a task: bytes of a chunk become rows.
+
+What it decides: what of a record is decoded. Keys and headers become columns only where a step behind asks for them. An Arrow frame
+is rows, too: its columns are the fields, and two columns of its own hold keys and times, if there are any.
+
+A record that cannot be read is a `BadRecord` with its index; who decides what happens then is the task.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ..awaiting import passes
+from ..job import steps as s
+from ..job.timestamps import BadTimestamp, timestamps_of
+from ..records.chunks import Chunk
+from ..records.record import Rows
+from ..records.selecting import column_of
+from ..records.writable import TIME_LIMIT, Unwritable
+from .keyed import PARTIAL
+from .stateless import Operator
+
+if TYPE_CHECKING:
+    from .pipeline import Pipeline
+
+ARROW_KEY = "__key"
+"""The column of an Arrow frame that holds the keys, as bytes."""
+ARROW_TIMESTAMP = "__timestamp"
+"""The column that holds event times, in ms."""
+
+
+class BadRecord(Exception):
+    """Row `index` of a chunk cannot be read."""
+
+    def __init__(self, index: int, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.index = index
+        self.cause = cause
+
+
+class Source(Operator):
+    """The beginning of a chain of operators: an input, or the reading side of a shuffle."""
+
+    def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: Pipeline) -> None:
+        super().__init__(step, pipeline)
+        self.pipeline = pipeline
+        self.framed = isinstance(step, s.ShuffleStep)
+        self.serde: Any = step.serde
+        self.key_serde: Any = step.key_serde
+        self.key = None
+        self.timestamp = None
+        self.wants_keys = True
+        self.wants_headers = True
+        self.wants_offsets = False
+        if isinstance(step, s.ShuffleStep):
+            if step.combine is not None:
+                self.serde = PARTIAL
+        else:
+            self.key = column_of(step.key) if step.key is not None else None
+            self.timestamp = timestamps_of(step.timestamp) if step.timestamp is not None else None
+
+    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """Decode a chunk and push it on; its greatest event time."""
+        if chunk.bad is not None:
+            raise BadRecord(0, chunk.bad)
+        if chunk.arrow is not None:
+            rows = self._arrow(chunk.arrow, chunk)
+            offsets: list[int] | None = [chunk.next_position - 1] * len(rows)
+        else:
+            rows, offsets = self._rows(chunk, skip)
+        greatest = self._greatest(rows.timestamps, chunk, skip)
+        if self.wants_offsets:
+            rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
+        self.pipeline.runs(chunk, rows, offsets, skip)
+        self.forward(rows)
+        return greatest
+
+    def _greatest(self, times: list[int], chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """The greatest event time. One that nothing could be taken off (a producer may write what it likes) is bad data."""
+        if not times:
+            return None
+        greatest = max(times)
+        if greatest < TIME_LIMIT and min(times) > -TIME_LIMIT:
+            return greatest
+        kept = [index for index in range(len(times) + len(skip)) if index not in skip] if chunk.arrow is None else [0]
+        for index, time in zip(kept, times, strict=False):
+            if not -TIME_LIMIT < time < TIME_LIMIT:
+                raise BadRecord(
+                    index, Unwritable(index, f"the event time {time} is outside of what can be reckoned with")
+                )
+        return greatest
+
+    def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None]:
+        decoded = self.serde.loads_many(chunk.values)
+        bad: list[tuple[int, BaseException]] = decoded.bad
+        values: list[Any] = decoded.values
+        keys = self._keys(chunk, values, bad)
+        if self.pipeline.keys is not None and isinstance(self.step, s.InputStep):
+            self.pipeline.keys.see(self.step, chunk, keys)
+        timestamps: list[int] = chunk.timestamps
+        headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
+        offsets: list[int] | None = None
+        keep: list[int] = []
+        if bad or skip:
+            for index, cause in bad:
+                if index not in skip:
+                    raise BadRecord(index, cause)
+            keep = [i for i in range(len(values)) if i not in skip]
+            values = [values[i] for i in keep]
+            timestamps = [timestamps[i] for i in keep]
+            own = chunk.offsets
+            offsets = [own[i] for i in keep]
+            keys = [keys[i] for i in keep] if keys is not None else None
+            headers = [headers[i] for i in keep] if headers is not None else None
+        if self.timestamp is not None:
+            try:
+                timestamps = self.timestamp(values, timestamps)
+            except BadTimestamp as error:
+                raise BadRecord(keep[error.index] if keep else error.index, error) from error
+        return Rows(values, timestamps, keys, headers), offsets
+
+    def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
+        if self.key is not None:
+            return self._keys_of_values(chunk, values, bad)
+        if not self.wants_keys or not chunk.has_keys:
+            return None
+        return list(chunk.keys) if self.key_serde is None else self._decoded(self.key_serde, chunk, bad)
+
+    def _decoded(self, serde: Any, chunk: Chunk, bad: list[tuple[int, BaseException]]) -> list[Any]:
+        found = serde.loads_many(chunk.keys)
+        bad.extend(found.bad)
+        return found.values
+
+    def _keys_of_values(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+        """The declared field; a null value has none, so there the record's own key is read."""
+        assert self.key is not None
+        known = {index for index, _ in bad}
+        if None not in values and not known:
+            try:
+                return self.key(values)
+            except BaseException:  # noqa: BLE001, S110 - one by one, then
+                pass
+        own = self._decoded(self.key_serde or self.pipeline.app.key_serde, chunk, []) if chunk.has_keys else None
+        keys: list[Any] = []
+        for index, value in enumerate(values):
+            found = None if own is None else own[index]
+            if value is not None:
+                try:
+                    found = self.key([value])[0]
+                except BaseException as error:  # whatever it is, it is this record's
+                    if passes(error):
+                        raise
+                    bad.append((index, error))
+            keys.append(found)
+        return keys
+
+    def _arrow(self, body: bytes, chunk: Chunk) -> Rows:
+        pa: Any = importlib.import_module("pyarrow")
+        try:
+            table: Any = pa.ipc.open_stream(body).read_all()
+        except Exception as error:
+            raise BadRecord(0, error) from error
+        keys: list[Any] | None = None
+        timestamps: list[int] = [chunk.timestamps[0] if chunk.timestamps else 0] * table.num_rows
+        if ARROW_KEY in table.column_names:
+            keys = table.column(ARROW_KEY).to_pylist()
+            if self.key_serde is not None:
+                keys = self.key_serde.loads_many(keys).values
+            table = table.drop_columns([ARROW_KEY])
+        if ARROW_TIMESTAMP in table.column_names:
+            timestamps = table.column(ARROW_TIMESTAMP).to_pylist()
+            table = table.drop_columns([ARROW_TIMESTAMP])
+        values: list[Any] = table.to_pylist()
+        if keys is None and self.framed:
+            step: Any = self.step
+            keys = column_of(step.by)(values) if step.by is not None else None
+        elif self.key is not None:
+            keys = self.key(values)
+        return Rows(values, timestamps, keys)

@@ -1,0 +1,138 @@
+"""Chunks that fail: which of their records did it, what the policies say of them, and what a dead letter carries."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import StoreUnreadable, causes
+from ..awaiting import said
+from ..job import steps as s
+from ..records.chunks import Chunk
+from ..records.target_rules import UnknownTarget
+from .decode import BadRecord, Source
+from .stateless import UserCodeError
+
+if TYPE_CHECKING:
+    from .pipeline import Pipeline
+
+_HERE = Path(__file__).parents[1]
+
+
+def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> str:
+    """The same whenever these records come again as the same chunk: for deduplicating in sinks."""
+    first = offsets[0] if offsets else chunk.next_position
+    left_out = f"-without-{zlib.crc32(repr(sorted(skipped)).encode()):08x}" if skipped else ""
+    return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}{left_out}"
+
+
+async def find_bad(
+    pipeline: Pipeline, chunk: Chunk, drop: Callable[[], None] | None = None
+) -> list[tuple[int, BaseException]]:
+    """Which rows of a chunk fail, found by halving it; nothing of it is kept. It ends at the first row whose policy is to fail.
+
+    Where steps keep state, a row may fail, or succeed, only because of rows before it: there each part is tried behind all good rows that
+    stand before it, from an untouched state (`drop` forgets what a try has changed in tables). So a row that is blamed is one that
+    fails in its place. Where a function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is
+    tried again.
+
+    A topic that must be asked for first is no row's failure: `UnknownTarget` is raised on.
+    """
+    found: list[tuple[int, BaseException]] = []
+    trouble = pipeline.trouble
+    source = pipeline.sources[chunk.at.stream]
+    effects = isinstance(trouble, UserCodeError) and isinstance(trouble.step, EFFECTS)
+    if trouble is not None and effects and policy_of(trouble, source, pipeline.app) == "fail":
+        return found
+    in_place = keeps_state(pipeline, chunk.at.stream)
+    left_out: set[int] = set()
+    rows = chunk.pick(0, len(chunk))  # columns, of which parts are cheap
+    # the whole has just failed, so its halves come first; the left one is on top
+    parts = [(len(chunk) // 2, len(chunk)), (0, len(chunk) // 2)] if len(chunk) > 1 else [(0, 1)]
+    while parts:
+        first, behind = parts.pop()
+        try:
+            await pipeline.chunk(rows.pick(0 if in_place else first, behind), frozenset(left_out))
+        except (asyncio.CancelledError, UnknownTarget):
+            raise
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            if behind - first == 1:
+                found.append((first, error))
+                if in_place:
+                    left_out.add(first)
+                if policy_of(error, source, pipeline.app) == "fail":
+                    return found
+            else:
+                middle = (first + behind) // 2
+                parts += [(middle, behind), (first, middle)]
+        pipeline.drop()
+        if drop is not None:
+            drop()
+        await asyncio.sleep(0)  # the worker has other tasks, and a leader that must answer
+    return found
+
+
+def keeps_state(pipeline: Pipeline, stream: str) -> bool:
+    """Whether what a row of this stream does may depend on the rows before it."""
+    behind = (op.step for op in pipeline.operators if stream in pipeline.reads[id(op)])
+    return bool(pipeline.app.tables) or any(isinstance(step, REMEMBERING) for step in behind)
+
+
+EFFECTS = (s.SinkStep, s.AgentStep, s.ActorStep)
+"""Steps whose functions do something that cannot be taken back."""
+REMEMBERING = (s.AggregateStep, s.TableStep, s.AgentStep, s.ActorStep)
+"""Steps that keep something of the rows that they have seen."""
+
+
+def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:
+    """Key, value and headers of a dead letter: the record as it came, with where it was from and what went wrong."""
+    cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
+    step = error.step if isinstance(error, UserCodeError) else None
+    where = step.name or f"{step.kind} ({step.where})" if step else "decode"
+    headers = [
+        *(chunk.headers[index] if chunk.has_headers else ()),
+        ("hg-topic", chunk.at.stream.encode()),
+        ("hg-partition", str(chunk.at.partition).encode()),
+        ("hg-offset", str(chunk.offsets[index]).encode()),
+        ("hg-timestamp", str(chunk.timestamps[index]).encode()),
+        ("hg-task", task.encode()),
+        ("hg-step", where.encode()),
+        ("hg-exception", said(cause).encode(errors="backslashreplace")[:2000]),
+        ("hg-traceback", own_traceback(cause).encode(errors="backslashreplace")),
+    ]
+    return chunk.keys[index], chunk.values[index], headers
+
+
+def traceback_of(error: BaseException) -> str:
+    """The same of whatever a letter has failed with."""
+    return own_traceback((error.cause if isinstance(error, BadRecord) else error.__cause__) or error)
+
+
+def own_traceback(cause: BaseException) -> str:
+    """Where the user's code raised: without the frames of headgate that lead there, and without the first try of the whole chunk."""
+    tb = cause.__traceback__
+    while tb is not None and tb.tb_next is not None and _HERE in Path(tb.tb_frame.f_code.co_filename).parents:
+        tb = tb.tb_next
+    return "".join(traceback.format_exception(type(cause), cause, tb, chain=cause.__cause__ is not None))[-8000:]
+
+
+def store_failed(error: BaseException) -> bool:
+    """Whether a store could not be read, in whosever hands that was."""
+    return any(isinstance(one, StoreUnreadable) for one in causes(error))
+
+
+def policy_of(error: BaseException, source: Source, app: Any) -> s.Policy:
+    """What shall happen with a failed record: the nearest policy wins, operator, then input, then app. None for what no record did."""
+    if store_failed(error):
+        return "fail"
+    step = source.step
+    if isinstance(error, UserCodeError):
+        own = error.step.on_error
+        return own or (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
+    if not isinstance(error, BadRecord):  # a table that cannot take a value: no operator is to blame, but user code is
+        return (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
+    return (step.on_bad_data if isinstance(step, s.InputStep) else None) or app.on_bad_data

@@ -1,0 +1,152 @@
+"""Tests by which partitioner the keys of a task's inputs were spread (`core.graph.keying`), while their chunks come in.
+
+It looks at each chunk before its rows go on, and only until it knows: a set of keys for each input, hashed once each. A topic that
+never has 50 keys costs one pass over the keys of a chunk.
+
+What is found out is logged, counted and shown; where inputs that meet by key disagree, it raises `KeysApart`, which no error policy
+answers: no record is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from zlib import crc32
+
+import structlog
+
+from ...core.errors import HeadgateError
+from ...core.graph.keying import CRC32, MOST, MURMUR2, OTHER, Sample, disagreement, to_test
+from ...core.task.plan import InputPlan
+from ..job import steps as s
+from ..job.declaration import Declared
+from ..records.chunks import Chunk
+from ..records.partitioner import partition_of
+
+log = structlog.get_logger("headgate.keys")
+
+
+class KeysApart(HeadgateError):
+    """Inputs that meet by key are spread by different partitioners."""
+
+
+class KeyTest:
+    """The samples of one task."""
+
+    def __init__(
+        self, declared: Declared, task: str, inputs: Iterable[InputPlan], count: Callable[[str, int], None]
+    ) -> None:
+        self.declared = declared
+        self.task = task
+        self._count = count
+        matter = to_test(declared.graph)
+        mine = {
+            one.stream: one
+            for one in inputs
+            if one.external and one.stream in matter and len(one.partitions) < one.width
+        }
+        self.samples = {stream: Sample(one.width, one.partitions) for stream, one in mine.items()}
+        self._widths = {stream: one.width for stream, one in mine.items()}
+        self._open = set(self.samples)
+        self._values: dict[str, set[Any]] = {stream: set() for stream in mine}
+        """Of inputs that state a field: the values of it that were looked at."""
+        self._apart: KeysApart | None = None
+
+    def see(self, step: s.InputStep, chunk: Chunk, keys: list[Any] | None) -> None:
+        """A chunk of this input is about to run; `keys` are those of its rows."""
+        stream = step.topic
+        if stream in self._open:
+            if step.key is not None:
+                raw = self._stated(step, chunk, keys or [])
+            else:
+                raw = chunk.keys if chunk.has_keys else []
+            self._add(stream, self.samples[stream].new(raw))
+        if self._apart is not None and stream in self.samples:
+            raise self._apart
+
+    def shown(self) -> dict[str, dict[str, Any]]:
+        """By input: what is known, what was said, how many keys were tested, and how many are elsewhere."""
+        found: dict[str, dict[str, Any]] = {}
+        for stream, sample in sorted(self.samples.items()):
+            said = self.declared.graph.input[stream].partitioner
+            found[stream] = {
+                "partitioner": sample.verdict,
+                "said": said,
+                "tested": sample.keys,
+                "elsewhere": sample.elsewhere(said or ""),
+            }
+        return found
+
+    def _stated(self, step: s.InputStep, chunk: Chunk, keys: list[Any]) -> list[bytes]:
+        """The bytes by which the field would have been spread: the record's own key, where it is that field, else what we write for it."""
+        values = self._values[step.topic]
+        try:
+            fresh = {key for key in dict.fromkeys(keys) if key is not None} - values
+        except TypeError:
+            return []  # keys that are none fail where they are used
+        if not fresh or len(values) >= MOST:
+            return []
+        serde = step.key_serde or self.declared.app.key_serde
+        own = chunk.keys
+        found: list[bytes] = []
+        for index, key in enumerate(keys):
+            if key in fresh and key not in values and len(values) < MOST:
+                values.add(key)
+                there = own[index]
+                raw = there if there is not None and _reads_as(serde, there, key) else _written(serde, key)
+                if raw:
+                    found.append(raw)
+        return found
+
+    def _add(self, stream: str, new: list[Any]) -> None:
+        keys = [bytes(key) for key in new if key]  # an empty key goes anywhere
+        if not keys:
+            return
+        sample, width = self.samples[stream], self._widths[stream]
+        places = {
+            MURMUR2: [partition_of(key, width) for key in keys],
+            CRC32: [crc32(key) % width for key in keys],
+        }
+        sample.add(keys, places)
+        if sample.decided:
+            self._open.discard(stream)
+            self._known(stream, sample)
+        error = disagreement(self.declared.graph, self.samples)
+        if error is not None:
+            self._apart = KeysApart(error.what, remedy=error.remedy)
+
+    def _known(self, stream: str, sample: Sample) -> None:
+        one = self.declared.graph.input[stream]
+        elsewhere = sample.elsewhere(one.partitioner or "")
+        self._count("keys_tested", sample.keys)
+        self._count("keys_elsewhere", elsewhere)
+        about = {"task": self.task, "input": stream, "tested": sample.keys, "elsewhere": elsewhere}
+        if sample.verdict == OTHER:
+            by = f" by '{one.key}'" if one.key is not None else ""
+            log.warning(
+                f"the input is not partitioned{by} as murmur2 or crc32 would: equal keys may be in several tasks, and be counted in each",
+                remedy=f'.repartition("{one.key}")' if one.key is not None else ".repartition(…)",
+                **about,
+            )
+        elif one.partitioner not in (None, sample.verdict):
+            log.warning(
+                f"the input is said to be spread by {one.partitioner}, and its keys say {sample.verdict}", **about
+            )
+        else:
+            log.info("the partitioner of an input is known", partitioner=sample.verdict, **about)
+
+
+def _reads_as(serde: Any, raw: Any, key: Any) -> bool:
+    try:
+        return bool(serde.loads(raw) == key)
+    except Exception:  # noqa: BLE001 - a key that is something else is not this field
+        return False
+
+
+def _written(serde: Any, key: Any) -> bytes:
+    if isinstance(key, bytes):
+        return key
+    try:
+        return bytes(serde.dumps(key))
+    except Exception:  # noqa: BLE001 - what cannot be written as a key is found where it is used
+        return b""

@@ -1,0 +1,378 @@
+"""The operators that work by key: shuffles, aggregates, tables, joins.
+
+Promises: what a chunk changes is a copy until the chunk is complete, so a failing chunk leaves no trace; partial states that are
+combined before a shuffle give the same result as the rows would; whatever is held back for the commit is given on by `seal`.
+"""
+
+from __future__ import annotations
+
+from itertools import compress, islice
+from operator import itemgetter
+from typing import Any
+
+from ...core.errors import DataError
+from ..job import steps as s
+from ..records.record import Rows
+from ..records.selecting import all_mappings, column_of
+from ..records.serdes import msgpack
+from .stateless import Env, Operator, UserCodeError, blaming, decode_keys, encode, encode_keys, select_rows
+
+PARTIAL = msgpack()
+"""How partial states of an aggregate travel between two stages, whatever the stream's serde."""
+
+
+class ShuffleOp(Operator):
+    """Out of this stage: rows into an intermediate stream."""
+
+    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.shuffle_step = step
+        self.by = column_of(step.by) if step.by is not None else None
+
+    def keys_of(self, rows: Rows) -> list[Any]:
+        """The key of each row."""
+        if self.by is not None:
+            return self.select(self.by, rows.values, self.shuffle_step.by)
+        return rows.keys if rows.keys is not None else [None] * len(rows.values)
+
+    def push(self, rows: Rows) -> None:
+        step = self.shuffle_step
+        keys = encode_keys(step, step.key_serde, self.keys_of(rows))
+        values = encode(step, step.serde, rows.values)
+        with blaming(step):  # what no frame takes
+            self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values)
+
+
+class CombineOp(ShuffleOp):
+    """Out of this stage, with what follows (an aggregate) begun here: partial states travel, once a key and commit.
+
+    `settled` holds the partial states of completed chunks of the open transaction, `fresh` those of the chunk that runs; beside
+    each stands the time of the key's last row. `merged` is what `prepare` has made of those that have both, with the user's `merge`.
+    """
+
+    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+        super().__init__(step, env)
+        assert step.combine is not None
+        self.aggregate = step.combine
+        self.plan = step.combine.plan
+        self.settled: dict[Any, list[Any]] = {}
+        self.fresh: dict[Any, list[Any]] = {}
+        self.settled_ts: dict[Any, int] = {}
+        self.fresh_ts: dict[Any, int] = {}
+        self.merged: dict[Any, list[Any]] = {}
+        self.numbers: list[tuple[list[Any], Any]] = []
+        """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
+        self.odd = False
+        """Some settled state may be no number: columns are not added to those."""
+        self.careful = False
+        """A commit has failed on what was held back: partial states travel with each chunk, so that a failure is that of a record."""
+
+    def push(self, rows: Rows) -> None:
+        keys = self.keys_of(rows)
+        with blaming(self.step):  # a key that is no key of a dict
+            times = dict(zip(keys, rows.timestamps, strict=True))
+        if self.careful:
+            self._send(self._added(keys, rows, {key: self.plan.start() for key in times}), times)
+            return
+        # what cannot be written must fail here, with its record, and not when the transaction of all tasks is sealed
+        new = [key for key in times if key not in self.settled and key not in self.fresh_ts]
+        if new:
+            encode_keys(self.shuffle_step, self.shuffle_step.key_serde, new)
+        with blaming(self.aggregate, self.plan.lacking(rows.values)):
+            columns = None if self.fresh or self.odd else self.plan.columns(rows.values)
+        if columns is not None:
+            self.numbers.append((keys, columns))
+            self.fresh_ts.update(times)
+            return
+        fresh, start = self.fresh, self.plan.start
+        waiting, self.numbers = self.numbers, []
+        for earlier, columns in waiting:  # the same chunk, by another way: from here on in copies
+            self.plan.add_columns(earlier, columns, fresh, partial=False)
+        for key in times:
+            if key not in fresh:
+                fresh[key] = start()
+        self._added(keys, rows, fresh)
+        self.fresh_ts.update(times)
+
+    def _added(self, keys: list[Any], rows: Rows, states: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
+        with blaming(self.aggregate, self.plan.lacking(rows.values)):
+            self.plan.add(keys, rows.values, states, items=all_mappings(rows.values))
+        return states
+
+    def prepare(self) -> None:
+        """Merge into copies, for `merge` may be the user's and may raise at any key."""
+        settled, fresh = self.settled, self.fresh
+        both = [key for key in fresh if key in settled]
+        if both:
+            with blaming(self.aggregate):
+                merged = {key: self.plan.copy(settled[key]) for key in both}
+                self.plan.merge(both, [fresh[key] for key in both], merged)
+            self.merged = merged
+
+    def complete(self) -> None:
+        if self.fresh:
+            self.settled.update(self.fresh)
+            self.settled.update(self.merged)
+            self.odd = True
+        for keys, columns in self.numbers:
+            self.plan.add_columns(keys, columns, self.settled, partial=False)
+        self.settled_ts.update(self.fresh_ts)
+        self.drop()
+
+    def drop(self) -> None:
+        self.fresh, self.fresh_ts, self.numbers, self.merged = {}, {}, [], {}
+
+    def suspend(self) -> Any:
+        aside = self.fresh, self.fresh_ts, self.numbers
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.fresh, self.fresh_ts, self.numbers = aside
+
+    def seal(self) -> None:
+        if self.settled:
+            states, self.settled = self.settled, {}
+            times, self.settled_ts = self.settled_ts, {}
+            self.odd = False
+            self._send(states, times)
+
+    def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
+        step = self.shuffle_step
+        keys = encode_keys(step, step.key_serde, list(states))
+        digest = self.plan.digest
+        values = encode(step, PARTIAL, [[digest, *state] for state in states.values()])
+        with blaming(step):
+            self.env.shuffle(step.name, step.everyone, keys, [times[key] for key in states], values)
+
+
+class AggregateOp(Operator):
+    """A running aggregate for each key. Its states are a table; updates go on at each commit.
+
+    States live here, decoded, between commits: `fresh` are those of the chunk that runs (copies, so that a failing chunk leaves
+    no trace), `states` those of completed ones. The table is written once a commit, with the keys that changed. States that did not
+    change count as cached rows of the table, and are given back as they are: the store has them.
+    """
+
+    def __init__(self, step: s.AggregateStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.plan = step.plan
+        self.key_serde = step.key_serde
+        self.table = env.table(step.name)
+        self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
+        self.states: dict[Any, list[Any]] = {}
+        self.held = self.table.keep(self.states, self._give_back)
+        self.gave_back = False
+        """States that the running chunk has looked for may be gone again."""
+        self.dirty: dict[Any, int] = {}
+        self.fresh: dict[Any, list[Any]] = {}
+        self.fresh_ts: dict[Any, int] = {}
+        self.numbers: list[tuple[list[Any], Any]] = []
+        """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
+        self.odd: set[Any] = set()
+        """Keys whose states may be other things than numbers: columns are not added to those."""
+        self.at_once = False
+        """Updates go on with each chunk instead of each commit: something below awaits, which a seal cannot, or a failure below is to
+        cost a record."""
+        self.careful = False
+        """A commit has failed on what was held back: the table is written with each chunk, too."""
+
+    def push(self, rows: Rows) -> None:
+        keys = keyed(self, rows, self.key_serde)
+        values = rows.values
+        lacking = None if self.partial else self.plan.lacking(values)
+        with blaming(self.step, lacking):  # a key that is no key of a dict, or of the table
+            times = dict(zip(keys, rows.timestamps, strict=True))
+            if self.partial and not {self.plan.digest}.issuperset(map(itemgetter(0), values)):
+                values = self._of_former_code(values)
+            columns = None if self.fresh or self.at_once else self.plan.columns(values, partial=self.partial)
+            if columns is not None:
+                self._know([key for key in times if key not in self.states])
+                if self.odd.isdisjoint(times):
+                    self.numbers.append((keys, columns))
+                    self.fresh_ts.update(times)
+                    return
+            fresh = self.fresh
+            self._to_copies()
+            self._fetch([key for key in times if key not in fresh])
+            if self.partial:
+                self.plan.merge(keys, [value[1:] for value in values], fresh)
+            else:
+                self.plan.add(keys, values, fresh, items=all_mappings(values))
+        if self.careful:
+            self._write(times, fresh)
+        if self.at_once:
+            self._give_on(times, fresh)
+        self.fresh_ts.update(times)
+
+    def _of_former_code(self, values: list[Any]) -> list[Any]:
+        """Partial states that were on their way when the code was changed, as this code has them."""
+        layout, digest = self.table.layout, self.plan.digest
+        return [
+            value if value[0] == digest else [digest, *layout.adapt(layout.of_partials(value[0]), value[1:])]
+            for value in values
+        ]
+
+    def _to_copies(self) -> None:
+        """What was added in columns goes the other way, as the rest of the chunk: in copies."""
+        fresh = self.fresh
+        waiting, self.numbers = self.numbers, []
+        for keys, columns in waiting:
+            self._fetch([key for key in dict.fromkeys(keys) if key not in fresh])
+            self.plan.add_columns(keys, columns, fresh, partial=self.partial)
+
+    def _fetch(self, keys: list[Any]) -> None:
+        """Copies of the states of these keys, for the chunk that runs."""
+        fresh, states, start, copy = self.fresh, self.states, self.plan.start, self.plan.copy
+        unknown: list[Any] = []
+        for key in keys:
+            known = states.get(key)
+            if known is None:
+                unknown.append(key)
+            else:
+                fresh[key] = copy(known)
+        if unknown:
+            for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
+                fresh[key] = start() if found is None else list(found)
+
+    def _know(self, unknown: list[Any]) -> None:
+        """States of these keys, as committed."""
+        if unknown:
+            states = self.states
+            for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
+                if found is not None:
+                    states[key] = list(found)
+                    if not self.plan.plain(found):
+                        self.odd.add(key)
+
+    def prepare(self) -> None:
+        """A commit in the middle of the chunk may have made odd what was plain when its columns were taken; and states that it had
+        looked for may have been given back meanwhile."""
+        if self.numbers and self.gave_back:
+            with blaming(self.step):
+                self._know([key for key in self.fresh_ts if key not in self.states])
+            self.gave_back = False
+        if self.numbers and not self.odd.isdisjoint(self.fresh_ts):
+            with blaming(self.step):
+                self._to_copies()
+
+    def complete(self) -> None:
+        states = self.states
+        states.update(self.fresh)
+        if self.plan.numeric and not self.plan.all_plain(self.fresh.values()):
+            plain = self.plan.plain
+            self.odd.update(key for key, state in self.fresh.items() if not plain(state))
+        for keys, columns in self.numbers:
+            self.plan.add_columns(keys, columns, states, partial=self.partial)
+        self.dirty.update(self.fresh_ts)
+        self.drop()
+        self.held.count()
+
+    def _give_back(self) -> None:
+        """Forget half of the states, oldest first, but none that a commit or the running chunk needs."""
+        states, dirty, chunk = self.states, self.dirty, self.fresh_ts
+        gone: list[Any] = []
+        if len(states) > len(dirty):
+            half = islice(states, (len(states) + 1) // 2)
+            gone = [k for k in half if k not in dirty and k not in chunk]
+            gone = gone or [k for k in states if k not in dirty and k not in chunk]
+            for key in gone:
+                del states[key]
+            self.odd.difference_update(gone)
+            self.gave_back = True
+        gone += [key for key in self.held.large if key not in states and key not in chunk]
+        self.held.forget(gone)
+
+    def drop(self) -> None:
+        self.fresh, self.fresh_ts, self.numbers = {}, {}, []
+
+    def seal(self) -> None:
+        if not self.dirty:
+            return
+        dirty, self.dirty = self.dirty, {}
+        states = self.states
+        if not self.careful:
+            self._write(dirty, states)
+        if not self.at_once:
+            self._give_on(dirty, states)
+
+    def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+        copy = self.plan.copy  # what the table keeps must not change with what comes next
+        self.table.update({key: copy(states[key]) for key in dirty})
+
+    def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+        if not self.children:
+            return
+        with blaming(self.step):
+            results = self.plan.results([states[key] for key in dirty])
+        self.forward(Rows(results, list(dirty.values()), list(dirty)))
+
+    def suspend(self) -> Any:
+        aside = self.fresh, self.fresh_ts, self.numbers
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.fresh, self.fresh_ts, self.numbers = aside
+        self.gave_back = True  # whatever ran meanwhile
+
+
+def keyed(operator: Operator, rows: Rows, serde: Any) -> list[Any]:
+    """The keys of rows that must have some."""
+    if rows.keys is None or None in rows.keys:
+        kind = operator.step.kind
+        remedy = f'put .repartition("field") before {kind}, or say where the input has its key: key="field", key_serde='
+        raise UserCodeError(operator.step, DataError("a record has no key", remedy=remedy))
+    return decode_keys(operator.step, serde, rows.keys)
+
+
+class TableOp(Operator):
+    """Keeps the last value of each key; a null value deletes."""
+
+    def __init__(self, step: s.TableStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.table = env.table(step.name)
+        self.key_serde = step.key_serde
+
+    def push(self, rows: Rows) -> None:
+        keys = keyed(self, rows, self.key_serde)
+        with blaming(self.step):  # a key that is no key of a dict
+            last = dict(zip(keys, rows.values, strict=True))
+        gone = [key for key, value in last.items() if value is None]
+        for key in gone:
+            del last[key]
+        self.table.update(last)
+        if gone:
+            self.table.delete_many(gone)
+        self.forward(rows)
+
+
+class JoinTableOp(Operator):
+    """Each row with its row of a table."""
+
+    def __init__(self, step: s.JoinTableStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.join = step
+        self.on = column_of(step.on) if step.on is not None else None
+        self.table = env.table(step.table.name)
+
+    def push(self, rows: Rows) -> None:
+        values = rows.values
+        if self.on is not None:
+            keys = self.select(self.on, values, self.join.on)
+        else:
+            keys = keyed(self, rows, self.join.table.key_serde)
+        with blaming(self.step):  # a key that is no key of the table
+            distinct = [key for key in dict.fromkeys(keys) if key is not None]
+            found: dict[Any, Any] = dict(zip(distinct, self.table.get_many(distinct), strict=True))
+        found[None] = None
+        into = self.join.into
+        if self.join.how == "inner":
+            keep = [found[key] is not None for key in keys]
+            if not all(keep):
+                self.env.count("join_misses", keep.count(False))
+                rows = select_rows(rows, keep)
+                keys = list(compress(keys, keep))
+        with blaming(self.step):
+            joined = [into(value, found[key]) for value, key in zip(rows.values, keys, strict=True)]
+        self.forward(rows.with_values(joined))

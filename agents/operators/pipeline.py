@@ -1,0 +1,507 @@
+"""A task's operators, put together: chunks in at the streams that it reads, rows out at topics, tables and intermediate streams.
+
+One pipeline belongs to one task. It does a letter at a time: `await pipeline.chunk(...)` runs a chunk through everything, awaited
+work included, and either all of it is in the ready buffer, or an exception left and `drop()` has forgotten it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from ...core.progress.frames import HEADER, BatchFrame, header_value
+from ...core.progress.frames import encode as encode_frame
+from ..awaiting import passes
+from ..job import steps as s
+from ..job.declaration import Declared
+from ..job.declared_table import bound
+from ..job.schemas import CLOSED
+from ..records.chunks import Chunk
+from ..records.columns import pick
+from ..records.framing import frame_cuts
+from ..records.partitioner import Partitioner
+from ..records.record import Batch, Headers, Rows
+from ..records.target_rules import UnknownTarget
+from ..records.writable import NO_TIMESTAMP
+from .actor import ActorOp
+from .awaiting import AgentOp, Deferred, MapAsyncOp, SinkOp
+from .decode import Source
+from .failures import chunk_id
+from .key_test import KeyTest
+from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
+from .stateless import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
+
+DEEP = 100
+"""Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
+Times = Sequence[tuple[str, int]]
+"""Steps by name, each with the time that it is told."""
+
+
+class Buffer(Protocol):
+    """The task's ready buffer: outputs of the chunk that runs, until it completes or is dropped."""
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        timestamps: list[int] | int,
+        headers: list[Any] | None = None,
+    ) -> None: ...
+    def complete(self) -> None: ...
+    def drop(self) -> None: ...
+
+
+class Pipeline:
+    """Everything that one task does with records."""
+
+    def __init__(
+        self,
+        declared: Declared,
+        task: str,
+        *,
+        buffer: Buffer,
+        seal_buffer: Buffer,
+        table: Callable[[str], Any],
+        widths: Mapping[str, int],
+        now_ms: Callable[[], int],
+        count: Callable[[str, int], None],
+        streams: Iterable[str],
+        prepare: Callable[[], None] | None = None,
+        careful: bool = False,
+        patience_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`prepare` encodes what the letter changed in tables, and raises what cannot be: then the letter has failed.
+
+        `careful`: nothing is held back for the commit. A failure there would cost the whole transaction, and so it is once; then the
+        same records run with everything at once, the one that fails is found among them, and its policy decides.
+
+        `patience_s`: how long awaited user code may take, as the setting says now; 0 is for ever.
+        """
+        self.declared = declared
+        self.app = declared.app
+        self.task = task
+        self.buffer = buffer
+        self.seal_buffer = seal_buffer
+        self.table = table
+        self.widths = widths
+        self.now_ms = now_ms
+        self._count = count
+        self.patience_s = patience_s
+        self._prepare = prepare
+        self.trouble: BaseException | None = None
+        """What the last chunk failed with."""
+        self._unknown: UnknownTarget | None = None
+        """The topic that the letter has named, and of which nobody knows how wide it is."""
+        self._deferred: deque[Deferred] = deque()
+        self._later: deque[tuple[Relay, Rows]] = deque()
+        self._running: tuple[Chunk, Rows] | None = None
+        self._offsets: list[int] | None = None
+        self._skipped: frozenset[int] = frozenset()
+        self.wants_commit = False
+        self.wants_stop = False
+        self._before: list[tuple[Operator, tuple[Any, ...]]] = []
+        """The flags of the operators as they were when the letter began."""
+        self.keys: KeyTest | None = None
+        """Tests how the keys of its inputs were spread."""
+        self.spark: Any = None
+        """Who runs functions of PySpark; only jobs that use it have one."""
+        self.spark_in_flight = 2
+        self.spark_timeout_s = 3600.0
+        self.poke: Callable[[], None] = _nothing
+        """Called when `due()` may have changed without a letter."""
+        self.operators: list[Operator] = []
+        self.sources: dict[str, Source] = {}
+        self.reads: dict[int, frozenset[str]] = {}
+        """By operator, the streams of this task whose records reach it."""
+        self._partitioners: dict[str, Partitioner] = {}
+        self._assemble(set(streams), careful)
+
+    # --------------------------------------------------------------------------------------------------- put together
+
+    def _assemble(self, streams: set[str], careful: bool) -> None:
+        made: dict[int, Operator] = {}
+        depth: dict[int, int] = {}
+        for step in self.declared.steps:
+            if isinstance(step, s.InputStep):
+                made[id(step)] = self.sources[step.topic] = Source(step, self)
+                continue
+            operator = self._operator(step)
+            self.operators.append(operator)
+            for parent in step.parents:
+                made[id(parent)].children.append(operator)
+            depth[id(step)] = 1 + max(depth.get(id(parent), 0) for parent in step.parents)
+            if isinstance(step, s.ShuffleStep):
+                topic = self.declared.topic(step)
+                made[id(step)] = self.sources[topic] = Source(step, self)
+                depth[id(step)] = 0
+            else:
+                made[id(step)] = operator
+            if depth[id(step)] and not depth[id(step)] % DEEP:
+                made[id(step)] = relay = Relay(step, self)
+                operator.children.append(relay)
+                self.operators.append(relay)
+        wants: dict[int, bool] = {}
+        """Operators from which on a step awaits, or a failure is to cost a record: what stands before them gives on at once."""
+        for operator in reversed(self.operators):  # parents stand before children
+            below = any(wants[id(child)] for child in operator.children)
+            wants[id(operator)] = below or operator.awaits or self._may_leave_out(operator)
+            if isinstance(operator, CombineOp | AggregateOp):
+                operator.careful = careful
+            if isinstance(operator, AggregateOp):
+                operator.at_once = careful or below
+        graph = self.declared.graph
+        for operator in self.operators:
+            name = self.declared.name(operator.step)
+            self.reads[id(operator)] = frozenset(graph.sources(name)) & streams
+            if isinstance(operator.step, s.BatchStep):  # what it keeps says where it came from
+                for topic in self.reads[id(operator)]:
+                    self.sources[topic].wants_offsets = True
+        self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
+
+    def _may_leave_out(self, operator: Operator) -> bool:
+        """Whether a failure of user code here is to cost a record: then it must happen while its chunk runs."""
+        inputs = [step for step in self.declared.steps if isinstance(step, s.InputStep)]
+        policies = (
+            [operator.step.on_error] if operator.step.on_error else [self.app.on_error, *(i.on_error for i in inputs)]
+        )
+        lenient = any(policy not in (None, "fail") for policy in policies)
+        own = isinstance(operator, MapOp | FilterOp | FlatMapOp | RekeyOp | JoinTableOp)
+        return own and lenient
+
+    def _operator(self, step: s.Step) -> Operator:
+        origin = self.origin
+        match step:
+            case s.MapStep():
+                return MapOp(step, self)
+            case s.FilterStep():
+                return FilterOp(step, self)
+            case s.FlatMapStep():
+                return FlatMapOp(step, self)
+            case s.MapAsyncStep():
+                return MapAsyncOp(step, self)
+            case s.RekeyStep():
+                return RekeyOp(step, self)
+            case s.ShuffleStep():
+                return CombineOp(step, self) if step.combine else ShuffleOp(step, self)
+            case s.AggregateStep():
+                return AggregateOp(step, self)
+            case s.TableStep():
+                return TableOp(step, self)
+            case s.JoinTableStep():
+                return JoinTableOp(step, self)
+            case s.ToStep():
+                return ToOp(step, self)
+            case s.SinkStep():
+                return SinkOp(step, self, origin)
+            case s.AgentStep():
+                return AgentOp(step, self, origin, self.table)
+            case s.ActorStep():
+                return ActorOp(step, self, origin)
+            case s.BatchStep():
+                return _bridge().BatchOp(step, self)
+            case s.SparkStep():
+                return _bridge().SparkOp(step, self)
+            case _:
+                return Operator(step, self)
+
+    # ------------------------------------------------------------------------------------------------- what operators need
+
+    def origin(self) -> Batch[Any, Any]:
+        """Where the rows that run came from; empty for a letter that is not a chunk."""
+        if self._running is None:
+            return Batch("", 0, Rows([], []))
+        chunk, rows = self._running
+        offsets = chunk.columns.offset_column() if self._offsets is None else self._offsets
+        return Batch(
+            chunk.at.stream, chunk.at.partition, rows, offsets, {"id": chunk_id(chunk, offsets, self._skipped)}
+        )
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers] | None,
+    ) -> None:
+        """Rows to a topic, with the letter that runs."""
+        try:
+            self.buffer.emit(topic, partition, keys, values, timestamps, headers)
+        except UnknownTarget as error:
+            self._unknown = error  # user code may catch it, or raise something of its own instead
+            raise
+
+    def shuffle(self, name: str, everyone: bool, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
+        """Rows into an intermediate stream, in batch frames, each to the partition of its key."""
+        topic = self.declared.topics.intermediate(name)
+        width = self.widths[topic]
+        if everyone or width == 1:
+            self._frames(topic, 0, keys, timestamps, values)
+            return
+        partitioner = self._partitioners.get(topic)
+        if partitioner is None:
+            partitioner = self._partitioners[topic] = Partitioner(width)
+        for partition, at in enumerate(partitioner.split(keys)):
+            if at:
+                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at))
+
+    def _frames(self, topic: str, partition: int, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
+        for start, stop in frame_cuts(values):
+            frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop])
+            first = max(timestamps[start], NO_TIMESTAMP)  # event time may lie before 1970; Kafka's may not
+            self.buffer.emit(topic, partition, None, [encode_frame(frame)], [first], [[(HEADER, header_value(frame))]])
+
+    def defer(self, work: Deferred) -> None:
+        """Await this before the letter is complete, behind what was deferred before it."""
+        self._deferred.append(work)
+
+    def later(self, relay: Relay, rows: Rows) -> None:
+        """These rows go on when what runs now has returned, before anything else of the letter."""
+        self._later.append((relay, rows))
+
+    def _flow(self) -> None:
+        while self._later:
+            relay, rows = self._later.popleft()
+            relay.forward(rows)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Count something that users want to know."""
+        self._count(name, amount)
+
+    # ---------------------------------------------------------------------------------------------------------- a letter
+
+    async def chunk(self, chunk: Chunk, skip: frozenset[int] = frozenset()) -> int | None:
+        """Run a chunk, without the rows in `skip`; its greatest event time. Raises what user code or data did; nothing is kept then.
+
+        Raises `UnknownTarget`, whatever user code made of it, when a topic must be asked for before the chunk can be run.
+        """
+        source = self.sources[chunk.at.stream]
+        self._begin()
+        try:
+            with bound(cast("Any", self)):
+                greatest = source.push_chunk(chunk, skip)
+                self._flow()
+                await self.settle()
+                self._refuse()
+        except BaseException as error:
+            self.trouble = error
+            self._failed(error)
+            raise
+        return greatest
+
+    async def step(
+        self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: Times = ()
+    ) -> bool:
+        """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
+        self._running = None
+        self._begin()
+        try:
+            with bound(cast("Any", self)):
+                more = await self._step(kind, stream, key, cause, times)
+                self._flow()
+                await self.settle()
+                self._refuse()
+        except BaseException as error:
+            self._failed(error)
+            raise
+        return more
+
+    def _failed(self, error: BaseException) -> None:
+        """The letter is dropped; raises what is to be known of it in place of `error`, if that is something else."""
+        unknown = self._unknown
+        self.drop()
+        if passes(error):
+            return
+        if unknown is not None:
+            raise UnknownTarget(unknown.topic)
+        if not isinstance(error, Exception):
+            raise Uncaught(error) from error
+
+    def _begin(self) -> None:
+        """A letter begins: every flag that it sets belongs to it."""
+        self._unknown = None
+        self._before = [(op, tuple(getattr(op, flag) for flag in op.flags)) for op in self.operators if op.flags]
+
+    def _refuse(self) -> None:
+        """The letter is through: whatever cannot be taken over raises now, for completing cannot."""
+        if self._unknown is not None:
+            raise self._unknown
+        for operator in self.operators:
+            operator.prepare()
+        if self._prepare is not None:
+            self._prepare()
+
+    async def _step(self, kind: str, stream: str | None, key: str, cause: str, times: Times) -> bool:
+        if kind == "watermark":
+            return await self._watermark(times)
+        if kind in ("end", "drain"):
+            return await self._close(stream, cause or kind)
+        name, _, what = key.partition("/")
+        for op in self.operators:
+            if op.step.name == name:
+                return await op.work(what)
+        return False
+
+    async def _watermark(self, times: Times) -> bool:
+        """Parents stand before children, and a child hears of it when its parents have nothing more to say about it."""
+        told = dict(times)
+        for op in self.operators:
+            ts = told.get(self.declared.name(op.step)) if op.letters else None
+            before = op.watermark
+            if ts is None or (before is not None and ts <= before):
+                continue
+            more = await op.on_watermark(ts)
+            self._flow()
+            if more:
+                op.watermark = before  # the next step tells it again
+                return True
+        return False
+
+    def knows(self, times: Mapping[str, int]) -> None:
+        """How far time was for each step when the task ended last: known before the first letter."""
+        for op in self.operators:
+            if op.letters:
+                op.watermark = times.get(self.declared.name(op.step))
+
+    async def _close(self, stream: str | None, cause: str) -> bool:
+        """Flush, once, what reads only closed streams. Which are closed is a table of the task: a restart must not forget it.
+
+        Parents stand before children, and a child waits for the step after its parents' last one.
+        """
+        closed: Any = self.table(CLOSED)
+        if stream is not None:
+            closed.update({stream: cause})
+        for op in self.operators:
+            streams = sorted(self.reads[id(op)])
+            flushed = "step:" + self.declared.name(op.step)
+            if not op.letters or not streams or closed.get_many([flushed])[0] is not None:
+                continue
+            if stream is None or None not in closed.get_many(streams):
+                if not await op.on_close(cause):
+                    closed.update({flushed: cause})
+                return True
+        return False
+
+    def due(self) -> tuple[int, str] | None:
+        """When (wall ms) and for what the next letter of an operator's own is wanted."""
+        found = [
+            (at, f"{op.step.name}/{what}")
+            for op in self.operators
+            for at, what in [op.due() or (None, "")]
+            if at is not None
+        ]
+        return min(found, default=None)
+
+    def owes(self) -> bool:
+        """Whether an operator has something to do though no further record comes."""
+        return any(op.owes() for op in self.operators)
+
+    def runs(self, chunk: Chunk, rows: Rows, offsets: list[int] | None, skipped: frozenset[int]) -> None:
+        """These rows of this chunk run now."""
+        self._running = (chunk, rows)
+        self._offsets, self._skipped = offsets, skipped
+
+    async def settle(self) -> None:
+        """Await everything that was deferred."""
+        while self._deferred:
+            await self._deferred.popleft()()
+            self._flow()
+
+    def complete(self) -> tuple[bool, bool]:
+        """The letter is complete: its outputs and changes count. Whether it wants a commit, and whether it wants to stop."""
+        for operator in self.operators:
+            operator.complete()
+        self.buffer.complete()
+        wants = self.wants_commit, self.wants_stop
+        self.wants_commit = self.wants_stop = False
+        self._before = []
+        return wants
+
+    def drop(self) -> None:
+        """The letter failed: nothing of it remains, no row, no change, no flag."""
+        self._deferred.clear()
+        self._later.clear()
+        self._unknown = None
+        self.wants_commit = self.wants_stop = False
+        for operator, values in self._before:
+            for flag, value in zip(operator.flags, values, strict=True):
+                setattr(operator, flag, value)
+        for operator in self.operators:
+            operator.drop()
+        self.buffer.drop()
+
+    def seal(self) -> None:
+        """The open transaction closes, or a marker is about to be said: give on what was held back until then.
+
+        A chunk may be in the middle of an await; what it has done so far is put aside, for it belongs to the next transaction.
+        """
+        aside = [operator.suspend() for operator in self.operators]
+        buffer, self.buffer = self.buffer, self.seal_buffer
+        later, self._later = self._later, deque()
+        unknown, self._unknown = self._unknown, None
+        try:
+            with bound(cast("Any", self)):
+                for (
+                    operator
+                ) in self.operators:  # parents stand before children: what one gives on, the next one gives on, too
+                    operator.prepare()
+                    operator.complete()
+                    operator.seal()
+                    self._flow()
+                self._refuse()
+            for operator in self.operators:
+                operator.complete()
+            self.buffer.complete()
+        except BaseException:
+            self.buffer.drop()
+            raise
+        finally:
+            self.buffer, self._later, self._unknown = buffer, later, unknown
+            for operator, kept in zip(self.operators, aside, strict=True):
+                operator.resume(kept)
+
+    def held(self) -> frozenset[str]:
+        """Streams of which no more chunks should be taken for now: what they lead to is full."""
+        return frozenset[str]().union(*(self.reads[id(op)] for op in self.operators if op.full))
+
+    def sealed(self) -> None:
+        """All that is complete joins the transaction that closes."""
+        for operator in self.operators:
+            operator.sealed()
+
+    def durable(self) -> None:
+        """What was sealed is committed, or what was restored is known: steps that wait for that may go on."""
+        for operator in self.operators:
+            operator.durable()
+
+    def fly(self, batches: int) -> None:
+        """So many batches of a step may run at a time from now on."""
+        self.spark_in_flight = batches
+        for operator in self.operators:
+            operator.room_changed()
+        self.poke()
+
+    async def close(self) -> None:
+        """End what user code has running, all of it; raises what one of them did."""
+        errors: list[Exception] = []
+        for operator in self.operators:
+            try:
+                await operator.close()
+            except Exception as error:  # noqa: BLE001 - the next one is ended all the same
+                errors.append(error)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("user code did not end cleanly", errors)
+
+
+def _bridge() -> Any:
+    """The operators of Spark: imported only by jobs that use it."""
+    return importlib.import_module(".spark", __package__)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

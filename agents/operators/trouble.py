@@ -1,0 +1,132 @@
+"""What is done with a chunk that failed: find out which records did it, ask their policies, and run it again without them.
+
+Promises: the nearest policy wins (operator, input, app); a record that is left out is counted, and becomes a dead letter where the
+policy says so, in the same letter as what the others did; when one record's policy is to fail, nothing of the chunk is kept.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core.errors import EnvironmentFault, HeadgateError, causes
+from ..awaiting import Unasked, passes, said, within
+from ..job.checks import POLICIES
+from ..records.chunks import Chunk
+from ..records.record import Record
+from ..records.target_rules import UnknownTarget
+from .decode import BadRecord
+from .failures import dead_letter, find_bad, policy_of
+from .key_test import KeysApart
+from .pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The chunk is in the ready buffer, without the records in `left_out` (index → why)."""
+
+    greatest: int | None
+    left_out: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing of the chunk is kept."""
+
+    why: str
+    error: BaseException
+    final: bool = False
+    """Trying again changes nothing."""
+
+
+async def recover(
+    pipeline: Pipeline, chunk: Chunk, error: BaseException, *, drop: Callable[[], None]
+) -> Recovered | Failed:
+    """Deal with a chunk that has just raised `error`. `drop` forgets what it changed in tables; what it raises ends the matter.
+
+    Raises `UnknownTarget` when a topic must be asked for first: then nothing has been decided of any record.
+    """
+    drop()
+    if isinstance(error, KeysApart):  # no record is to blame, and no policy may leave out all of them
+        return Failed(str(error), error, final=True)
+    bad = await find_bad(pipeline, chunk, drop) if len(chunk) else [(0, error)]
+    drop()
+    answers: dict[int, str] = {}
+    for index, cause in bad:
+        try:
+            answers[index] = await _answer(pipeline, chunk, index, cause)
+        except BaseException as broken:  # a policy is user code, too
+            if passes(broken):
+                raise
+            return Failed(f"the error policy for {_where(chunk, index)} raised {said(broken)}", broken)
+        if answers[index] == "fail":
+            return Failed(f"{_where(chunk, index)}: {cause}", cause)
+    if not bad:
+        return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {error}", error)
+    try:
+        greatest = await pipeline.chunk(chunk, frozenset(answers)) if len(chunk) else None
+        dead = [(index, cause) for index, cause in bad if answers[index] == "dead_letter"]
+        for index, cause in dead:
+            key, value, headers = dead_letter(chunk, index, cause, pipeline.task)
+            # stamped with now, for the topic deletes by time; the record's own time is in a header
+            now_ms = pipeline.now_ms()
+            pipeline.buffer.emit(pipeline.declared.topics.dead_letters, 0, [key], [value], [now_ms], [headers])
+    except UnknownTarget:
+        pipeline.drop()
+        raise
+    except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
+        pipeline.drop()
+        drop()
+        return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {again}", again)
+    pipeline.count("records_failed", len(bad))
+    pipeline.count("records_skipped", len(bad) - len(dead))
+    pipeline.count("dead_letters", len(dead))
+    return Recovered(greatest, dict(bad), len(dead))
+
+
+async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException) -> str:
+    policy: Any = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)
+    if callable(policy):
+        headers = tuple(chunk.headers[index]) if chunk.has_headers else ()
+        record = Record(chunk.keys[index], chunk.values[index], chunk.timestamps[index], headers)
+        cause = error.cause if isinstance(error, BadRecord) else error.__cause__
+        found = policy(record, cause or error)
+        policy = await within(pipeline.patience_s(), found) if inspect.isawaitable(found) else found
+    if policy is None:
+        return "skip"
+    if policy not in POLICIES:
+        raise ValueError(f"it answered {policy!r}, which is none of {', '.join(POLICIES)}")
+    return policy
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether what surrounds the task has failed (a broker, a disk), which may be well again; else only somebody can help.
+
+    Of several that were raised together the first one says it: it was what ended the others.
+
+    >>> may_pass(OSError(28, "No space left on device")), may_pass(ValueError())
+    (True, False)
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return any(isinstance(one, EnvironmentFault | OSError | Unasked) or _of_kafka(one) for one in causes(error))
+
+
+def _of_kafka(error: BaseException) -> bool:
+    """Whether a Kafka client has raised it; known by name, for whoever has no such client need not load one."""
+    return any((base.__module__, base.__name__) == ("aiokafka.errors", "KafkaError") for base in type(error).__mro__)
+
+
+def told(error: BaseException) -> str:
+    """What an error says to people; a group that only carries one says what that one does."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, HeadgateError) else said(error)
+
+
+def _where(chunk: Chunk, index: int) -> str:
+    offset = chunk.offsets[index] if len(chunk.offsets) else chunk.next_position - 1
+    return f"record at {chunk.at.stream}[{chunk.at.partition}] offset {offset}"

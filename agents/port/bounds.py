@@ -1,0 +1,64 @@
+"""What `newest`, `oldest` or a time mean in a partition, now, and where a run and a restore go by that. Asked of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.graph.graph import Graph
+from ...core.names import StreamPartition
+from ...core.task import protocol as t
+from .port import Offsets
+
+DAY_MS = 86_400_000
+LOG_DELETE_RETENTION_MS = 7 * DAY_MS
+Bound = Any
+
+
+async def log_ends(offsets: Offsets, at: StreamPartition) -> tuple[int, int, int]:
+    """Start, end (open transactions included) and tombstone retention of a task log's partition."""
+    return await offsets.start_of(at), await offsets.end_of(at, committed=False), LOG_DELETE_RETENTION_MS
+
+
+async def offset_of(offsets: Offsets, at: StreamPartition, bound: Bound) -> int:
+    """The offset that a bound means now. A time beyond the last record is the end."""
+    if isinstance(bound, int):
+        return bound
+    if bound == "oldest":
+        return await offsets.start_of(at)
+    if bound == "newest":
+        return await offsets.end_of(at, committed=True)
+    kind, ms = bound
+    assert kind == "time"
+    found = await offsets.of_time(at, ms)
+    return found if found is not None else await offset_of(offsets, at, "newest")
+
+
+async def resolved(offsets: Offsets, order: t.Resolve) -> t.Resolved:
+    """All that a task asked for."""
+    positions = {at: await offset_of(offsets, at, bound) for at, bound in order.positions.items()}
+    until = {at: await offset_of(offsets, at, bound) for at, bound in order.until.items()}
+    ends = {at: await offset_of(offsets, at, "newest") for at in sorted(order.ends)}
+    return t.Resolved(order.request, positions, until, ends)
+
+
+async def run_bounds(
+    offsets: Offsets, graph: Graph, counts: Mapping[str, int]
+) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+    """Where the inputs of a new run start and end, for those whose bounds must be asked."""
+    starts: dict[str, tuple[int, ...]] = {}
+    untils: dict[str, tuple[int, ...]] = {}
+    for one in graph.inputs:
+        partitions = [StreamPartition(one.stream, n) for n in range(counts.get(one.stream, 0))]
+        if one.start != "oldest":
+            bound: Bound = one.start if isinstance(one.start, str) else ("time", one.start)
+            starts[one.stream] = tuple([await offset_of(offsets, at, bound) for at in partitions])
+        if one.until is not None and one.until != "producers":
+            untils[one.stream] = tuple([await _until(offsets, at, one.until) for at in partitions])
+    return starts, untils
+
+
+async def _until(offsets: Offsets, at: StreamPartition, until: Any) -> int:
+    if isinstance(until, tuple):
+        return dict(until).get(at.partition, 0)
+    return await offset_of(offsets, at, ("time", until) if isinstance(until, int) else until)

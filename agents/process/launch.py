@@ -1,0 +1,264 @@
+"""From `MODULE:app` and settings to a worker that may start: the code, who this process is, and where it is.
+
+Decides:
+
+- the code: an `App`, or a function that returns one, imported with `--app-dir` (default: the current directory) on the path;
+- the processor id: given, or host name and the smallest number whose lock file is free here, so that a restart gets its old name;
+- the location: a random id, written once into the state directory, so that workers that share it share the location;
+- whether the process before this one is dead for certain: its lock file was free.
+
+Promises: two processes that start at once never get the same free id; a location id is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import importlib
+import os
+import secrets
+import socket
+import sys
+import traceback
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ... import __version__
+from ...core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
+from ...core.names import JobName, processor_id
+from ...core.own_rule import called
+from ...core.settings import JOB, find, stream_problem
+from ..by_name import imported
+from ..job.app import App
+from ..job.declaration import Declared
+from ..job.steps import InputStep
+from ..worker.options import WorkerOptions
+from .configuration import Configuration
+
+MOST_HERE = 1000
+"""Workers of one job on one machine."""
+LOCKS = ".workers"
+RUN_FAILED = 5
+"""With this a child tells its supervisor that the run has failed, which ends it with 1 and is not tried again."""
+
+
+def load_app(target: str, app_dir: Path | None = None) -> App:
+    """The app that `MODULE:app` names; `app` is the default name.
+
+    Raises `DeclarationError` for what cannot be found, with what there is instead.
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name:
+        raise DeclarationError(f"{target!r} names no module", remedy="MODULE:app, as in sales:app")
+    directory = str((app_dir or Path.cwd()).absolute())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    module_name = module_name.removesuffix(".py").replace("/", ".")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if missing == module_name or module_name.startswith(f"{missing}."):
+            raise DeclarationError(
+                f"there is no module '{missing}' in {directory} or on the path", remedy="say where it is: --app-dir DIR"
+            ) from error
+        raise DeclarationError(f"'{module_name}' cannot be imported: {error}", remedy=f"install {missing}") from error
+    except HeadgateError:
+        raise
+    except Exception as error:
+        raise _of_user_code(f"'{module_name}' cannot be imported", error) from error
+    found = getattr(module, attribute or "app", None)
+    if found is None:
+        apps = [name for name, value in vars(module).items() if isinstance(value, App)]
+        hint = f"it has {', '.join(f'{module_name}:{name}' for name in apps)}" if apps else "it has no App at all"
+        raise DeclarationError(f"'{module_name}' has no '{attribute or 'app'}'", remedy=hint)
+    if not isinstance(found, App) and callable(found):
+        try:
+            found = found()
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise _of_user_code(f"'{target}' gives no App", error) from error
+    if not isinstance(found, App):
+        raise DeclarationError(
+            f"'{target}' is {type(found).__name__}, no App", remedy="app = hg.App(…), or a function that returns one"
+        )
+    return found
+
+
+def _of_user_code(what: str, error: Exception) -> DeclarationError:
+    """A mistake in the user's own lines: what was raised and where, without the frames of headgate and of the import system."""
+    if isinstance(error, SyntaxError) and error.filename:
+        said, place = f"SyntaxError: {error.msg}", f"{error.filename}:{error.lineno}"
+    else:
+        said = "".join(traceback.format_exception_only(error)).strip()
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename}:{last.lineno}"
+    return DeclarationError(f"{what}: {said} ({place})", remedy="HEADGATE_DEBUG=1 shows the whole traceback")
+
+
+def bound_inputs(app: App) -> None:
+    """`--bounded`: every input that has no end of its own ends where it is now. A job declared so runs as a batch."""
+    for step in app.steps:
+        if isinstance(step, InputStep) and step.until is None:
+            # steps refer to each other by identity, so the value is changed in place, before anything was made of it
+            object.__setattr__(step, "until", "newest")
+
+
+def state_root(configuration: Configuration, job: JobName) -> Path:
+    """Where this job's tables, locks and location lie on this machine."""
+    return Path(str(configuration.value("state.dir"))).expanduser().absolute() / job.slug
+
+
+@dataclass
+class Seat:
+    """A processor id that this process holds, by its lock file."""
+
+    processor: str
+    free: bool
+    """The lock was free: whoever had this id here before is dead."""
+    file: IO[str] | None = None
+
+    def leave(self) -> None:
+        """Give the lock back."""
+        file, self.file = self.file, None
+        if file is not None:
+            file.close()
+
+
+def take_seat(root: Path, given: str = "", *, host: str = "") -> Seat:
+    """The processor id of this process: the given one, or the first free one of this host."""
+    locks = root / LOCKS
+    try:
+        locks.mkdir(parents=True, exist_ok=True)
+        if given:
+            return _sit(locks, processor_id(given)) or Seat(given, False)
+        name = host_word(host or socket.gethostname())
+        for number in range(MOST_HERE):
+            seat = _sit(locks, processor_id(f"{name}-{number}"))
+            if seat is not None:
+                return seat
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the state directory {root} cannot be used: {error.strerror or error}",
+            remedy="give another with --state-dir, or its permissions",
+        ) from error
+    raise EnvironmentFault(f"{MOST_HERE} workers run here already", remedy="give an id of its own with --processor-id")
+
+
+def _sit(locks: Path, processor: str) -> Seat | None:
+    file = (locks / f"{processor}.lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    file.seek(0)
+    file.truncate()
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return Seat(processor, True, file)
+
+
+def host_word(host: str) -> str:
+    """The host name as it may stand in an id."""
+    word = "".join(c if c.isalnum() or c in "._-" else "-" for c in host.partition(".")[0])
+    return word.strip("-_.")[:60] or "worker"
+
+
+def location_of(configuration: Configuration, root: Path) -> str:
+    """Where this worker is: what the provider says, by default the id in the state directory."""
+    provider = str(configuration.value("location.provider"))
+    if provider == "default":
+        return stored_location(root.parent)
+    remedy = "correct it, or leave location.provider at its default"
+    given = imported("location.provider", provider, ["default"])
+    found = called("location.provider", provider, given, root.parent, remedy=remedy, error=SettingError)
+    if not isinstance(found, str) or not found:
+        raise SettingError(f"location.provider '{provider}' gave {found!r}, no name", remedy="return a text")
+    return found
+
+
+def stored_location(directory: Path) -> str:
+    """The random id of this state directory; whoever comes first writes it, whole."""
+    path = directory / "location"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            draft = directory / f".location.{uuid.uuid4().hex}"
+            draft.write_text(f"{uuid.uuid4().hex[:12]}\n")
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink()
+        return path.read_text().strip()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the location cannot be kept in {directory}: {error.strerror or error}", remedy="give another --state-dir"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a supervisor hands down to its children, or a command line says."""
+
+    processor: str = ""
+    process: str = ""
+    supervised: bool = False
+    run_id: str = ""
+    deployment: str = ""
+    no_wait: bool = False
+    bounded: bool = False
+
+
+def worker_options(
+    app: App, configuration: Configuration, seat: Seat, identity: Identity, *, root: Path, url: str = ""
+) -> WorkerOptions:
+    """Everything that a worker is told, as one value."""
+    given, declared = of_the_job(configuration.given), Declared(app)
+    for name in given:
+        if why := stream_problem(name, declared.graph.input):
+            raise SettingError(why)
+    return WorkerOptions(
+        declared=declared,
+        client=configuration.client,
+        processor=seat.processor,
+        location=location_of(configuration, root),
+        process=identity.process or uuid.uuid4().hex,
+        token=secrets.token_hex(3),
+        state_dir=root.parent,
+        run_id=identity.run_id,
+        deployment=identity.deployment,
+        settings=given,
+        flags=of_the_job(configuration.own),
+        host=socket.gethostname(),
+        user=user_name(),
+        pid=os.getpid(),
+        version=__version__,
+        url=url,
+        web_port=int(configuration.value("web.port")),
+        lock_free=seat.free,
+        supervised=identity.supervised,
+        no_wait=identity.no_wait,
+        bounded=identity.bounded,
+        jitter_s=secrets.randbelow(1000) / 1000,
+        job_uuid=uuid.uuid4().hex,
+    )
+
+
+def user_name() -> str:
+    """Who runs this; containers often have a number and no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def of_the_job(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what belongs to one worker: the rest is written into the run."""
+    return {name: value for name, value in settings.items() if find(name).owner == JOB}

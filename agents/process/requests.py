@@ -1,0 +1,334 @@
+"""Asking a job for something: a wish is written into its coordinator stream, and its answer awaited.
+
+    await ask(client, topics, Wish("drain"), wait=True, timeout_s=25)
+
+The one who asks decides nothing: the leader acts on the wish, and answers. What is decided here is only how long somebody waits, and
+what the answer means for a caller: done, refused or failed, a deadline that passed (with what is not done by then), or nobody there.
+
+Promises:
+
+- a wish carries the time after which nobody wants it any more, so what nobody heard does not strike the next day;
+- a wish that cannot come true (no live run, and nobody who could begin one) is not written;
+- a deadline that passes says what is not done, and leaves the wish as it is: what was accepted is carried to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from ...core.coordination import messages as c
+from ...core.coordination import requests as r
+from ...core.coordination.metadata import MetadataStore
+from ...core.coordination.state import FINAL, JobState
+from ...core.errors import DeadlinePassed, HeadgateError, NotFound
+from ...core.names import JobName, Topics
+from ...core.orders import RESTING
+from ...core.settings import duration_ms, offer
+from ..coordinator.stream import OwnWriter
+from ..kafka.port import KafkaPort
+from ..kafka.settings import ClientSettings
+from .launch import user_name
+from .reading import Follower, folded, following, heard, shown
+
+TIMEOUT_S = 25.0
+_NONE: Mapping[str, Any] = MappingProxyType({})
+Say = Callable[[c.SetAnswer, JobState], None]
+
+
+class Refused(HeadgateError):
+    """The leader will not do it."""
+
+
+class AnsweredFailed(HeadgateError):
+    """The leader tried, and it did not come true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for. `run_id` empty means the live run."""
+
+    verb: str
+    run_id: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    lasting: bool = False
+    """It waits without limit (`seek` of a job whose workers are down), as `drain --run-id` always does."""
+    waits: str = ""
+    """What it waits for, when nobody is there to take it up: who asked is told so, and waits himself only with `--wait`."""
+    uuid: str = ""
+    """Its id; a fresh one if it has none. Under one id a job is asked once, however often somebody asks."""
+
+    @classmethod
+    def of(cls, request: c.SetRequest) -> Wish:
+        """What a request asks for."""
+        return cls(request.verb, request.run_id, request.arguments, uuid=request.uuid)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it."""
+
+    uuid: str
+    state: str
+    why: str = ""
+    progress: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    run_id: str = ""
+    run_state: str = ""
+
+
+def wall_ms() -> int:
+    """Now, on the wall clock."""
+    return int(time.time() * 1000)
+
+
+def asker() -> str:
+    """Who asks, for people."""
+    return f"{user_name()}@{socket.gethostname()}"
+
+
+async def ask(
+    client: ClientSettings,
+    topics: Topics,
+    wish: Wish,
+    *,
+    wait: bool = True,
+    timeout_s: float = TIMEOUT_S,
+    say: Say | None = None,
+) -> Outcome:
+    """Write the wish and follow it: to its end with `wait`, else until somebody has taken it up.
+
+    Raises `Refused`, `AnsweredFailed`, `DeadlinePassed`, `NotFound`.
+    """
+    deadline = time.monotonic() + timeout_s
+    async with following(client, topics) as stream:
+        lasting, waits = wish.lasting or (wish.verb == r.DRAIN and bool(wish.run_id)), wish.waits
+        if wish.verb == r.WITHDRAW and not await _anybody(client, topics, stream):
+            lasting, waits, wait = True, "it waits for a worker", False  # it is the first thing that one does
+        request = c.SetRequest(
+            wish.uuid or uuid.uuid4().hex,
+            wish.verb,
+            wish.run_id,
+            dict(wish.arguments),
+            None if lasting else wall_ms() + int(timeout_s * 1000),
+            asker(),
+        )
+        if not _asked(stream.job, request):
+            absent(stream.job, wish, topics.job)
+            await _write(client, topics, request)
+            if lasting and not wait and (waits or not stream.job.live):
+                return Outcome(request.uuid, "written", waits or f"it waits for run {wish.run_id} to begin")
+        return await _follow(stream, request, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say)
+
+
+def _asked(state: JobState, request: c.SetRequest) -> bool:
+    """Whether this was asked for already, under this id. Raises `Refused` if it was something else."""
+    before = state.request(request.uuid)
+    if before is not None and replace(request, not_after=before.not_after, requested_by=before.requested_by) != before:
+        raise Refused(f"the request '{request.uuid}' is there, and asks for {before.verb}", remedy="take another id")
+    return before is not None or state.answer(request.uuid) is not None
+
+
+async def _anybody(client: ClientSettings, topics: Topics, stream: Follower) -> bool:
+    """Whether a worker lives."""
+    beats = await heard(client, topics.heartbeat, stream.job)
+    return bool(beats.present(await stream.to_end()))
+
+
+async def _write(client: ClientSettings, topics: Topics, request: c.SetRequest) -> None:
+    stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {request.verb}", wall_ms())
+    writer = OwnWriter(KafkaPort(client), topics.coordinator, stamp)
+    try:
+        await writer.write([request])
+    finally:
+        await writer.stop()
+
+
+async def _follow(
+    stream: Follower,
+    request: c.SetRequest,
+    job: JobName,
+    *,
+    wait: bool,
+    deadline: float,
+    timeout_s: float,
+    say: Say | None,
+) -> Outcome:
+    said: c.SetAnswer | None = None
+    while True:
+        answer = stream.job.answer(request.uuid)
+        if answer is not None and answer != said:
+            said = answer
+            if say is not None:
+                say(answer, stream.job)
+        if answer is not None and (answer.state in FINAL or not wait):
+            return outcome(request, answer, stream.job, job)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlinePassed(
+                f"{request.verb} of '{shown(job)}' is not done after {timeout_s:g} s:\n  "
+                + "\n  ".join(missing(stream.job, request)),
+                remedy=f"it goes on by itself; watch it with `headgate status {shown(job)}`"
+                if answer is not None
+                else unheard(stream.job, request, job),
+            )
+        try:
+            async with asyncio.timeout(left):
+                await stream.more()
+        except TimeoutError:
+            continue
+
+
+def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
+    """What helps when nobody has taken a wish up."""
+    back = f"`headgate requests withdraw {shown(job)} {request.uuid}` takes it back"
+    void = f"the wish goes on waiting; {back}" if request.not_after is None else "the wish is void from now on"
+    if not any(state.members()):
+        return f"no worker is there: start one with `headgate run MODULE:app`; {void}"
+    return f"is a worker alive? `headgate status {shown(job)}`; {void}"
+
+
+def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobName) -> Outcome:
+    """The answer as a value; a refusal or a failure as an error."""
+    run = state.run
+    if answer.state == r.REFUSED:
+        if answer.why == r.NO_LIVE_RUN:
+            raise NotFound(
+                f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
+                remedy=f"`headgate start {shown(job)}` or `headgate run` begins one",
+            )
+        why, _, remedy = answer.why.partition(". Remedy: ")
+        raise Refused(
+            f"{request.verb} of '{shown(job)}' was refused: {why}", remedy=remedy or meant(request, state, why, job)
+        )
+    if answer.state == r.FAILED:
+        raise AnsweredFailed(
+            f"{request.verb} of '{shown(job)}' failed: {answer.why}", remedy=f"see `headgate status {shown(job)}`"
+        )
+    return Outcome(
+        request.uuid, answer.state, answer.why, answer.progress, run.run_id if run else "", run.state if run else ""
+    )
+
+
+def meant(request: c.SetRequest, state: JobState, why: str, job: JobName) -> str:
+    """What there is instead of a name that the job does not have, or what else removes the reason; empty if nothing is known to."""
+    model, workers = state.model, [member.processor for member in state.members()]
+    known: dict[str, Iterable[str]] = {"worker": workers, "to": workers if request.verb == r.MOVE else ()}
+    if model is not None:
+        known |= {"task": model.tasks, "stream": model.streams}
+    for argument, names in known.items():
+        name = request.arguments.get(argument)
+        if isinstance(name, str) and (there := list(names)) and name not in there:
+            return offer(name, there)
+    if why.startswith(r.OTHER_RUN) and state.run is not None and state.live:
+        return f"--run-id {state.run.run_id}, or leave it out"
+    if request.verb == r.START and state.live:
+        return f"close that one first: `headgate drain {shown(job)} --wait`"
+    return ""
+
+
+def absent(state: JobState, wish: Wish, job: JobName) -> None:
+    """Raise `NotFound` for what needs a live run, when there is none: nobody might be there to say so."""
+    run = state.run
+    needs = wish.verb in (r.DRAIN, r.PAUSE, r.RESUME, r.MOVE) or (
+        wish.verb == r.STOP and "worker" not in wish.arguments
+    )
+    if not needs or state.live or wish.run_id:
+        return
+    raise NotFound(
+        f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
+        remedy="" if wish.verb == r.STOP else f"`headgate start {shown(job)}` or `headgate run` begins one",
+    )
+
+
+def missing(state: JobState, request: c.SetRequest) -> list[str]:
+    """What is not done yet, for the one whose deadline has passed."""
+    answer = state.answer(request.uuid)
+    if answer is None:
+        leader = state.leader
+        who = (
+            f"the leader, {leader.processor}," if leader is not None and leader.processor else "nobody leads; a worker"
+        )
+        return [f"nobody has taken it up: {who} has not answered"]
+    lines: list[str] = []
+    for grant in sorted(state.grants(), key=lambda grant: grant.task):
+        says = state.says(grant.task)
+        held = state.held(grant.task) is not None
+        if request.verb == r.DRAIN and held and says not in RESTING:
+            lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, not drained")
+        elif request.verb == r.STOP and held and request.arguments.get("worker", grant.processor) == grant.processor:
+            lines.append(f"{grant.task} on {grant.processor}: {says or 'granted'}, not released")
+    if not lines:
+        run = state.run
+        lines = [f"run {run.run_id} is {run.state}" if run is not None else "there is no run"]
+    return lines
+
+
+# ------------------------------------------------------------------------------------------------- the verbs as functions
+
+
+def _ask_now(job: str, wish: Wish, bootstrap: str, wait: bool, timeout: float | str) -> Outcome:
+    client, topics = _reached(job, bootstrap)
+    return asyncio.run(ask(client, topics, wish, wait=wait, timeout_s=duration_ms(timeout) / 1000))
+
+
+def _reached(job: str, bootstrap: str) -> tuple[ClientSettings, Topics]:
+    from .configuration import Said, configure
+
+    configuration = configure(Said(bootstrap=bootstrap))
+    return configuration.client, Topics(JobName.parse(job), str(configuration.value("topic.prefix")))
+
+
+def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> MetadataStore:
+    """What is known of a job, and what may be changed of it: overrides, workers, tasks and requests, by namespace and key.
+
+    >>> sales = hg.metadata("sales")
+    >>> sales.get("assignments", "Partition 0")["worker"]
+    >>> sales.put("config", "commit.interval", "500ms")
+    """
+    client, topics = _reached(job, bootstrap)
+    limit_s = duration_ms(timeout) / 1000
+
+    def carried(request: c.SetRequest) -> None:
+        asyncio.run(ask(client, topics, Wish.of(request), wait=False, timeout_s=limit_s))
+
+    return MetadataStore(lambda: asyncio.run(folded(client, topics)), carried, wall_ms)
+
+
+def drain(
+    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Drain a job: read no further, finish what was read, close the run. The same as `headgate drain JOB`.
+
+    >>> hg.drain("sales", timeout="5m")
+    """
+    return _ask_now(job, Wish(r.DRAIN, run_id), bootstrap, wait, timeout)
+
+
+def stop(
+    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Stop a job: commit and leave; the run is resumed by `start`."""
+    return _ask_now(job, Wish(r.STOP, run_id), bootstrap, wait, timeout)
+
+
+def start(
+    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Begin a run, or resume the stopped one; a worker must be there."""
+    return _ask_now(job, Wish(r.START, run_id), bootstrap, wait, timeout)
+
+
+def pause(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
+    """Read no further, of the whole job or of one stream, until `resume`."""
+    return _ask_now(job, Wish(r.PAUSE, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)
+
+
+def resume(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
+    """Read on."""
+    return _ask_now(job, Wish(r.RESUME, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)

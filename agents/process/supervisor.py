@@ -1,0 +1,232 @@
+"""`headgate run --workers N`: the same worker N times, each a process of its own, restarted when it dies.
+
+    running → (dies) → resting → running …        running → (exits 0) → finished
+
+Decides:
+
+- child n is `<host>-<n>`, or `<id>-<n>` with `--processor-id`, so that a restarted child gets the name, the lock and the tables back;
+- a child that dies is reported at once (`Heartbeat(gone=True)`), and the next one is told that its predecessor is dead: nobody waits
+  a session for either;
+- a child that died is started again after a pause that doubles up to ten seconds; one that has died five times in a row within ten
+  its start stays down, and so does one that says that it must not run (exit 2 or 4), or whose bounded run can go no further: the
+  supervisor then ends with 1, and whoever starts it again goes on with that run;
+- SIGTERM and Ctrl-C go to all children; a second Ctrl-C kills them. The exit code is 0 when every child ended with 0, 130 after that second
+  Ctrl-C, else that of the first child that did not (128 and the signal for one that was killed, as a shell has it).
+
+Promises: no child outlives the supervisor (the kernel tells it when that dies), and none is started once a signal has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import click
+from aiokafka import AIOKafkaProducer
+
+from ...core.coordination.events import Heartbeat
+from ...core.coordination.liveness import encode_beat
+from ...core.names import processor_id
+from ..job.app import App
+from ..kafka.connect import closed, started
+from .configuration import Configuration
+from .launch import RUN_FAILED, host_word
+
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 10.0
+SHORT_LIFE_S = 10.0
+SHORT_LIVES = 5
+REPORT_S = 5.0
+PR_SET_PDEATHSIG = 1
+ENDED_AT_ONCE = 130
+
+
+@dataclass(slots=True)
+class Child:
+    """One worker under supervision."""
+
+    processor: str
+    process: str = ""
+    running: asyncio.subprocess.Process | None = None
+    began_s: float = 0.0
+    short_lives: int = 0
+    pause_s: float = FIRST_PAUSE_S
+    lives: int = 0
+    code: int | None = None
+    """How it ended for good; None while it runs or rests."""
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Starts, watches and restarts children. `command` and `report` are what tests put in."""
+
+    command: list[str]
+    processors: list[str]
+    report: Any
+    """Told of each child that died: `async report(processor, process)`."""
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    children: list[Child] = field(default_factory=list)
+    leaving: bool = False
+    ended_at_once: bool = False
+    _left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> int:
+        """Until every child has ended for good; the exit code."""
+        self.children = [Child(processor) for processor in self.processors]
+        async with asyncio.TaskGroup() as group:
+            for child in self.children:
+                group.create_task(self._keep(child), name=child.processor)
+        worst = next((child.code for child in self.children if child.code), 0)
+        return ENDED_AT_ONCE if worst and self.ended_at_once else worst
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on; nothing is started from now on."""
+        self.leaving = True
+        self.ended_at_once = self.ended_at_once or number == signal.SIGKILL
+        self._left.set()
+        for child in self.children:
+            if child.running is not None and child.running.returncode is None:
+                child.running.send_signal(number)
+
+    async def _keep(self, child: Child) -> None:
+        while child.code is None:
+            code = await self._live(child)
+            if code == 0 or self.leaving:
+                child.code = left(code)
+                if child.code and not self.ended_at_once:
+                    say(f"{child.processor} ended {how(code)} while it was leaving")
+                    await self.report(child.processor, child.process)
+                return
+            if code == RUN_FAILED:
+                say(f"{child.processor} has ended: its run can go no further")
+                child.code = 1
+                return
+            if code in (2, 4):
+                say(f"{child.processor} must not run (exit {code})")
+                child.code = code
+                return
+            await self._died(child, code)
+
+    async def _live(self, child: Child) -> int:
+        child.process, child.began_s = uuid.uuid4().hex, time.monotonic()
+        words = [*self.command, "--processor-id", child.processor, "--supervised", child.process]
+        if child.lives:
+            words.append("--successor")
+        child.lives += 1
+        child.running = await asyncio.create_subprocess_exec(
+            *words, env=dict(self.environment), preexec_fn=partial(_with_parent, os.getpid())
+        )
+        if self.leaving:
+            child.running.send_signal(signal.SIGTERM)
+        return await child.running.wait()
+
+    async def _died(self, child: Child, code: int) -> None:
+        if time.monotonic() - child.began_s < SHORT_LIFE_S:
+            child.short_lives += 1
+        else:
+            child.short_lives, child.pause_s = 0, FIRST_PAUSE_S
+        if child.short_lives >= SHORT_LIVES:
+            say(f"{child.processor} ended {how(code)} {SHORT_LIVES} times in a row; it stays down")
+            child.code = code if code > 0 else 1
+            await self.report(child.processor, child.process)
+            return
+        say(f"{child.processor} ended {how(code)}; again in {child.pause_s:g} s")
+        pause, child.pause_s = child.pause_s, min(LONGEST_PAUSE_S, child.pause_s * 2)
+        await self.report(child.processor, child.process)
+        try:
+            await asyncio.wait_for(self._left.wait(), pause)
+        except TimeoutError:
+            return
+        child.code = 0
+
+
+def left(code: int) -> int:
+    """What the end of a child that was told to leave means, as a shell says it: 0 only if it left by itself, or had not begun to run.
+
+    >>> left(0), left(3), left(-signal.SIGTERM), left(-signal.SIGKILL)
+    (0, 3, 0, 137)
+    """
+    if code == -signal.SIGTERM:
+        return 0
+    return code if code >= 0 else 128 - code
+
+
+def how(code: int) -> str:
+    """The end of a process, for people.
+
+    >>> how(1), how(-signal.SIGKILL)
+    ('with 1', 'by SIGKILL')
+    """
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with {code}"
+
+
+def say(text: str) -> None:
+    """For whoever sits at the terminal."""
+    click.echo(f"supervisor: {text}", err=True)
+
+
+def _with_parent(parent: int) -> None:
+    """In the child: a group of its own, so that Ctrl-C reaches it once, through us; and SIGTERM from the kernel when we die."""
+    os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+class Reporter:
+    """Says on the heartbeat topic that a child is dead, so that nobody waits for its silence."""
+
+    def __init__(self, configuration: Configuration, topic: str) -> None:
+        self.configuration = configuration
+        self.topic = topic
+
+    async def __call__(self, processor: str, process: str) -> None:
+        """One heartbeat; if the broker is away, silence will say it."""
+        beat = Heartbeat(processor, process, "", time.monotonic(), gone=True)
+        producer: AIOKafkaProducer | None = None
+        try:
+            options = self.configuration.client.producer(acks=1, request_timeout_ms=int(REPORT_S * 1000))
+            producer = await started(partial(AIOKafkaProducer, **options), "heartbeats", deadline_s=REPORT_S)
+            await asyncio.wait_for(producer.send_and_wait(self.topic, value=encode_beat(beat), partition=0), REPORT_S)
+        except Exception as error:  # noqa: BLE001 - only a hurry is lost
+            say(f"the death of {processor} could not be told ({type(error).__name__}); its silence will tell it")
+        finally:
+            if producer is not None:
+                await closed(producer.stop)
+
+
+def supervise(arguments: list[str], workers: int, app: App, configuration: Configuration) -> int:
+    """Run N workers of an app; the exit code."""
+    front = str(configuration.value("processor.id")) or host_word(socket.gethostname())
+    processors = [processor_id(f"{front}-{number}") for number in range(workers)]
+    command = [sys.executable, "-m", "headgate.agents.cli", "run", *arguments]
+    topic = app.topics.heartbeat
+    return asyncio.run(_supervise(Supervisor(command, processors, Reporter(configuration, topic))))
+
+
+async def _supervise(supervisor: Supervisor) -> int:
+    loop = asyncio.get_running_loop()
+    heard: list[int] = []
+
+    def on(number: int) -> None:
+        heard.append(number)
+        if heard.count(signal.SIGINT) > 1:
+            say("all are ended at once")
+            supervisor.signal(signal.SIGKILL)
+            return
+        supervisor.signal(signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on, number)
+    return await supervisor.run()

@@ -1,0 +1,420 @@
+"""Chunks: runs of consecutive records of one partition, in columns, and the buffers that they are cut from.
+
+What it decides: where a chunk ends. Promises:
+
+- A chunk holds at most as many records as asked for; only a batch frame, which is taken whole, may make it larger.
+- In a framed stream a control message, an Arrow frame and an unreadable frame are chunks of their own.
+- `next_position` counts Kafka records and steps over what nobody may read (control, aborted, compacted-away).
+- A column that nobody looks at is never built.
+- Looking changes nothing: only `put`, `take` and `clear` move a buffer. A batch that cannot be decoded stays where it is, as `damaged`,
+  and nothing behind it is handed out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ...core.names import StreamPartition
+from ...core.progress.frames import (
+    NO_TIME,
+    ArrowFrame,
+    BatchFrame,
+    ControlFrame,
+    FrameError,
+    UserFrame,
+    decode,
+    is_control,
+)
+from .columns import Bytes, Columns, DamagedBatch, Header, joined
+from .fetched import Batch
+
+
+class Next(NamedTuple):
+    """The record that is handed out next."""
+
+    offset: int
+    timestamp: int
+    value: Bytes
+
+
+class Chunk:
+    """A run of records of one partition; the unit of all work. Columns have equal lengths.
+
+    `control` (a control message), `arrow` (an Arrow frame's body) and `bad` (an unreadable frame) mark chunks of their own.
+    """
+
+    __slots__ = ("arrow", "at", "bad", "columns", "control", "next_position")
+
+    def __init__(
+        self,
+        at: StreamPartition,
+        next_position: int,
+        columns: Columns,
+        *,
+        control: ControlFrame | None = None,
+        arrow: bytes | None = None,
+        bad: FrameError | None = None,
+    ) -> None:
+        self.at = at
+        self.next_position = next_position
+        self.columns = columns
+        self.control = control
+        self.arrow = arrow
+        self.bad = bad
+
+    @classmethod
+    def of(
+        cls,
+        at: StreamPartition,
+        values: list[Bytes],
+        *,
+        keys: list[Bytes] | None = None,
+        timestamps: list[int] | None = None,
+        base: int = 0,
+        next_position: int | None = None,
+    ) -> Chunk:
+        """A chunk from plain columns, for drivers without Kafka and for tests.
+
+        >>> Chunk.of(StreamPartition("orders", 0), [b"a", b"b"], base=7).next_position
+        9
+        """
+        size = len(values)
+        stamps = timestamps if timestamps is not None else [0] * size
+        own = keys if keys is not None and keys.count(None) < size else None
+        return cls(at, base + size if next_position is None else next_position, Columns(values, stamps, base, own))
+
+    def pick(self, first: int, behind: int) -> Chunk:
+        """The records from `first` up to but not including `behind`, as a chunk that goes on where this one does."""
+        return Chunk(self.at, self.next_position, self.columns.cut(first, behind))
+
+    def __len__(self) -> int:
+        return len(self.columns) if self.is_data else 0
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it holds records, and not one control, Arrow or unreadable frame."""
+        return self.control is None and self.arrow is None and self.bad is None
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether any record has a key."""
+        return self.columns.keys is not None
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether any record has headers."""
+        return self.columns.headers is not None
+
+    @property
+    def values(self) -> list[Bytes]:
+        """The values; of a framed stream without their type bytes. Of an unreadable frame its raw bytes."""
+        return self.columns.values
+
+    @property
+    def keys(self) -> list[Bytes]:
+        """The keys."""
+        keys = self.columns.keys
+        return [None] * len(self.columns) if keys is None else keys
+
+    @property
+    def timestamps(self) -> list[int]:
+        """Milliseconds since the epoch."""
+        return self.columns.timestamps
+
+    @property
+    def offsets(self) -> list[int]:
+        """Kafka's offsets; all records of one batch frame have the frame's."""
+        return self.columns.every_offset()
+
+    @property
+    def headers(self) -> list[list[Header]]:
+        """The headers of each record; records of a batch frame have none."""
+        headers = self.columns.headers
+        return [[] for _ in self.columns.values] if headers is None else headers
+
+    def __repr__(self) -> str:
+        what = f"{len(self)} records"
+        if not self.is_data:
+            what = repr(self.control or self.bad or f"Arrow, {len(self.arrow or b'')} bytes")
+        return f"Chunk({self.at}, {what}, next {self.next_position})"
+
+
+class Buffer:
+    """What has been fetched of one partition and not been handed out."""
+
+    __slots__ = (
+        "_batches",
+        "_count",
+        "_head",
+        "_head_size",
+        "_index",
+        "_stamps",
+        "_times",
+        "_wanted",
+        "at",
+        "damaged",
+        "framed",
+        "position",
+        "size",
+        "until",
+    )
+
+    def __init__(
+        self,
+        at: StreamPartition,
+        position: int,
+        *,
+        framed: bool = False,
+        until: int | None = None,
+        times: Callable[[Columns], list[int]] | None = None,
+    ) -> None:
+        """`times`: the times that a chooser goes by, where they are not Kafka's own."""
+        self.at = at
+        self._times = times
+        self.framed = framed
+        self.until = until
+        self.clear(position)
+
+    def clear(self, position: int) -> None:
+        """Forget what is buffered; go on from here."""
+        self.position = position
+        self.size = 0
+        self.damaged: tuple[DamagedBatch, int] | None = None
+        """Why the batch at the position cannot be decoded, and where the next one begins."""
+        self._batches: deque[tuple[Batch | None, int, int]] = deque()
+        self._head = _EMPTY
+        self._stamps: list[int] = []
+        self._head_size = 0
+        self._count = 0
+        self._index = 0
+        self._wanted = position
+
+    def put(self, batches: Iterable[Batch], start: int, following: int) -> None:
+        """Batches that came in; records below `start` are not wanted, and reading goes on at `following`."""
+        came = False
+        for batch in batches:
+            self._batches.append((batch, start, batch.next))
+            self.size += batch.size
+            came = True
+        if not came or self._batches[-1][2] < following:
+            self._batches.append((None, start, following))
+        self._settle()
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is left to hand out."""
+        return self._index >= self._count
+
+    @property
+    def ended(self) -> bool:
+        """The bound has been reached: everything below it has been handed out."""
+        if self.until is None:
+            return False
+        if self.position >= self.until:
+            return True
+        return not self.empty and self._head.offset(self._index) >= self.until
+
+    @property
+    def count(self) -> int:
+        """Records that are buffered; of batches that were compacted an upper bound. None as long as the next one is damaged."""
+        if self.damaged is not None:
+            return 0
+        return self._count - self._index + sum(b.count for b, _, _ in self._batches if b is not None)
+
+    @property
+    def buffered_to(self) -> int:
+        """The position behind everything that is buffered."""
+        if self._batches:
+            return self._batches[-1][2]
+        return max(self.position, self._wanted)
+
+    def head(self) -> Next | None:
+        """The next record, or None."""
+        if self.empty:
+            return None
+        head, index = self._head, self._index
+        return Next(head.offset(index), self._stamps[index], head.values[index])
+
+    def _settle(self) -> None:
+        """Make the next record the head; step over batches without readable records, and stop at one that is damaged."""
+        if self._index >= self._count and self._head_size:
+            self.size -= self._head_size
+            self._head_size = 0
+        while self._index >= self._count and self._batches and self.damaged is None:
+            batch, start, following = self._batches[0]
+            head = _EMPTY
+            if batch is not None:
+                try:
+                    head = batch.columns()
+                except DamagedBatch as error:
+                    self.damaged = error, following
+                    return
+            self._batches.popleft()
+            self._head, self._index, self._count = head, head.index_from(start), len(head)
+            self._stamps = head.timestamps if self._times is None and not self.framed else self._when(head)
+            if batch is not None and self._index < self._count:
+                self._head_size = batch.size
+            elif batch is not None:
+                self.size -= batch.size
+            self._wanted = following
+            if self._index >= self._count:
+                self.position = max(self.position, following)
+
+    def _when(self, head: Columns) -> list[int]:
+        """The times that choosers see. A control message has none: whatever it says is better known early."""
+        if self._times is not None:
+            return self._times(head)
+        return [
+            NO_TIME if value is not None and is_control(value) else stamp
+            for value, stamp in zip(head.values, head.timestamps, strict=True)
+        ]
+
+    def _after(self) -> int:
+        """The position behind the records handed out so far."""
+        if self._index < self._count:
+            return self._head.offset(self._index)
+        while self._batches and self._batches[0][0] is None:
+            self._wanted = max(self._wanted, self._batches.popleft()[2])
+        return self._wanted
+
+    def control(self) -> tuple[int, ControlFrame] | None:
+        """The control message at the head, with its offset; it stays there until it is taken."""
+        if not self.framed or self.empty or self.ended:
+            return None
+        value = self._head.values[self._index]
+        if value is None or not is_control(value):
+            return None
+        try:
+            frame = decode(value)
+        except FrameError:
+            return None
+        if isinstance(frame, UserFrame | BatchFrame | ArrowFrame):
+            return None
+        return self._head.offset(self._index), frame
+
+    def take(self, most: int, up_to_ms: int | None = None) -> Chunk | None:
+        """The next chunk: at most so many records, none younger than `up_to_ms`; None when there is none."""
+        if self.empty or self.ended or most <= 0:
+            return None
+        chunk = self._take_framed(most, up_to_ms) if self.framed else self._take_plain(most, up_to_ms)
+        self._settle()
+        return chunk
+
+    def _run(self, most: int, up_to_ms: int | None) -> int:
+        """The index behind the records of the head batch that may be handed out now."""
+        head, start = self._head, self._index
+        stop = min(self._count, start + most)
+        if self.until is not None:
+            stop = min(stop, head.index_from(self.until))
+        if up_to_ms is not None:
+            stamps = self._stamps
+            stop = next((i for i in range(start, stop) if stamps[i] > up_to_ms), stop)
+        return stop
+
+    def _take_plain(self, most: int, up_to_ms: int | None) -> Chunk | None:
+        parts: list[Columns] = []
+        left = most
+        while left > 0 and not self.empty:
+            start = self._index
+            stop = self._run(left, up_to_ms)
+            if stop <= start:
+                break
+            whole = start == 0 and stop == self._count
+            parts.append(self._head if whole else self._head.cut(start, stop))
+            left -= stop - start
+            self._index = stop
+            if stop < self._count:
+                break
+            self._settle()
+        if not parts:
+            return None
+        self.position = self._after()
+        return Chunk(self.at, self.position, joined(parts))
+
+    def _take_framed(self, most: int, up_to_ms: int | None) -> Chunk | None:
+        rows = _Rows()
+        while len(rows.values) < most and not self.empty:
+            index = self._index
+            if self._run(1, up_to_ms) == index:
+                break
+            head = self._head
+            try:
+                frame = decode(head.values[index] or b"")
+            except FrameError as error:
+                return self._alone(rows, bad=error)
+            if isinstance(frame, UserFrame):
+                rows.user(frame.body, head, index)
+            elif isinstance(frame, BatchFrame):
+                if rows.values and len(rows.values) + len(frame.values) > most:
+                    break
+                rows.batch(frame, head.offset(index))
+            elif isinstance(frame, ArrowFrame):
+                return self._alone(rows, arrow=frame.body)
+            else:
+                return self._alone(rows, control=frame)
+            self._index += 1
+            self._settle()
+            self.position = self._after()
+        if not rows.values:
+            return None
+        return Chunk(self.at, self.position, rows.columns())
+
+    def _alone(
+        self,
+        before: _Rows,
+        *,
+        control: ControlFrame | None = None,
+        arrow: bytes | None = None,
+        bad: FrameError | None = None,
+    ) -> Chunk:
+        """A frame that is a chunk of its own; what stands before it goes first."""
+        if before.values:
+            return Chunk(self.at, self.position, before.columns())
+        own = self._head.cut(self._index, self._index + 1)
+        self._index += 1
+        self.position = self._after()
+        return Chunk(self.at, self.position, own, control=control, arrow=arrow, bad=bad)
+
+
+class _Rows:
+    """Records of a framed stream, gathered from user frames and batch frames."""
+
+    __slots__ = ("headers", "keys", "offsets", "stamps", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Bytes] = []
+        self.keys: list[Bytes] = []
+        self.stamps: list[int] = []
+        self.offsets: list[int] = []
+        self.headers: list[list[Header]] | None = None
+
+    def user(self, body: bytes, head: Columns, index: int) -> None:
+        """One record of its own."""
+        if head.headers is not None and self.headers is None:
+            self.headers = [[] for _ in self.values]
+        if self.headers is not None:
+            self.headers.append([] if head.headers is None else head.headers[index])
+        self.values.append(body)
+        self.keys.append(None if head.keys is None else head.keys[index])
+        self.stamps.append(head.timestamps[index])
+        self.offsets.append(head.offset(index))
+
+    def batch(self, frame: BatchFrame, offset: int) -> None:
+        """Many, which share the frame's offset and have no headers."""
+        size = len(frame.values)
+        self.values += frame.values
+        self.keys += frame.keys
+        self.stamps += frame.timestamps
+        self.offsets += [offset] * size
+        if self.headers is not None:
+            self.headers += [[] for _ in range(size)]
+
+    def columns(self) -> Columns:
+        """All of them."""
+        keys = None if self.keys.count(None) == len(self.keys) else self.keys
+        return Columns(self.values, self.stamps, self.offsets[0], keys, self.offsets, self.headers)
+
+
+_EMPTY = Columns([], [], 0)

@@ -1,0 +1,192 @@
+"""Records in columns: what a record batch is read into and written from, without an object per record.
+
+What it decides: whether the compiled part (`columns.c`) is used. It is built where there is a compiler when headgate is installed;
+without it, or with `AIOKAFKA_NO_EXTENSIONS=1`, the same is done by aiokafka's parser and by Python, more slowly. Promises:
+
+- Both ways give the same columns, the same bytes and the same partitions; every test of them runs both.
+- A column that nobody filled is None: no record has a key, no record has headers, offsets follow each other.
+- Damaged bytes raise `DamagedBatch`, whatever they are; nothing is allocated that their length does not deserve.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ...core.errors import EnvironmentFault
+
+Bytes = bytes | None
+Header = tuple[str, bytes | None]
+
+HEAD = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, length, leader epoch, magic, checksum, attributes, last delta, first and greatest time, producer, epoch, sequence, count."""
+CHECKED_FROM = 21
+"""The checksum covers a batch from its attributes on."""
+_LOG_APPEND_TIME = 8
+
+
+class DamagedBatch(EnvironmentFault):
+    """A record batch that cannot be decoded, however often it is fetched."""
+
+
+def _built() -> Any:
+    if os.environ.get("AIOKAFKA_NO_EXTENSIONS"):  # as aiokafka itself asks
+        return None
+    try:
+        return importlib.import_module("._columns", __package__)
+    except ImportError:
+        return None
+
+
+compiled: Any = _built()
+
+
+@dataclass(slots=True)
+class Columns:
+    """Records in the order of their offsets. `base` is the first one's offset."""
+
+    values: list[Bytes]
+    timestamps: list[int]
+    base: int
+    keys: list[Bytes] | None = None
+    offsets: list[int] | None = None
+    """None while they follow each other from `base` on; what was compacted has holes."""
+    headers: list[list[Header]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def offset(self, index: int) -> int:
+        """The offset of one record."""
+        return self.base + index if self.offsets is None else self.offsets[index]
+
+    def offset_column(self) -> Sequence[int]:
+        """All offsets, without making a number for each."""
+        return range(self.base, self.base + len(self.values)) if self.offsets is None else self.offsets
+
+    def every_offset(self) -> list[int]:
+        """All offsets, as a list."""
+        return list(self.offset_column())
+
+    def index_from(self, offset: int) -> int:
+        """The index of the first record at or behind this offset."""
+        if self.offsets is None:
+            return max(0, min(offset - self.base, len(self.values)))
+        return bisect_left(self.offsets, offset)
+
+    def cut(self, first: int, behind: int) -> Columns:
+        """The records from one index up to, but not including, another."""
+        part = slice(first, behind)
+        return Columns(
+            self.values[part],
+            self.timestamps[part],
+            self.offset(first) if first < len(self.values) else self.base,
+            None if self.keys is None else self.keys[part],
+            None if self.offsets is None else self.offsets[part],
+            None if self.headers is None else self.headers[part],
+        )
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Runs of records of one partition as one.
+
+    >>> joined([Columns([b"a"], [1], 5), Columns([b"b"], [2], 6)]).every_offset()
+    [5, 6]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    values: list[Bytes] = []
+    stamps: list[int] = []
+    keys: list[Bytes] | None = [] if any(part.keys is not None for part in parts) else None
+    headers: list[list[Header]] | None = [] if any(part.headers is not None for part in parts) else None
+    follow = all(part.offsets is None for part in parts) and all(
+        before.base + len(before) == after.base for before, after in pairwise(parts)
+    )
+    offsets: list[int] | None = None if follow else []
+    for part in parts:
+        values += part.values
+        stamps += part.timestamps
+        if keys is not None:
+            keys += part.keys if part.keys is not None else [None] * len(part)
+        if headers is not None:
+            headers += part.headers if part.headers is not None else [[] for _ in part.values]
+        if offsets is not None:
+            offsets += part.every_offset()
+    return Columns(values, stamps, parts[0].base if parts else 0, keys, offsets, headers)
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def columns_of(records: Iterable[Any]) -> Columns:
+    """Columns of objects with `offset`, `timestamp`, `key`, `value`, `headers`: a parsed batch of aiokafka's, or plain records."""
+    # thousands of objects that all live on: a collector that looks through them meanwhile costs thrice their making
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        rows = list(records)
+        keys = [row.key for row in rows]
+        headers = [list(row.headers) for row in rows]
+        offsets = [row.offset for row in rows]
+        base = offsets[0] if offsets else 0
+        return Columns(
+            [row.value for row in rows],
+            [row.timestamp for row in rows],
+            base,
+            None if keys.count(None) == len(keys) else keys,
+            None if offsets == list(range(base, base + len(rows))) else offsets,
+            headers if any(headers) else None,
+        )
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def read_batch(raw: bytes, start: int, end: int) -> Columns:
+    """The records of a batch of format 2 that stands at `start` of these bytes. Only with the compiled part."""
+    base, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = HEAD.unpack_from(raw, start)
+    data, at, stop = raw, start + HEAD.size, end
+    try:
+        if attributes & 7:
+            from .codecs import DECODERS
+
+            data = DECODERS[attributes & 7](raw[at:end])
+            at, stop = 0, len(data)
+        append_ms = max_ms if attributes & _LOG_APPEND_TIME else None
+        return Columns(*compiled.read(data, at, stop, count, base, first_ms, append_ms))
+    except Exception as error:
+        raise DamagedBatch(f"the batch at offset {base} cannot be read: {error}") from error
+
+
+def crc32c(data: bytes | bytearray, start: int, end: int) -> int:
+    """The checksum of a part of these bytes.
+
+    >>> hex(crc32c(b"-123456789-", 1, 10))
+    '0xe3069283'
+    """
+    if compiled is not None:
+        return compiled.crc32c(data, start, end)
+    from aiokafka.record.util import calc_crc32c
+
+    return calc_crc32c(bytes(data[start:end]))
+
+
+# ------------------------------------------------------------------------------------------------------------- picking
+
+
+def pick(column: Sequence[Any], indexes: list[int]) -> list[Any]:
+    """The items of a column at these indexes.
+
+    >>> pick(["a", "b", "c"], [2, 0])
+    ['c', 'a']
+    """
+    if compiled is None or type(column) is not list:
+        return [column[i] for i in indexes]
+    return compiled.pick(column, indexes)

@@ -1,0 +1,306 @@
+"""Serdes: bytes to values and back, a chunk at a time.
+
+    hg.json()  hg.json(Order)  hg.msgpack()  hg.text()  hg.raw()  hg.arrow()  hg.custom(loads, dumps, name="…")
+
+What it decides: what is bad data. Promises:
+
+- `loads_many` and `dumps_many` never raise for a bad record: it is reported by its index, with the reason, and the others go on.
+- None stays None, both ways (Kafka's tombstone); it is never handed to a serde of your own.
+- A typed serde (`json(Order)` for a dataclass, TypedDict or msgspec Struct) checks what it reads against the type.
+- `name` says what the bytes are, and goes into the fingerprint of the job.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar, is_typeddict, overload
+
+import msgpack as _msgpack
+import orjson
+
+from ...core.errors import DataError, DeclarationError
+from ..awaiting import passes
+
+T = TypeVar("T")
+_SHOWN = 80
+_NONE = type(None)
+
+
+@dataclass(slots=True)
+class Decoded(Generic[T]):
+    """Values in the order of their bytes, with None for null and for bad ones; `bad` says which, and why."""
+
+    values: list[T | None]
+    bad: list[tuple[int, DataError]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Encoded:
+    """Bytes in the order of their values, with None for None and for bad ones; `bad` says which, and why."""
+
+    values: list[bytes | None]
+    bad: list[tuple[int, DataError]] = field(default_factory=list)
+
+
+def _excerpt(what: object) -> str:
+    try:
+        text = repr(what)
+    except Exception:  # noqa: BLE001 - a value whose repr() fails is refused like any other
+        text = f"a {type(what).__name__}"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+class Serde(Generic[T]):
+    """How values of one kind become bytes and come back.
+
+    >>> json().loads_many([b"1", b"{", None]).values
+    [1, None, None]
+    """
+
+    __slots__ = ("_decode", "_decode_many", "_encode", "name", "type")
+
+    def __init__(
+        self,
+        name: str,
+        encode: Callable[[T], bytes],
+        decode: Callable[[bytes], T],
+        kind: Any = None,
+        decode_many: Callable[[Sequence[bytes | None]], list[T]] | None = None,
+    ) -> None:
+        self.name = name
+        self.type = kind
+        self._encode = encode
+        self._decode = decode
+        self._decode_many = decode_many
+
+    def loads(self, data: bytes) -> T:
+        """One value, or a `DataError`."""
+        try:
+            return self._decode(data)
+        except BaseException as error:
+            if passes(error):
+                raise
+            raise self._unreadable(data, error) from error
+
+    def dumps(self, value: T) -> bytes:
+        """One value's bytes, or a `DataError`."""
+        try:
+            return self._encode(value)
+        except BaseException as error:
+            if passes(error):
+                raise
+            raise self._unwritable(value, error) from error
+
+    def loads_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
+        """A column of values; what cannot be read is reported, and the rest is there."""
+        decode, decode_many = self._decode, self._decode_many
+        try:
+            if decode_many is not None:
+                return Decoded(decode_many(data))  # pyright: ignore[reportArgumentType] - values, as all of them could be read
+            return Decoded([decode(one) for one in data])  # pyright: ignore[reportArgumentType] - None raises, and is met below
+        except BaseException:  # noqa: BLE001 - one by one, then
+            return self._slowly(data)
+
+    def _slowly(self, data: Sequence[bytes | None]) -> Decoded[T]:
+        out: Decoded[T] = Decoded([])
+        for index, one in enumerate(data):
+            value: T | None = None
+            if one is not None:
+                try:
+                    value = self._decode(one)
+                except BaseException as error:  # whatever it is, it is this record's
+                    if passes(error):
+                        raise
+                    out.bad.append((index, self._unreadable(one, error)))
+            out.values.append(value)
+        return out
+
+    def dumps_many(self, values: Sequence[T | None]) -> Encoded:
+        """A column of bytes; what cannot be written is reported."""
+        if _NONE not in set(map(type, values)):  # by type: whether a value *equals* None is its own business
+            encode = self._encode
+            try:
+                return Encoded([encode(one) for one in values])  # pyright: ignore[reportArgumentType] - no None is here
+            except BaseException:  # noqa: BLE001, S110 - one by one, then
+                pass
+        out = Encoded([])
+        for index, one in enumerate(values):
+            data: bytes | None = None
+            if one is not None:
+                try:
+                    data = self._encode(one)
+                except BaseException as error:  # whatever it is, it is this record's
+                    if passes(error):
+                        raise
+                    out.bad.append((index, self._unwritable(one, error)))
+            out.values.append(data)
+        return out
+
+    def _unreadable(self, data: object, error: BaseException) -> DataError:
+        return DataError(
+            f"not {self.name}: {error} in {_excerpt(data)}", remedy="see on_bad_data=, or give the input another serde="
+        )
+
+    def _unwritable(self, value: object, error: BaseException) -> DataError:
+        return DataError(
+            f"cannot be written as {self.name}: {error} ({_excerpt(value)})", remedy="give the step another serde="
+        )
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Serde) and (self.name, self.type) == (other.name, other.type)
+
+    def __hash__(self) -> int:
+        return hash((self.name, str(self.type)))
+
+
+def _msgspec(kind: Any) -> Any:
+    try:
+        return importlib.import_module("msgspec")
+    except ImportError as error:
+        raise DeclarationError(
+            f"values of type {kind.__name__} need msgspec to be read", remedy="pip install 'headgate[typed]'"
+        ) from error
+
+
+_MARK = (1 << 29) + secrets.randbits(29)
+"""Stands between two values of a chunk that is parsed in one go. Nobody outside of this process knows the number."""
+_BETWEEN = b",%d," % _MARK
+
+
+_TOGETHER = 128
+"""So many values are parsed by one call: enough to forget what a call costs, and little enough for the processor's cache."""
+
+
+def _json_values(data: Sequence[bytes | None]) -> list[Any]:
+    """All values of a chunk by few calls, a quarter faster than one by one; raises if any of them is not one JSON value.
+
+    A value that holds two, or a half of one, moves the marks from their places.
+    """
+    values: list[Any] = []
+    for start in range(0, len(data), _TOGETHER):
+        part = data[start : start + _TOGETHER]
+        found: list[Any] = orjson.loads(b"[%b]" % _BETWEEN.join(part))  # pyright: ignore[reportArgumentType] - None raises
+        marks = len(part) - 1
+        if len(found) != 2 * marks + 1 or found[1::2].count(_MARK) != marks:
+            raise ValueError("not one JSON value in each record")
+        values += found[::2]
+    return values
+
+
+def _typed_name(base: str, kind: Any) -> str:
+    return f"{base}({getattr(kind, '__qualname__', kind)})"
+
+
+@overload
+def json() -> Serde[Any]: ...
+@overload
+def json(kind: type[T]) -> Serde[T]: ...
+def json(kind: Any = None) -> Serde[Any]:
+    """JSON through orjson; with a dataclass, TypedDict or msgspec Struct, values are made of it and checked.
+
+    >>> json().dumps({"a": 1})
+    b'{"a":1}'
+    """
+    if kind is None:
+        return Serde("json", orjson.dumps, orjson.loads, None, _json_values)
+    if not isinstance(kind, type) and not is_typeddict(kind):
+        raise DeclarationError(f"json() takes a class, not {kind!r}", remedy="a dataclass, TypedDict or msgspec Struct")
+    library = _msgspec(kind)
+    decoder = library.json.Decoder(kind)
+    # what orjson writes by itself it writes faster
+    plain = dataclasses.is_dataclass(kind) or is_typeddict(kind)
+    encode: Callable[[Any], bytes] = orjson.dumps if plain else library.json.Encoder().encode
+    return Serde(_typed_name("json", kind), encode, decoder.decode, kind)
+
+
+@overload
+def msgpack() -> Serde[Any]: ...
+@overload
+def msgpack(kind: type[T]) -> Serde[T]: ...
+def msgpack(kind: Any = None) -> Serde[Any]:
+    """msgpack; with a type as for `json`.
+
+    >>> msgpack().loads(msgpack().dumps([1, "a"]))
+    [1, 'a']
+    """
+    if kind is None:
+        library: Any = _msgpack
+        return Serde("msgpack", library.Packer().pack, partial(library.unpackb, strict_map_key=False))
+    library = _msgspec(kind)
+    return Serde(
+        _typed_name("msgpack", kind), library.msgpack.Encoder().encode, library.msgpack.Decoder(kind).decode, kind
+    )
+
+
+def text(encoding: str = "utf-8") -> Serde[str]:
+    """Text.
+
+    >>> text().dumps("Zürich")
+    b'Z\\xc3\\xbcrich'
+    """
+
+    if encoding == "utf-8":
+        return Serde("text", str.encode, bytes.decode, str)
+
+    def encode(value: str) -> bytes:
+        return str.encode(value, encoding)
+
+    def decode(data: bytes) -> str:
+        return data.decode(encoding)
+
+    return Serde(f"text({encoding})", encode, decode, str)
+
+
+def raw() -> Serde[bytes]:
+    """The bytes as they are."""
+
+    def same(data: bytes) -> bytes:
+        if type(data) is not bytes:
+            raise TypeError(f"bytes are wanted, not {type(data).__name__}")
+        return data
+
+    return Serde("bytes", same, same, bytes)
+
+
+def arrow() -> Serde[Any]:
+    """A value that is an Arrow table: an IPC stream in every record."""
+
+    def encode(table: Any) -> bytes:
+        pa: Any = importlib.import_module("pyarrow")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write(table)
+        return sink.getvalue().to_pybytes()
+
+    def decode(data: bytes) -> Any:
+        pa: Any = importlib.import_module("pyarrow")
+        return pa.ipc.open_stream(data).read_all()
+
+    return Serde("arrow", encode, decode)
+
+
+def custom(loads: Callable[[bytes], T], dumps: Callable[[T], bytes], *, name: str) -> Serde[T]:
+    """A serde of your own. `name` stands for the format: change it when the bytes change.
+
+    >>> custom(int, lambda n: b"%d" % n, name="decimal").dumps(7)
+    b'7'
+    """
+
+    def encode(value: T) -> bytes:
+        data: Any = dumps(value)
+        if type(data) is bytes:
+            return data
+        if isinstance(data, bytes | bytearray | memoryview):
+            return bytes(data)
+        hint = ": encode it" if isinstance(data, str) else ""
+        raise TypeError(f"dumps() gave {type(data).__name__}, not bytes{hint}")
+
+    return Serde(name, encode, loads)

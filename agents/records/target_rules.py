@@ -1,0 +1,124 @@
+"""What a topic does not take, beside what is too large: records that are too new or too old for its settings, and, where it is compacted,
+records without a key.
+
+A broker refuses the whole batch for one of them, and with it the transaction of every task of a worker; so it is found before anything
+is sent, while the one who wrote it is still there to be blamed. Promises: nothing that a broker takes is refused, as long as its clock
+and this one agree; a topic that takes everything costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...core.errors import EnvironmentFault, HeadgateError
+
+
+class TooLarge(HeadgateError):
+    """A record that its target topic cannot take; found before anything was sent. `index`: which of the values emitted."""
+
+    def __init__(self, topic: str, index: int, size: int, limit: int) -> None:
+        self.topic, self.index, self.size, self.limit = topic, index, size, limit
+        super().__init__(
+            f"a record for {topic} takes {size} bytes, and the topic takes {limit}",
+            remedy=f"write smaller records, or raise max.message.bytes of {topic}",
+        )
+
+
+class NotTaken(HeadgateError):
+    """A record that its target topic does not take, whatever its size; found before it was sent. `index`: which of the values emitted."""
+
+    def __init__(self, topic: str, index: int, why: str, remedy: str) -> None:
+        self.topic, self.index = topic, index
+        super().__init__(f"a record for {topic} {why}", remedy=remedy)
+
+
+class UnknownTarget(EnvironmentFault):
+    """Nobody has told the outbox how wide this topic is; whoever can ask the broker does so, and runs the letter again."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
+        )
+
+
+FOREVER_MS = 2**63 - 1
+HOUR_MS = 3_600_000
+NO_TIMESTAMP = -1
+"""Kafka's own: such a record has none, and is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Of one topic. None: it takes every time."""
+
+    compacted: bool = False
+    before_ms: int | None = None
+    """How far in the past a timestamp may lie."""
+    after_ms: int | None = None
+    """How far in the future."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> Rules | None:
+        """From a topic's settings; None when it takes everything.
+
+        >>> Rules.of({"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"})
+        Rules(compacted=True, before_ms=None, after_ms=None)
+        """
+        compacted = "compact" in config.get("cleanup.policy", "")
+        before = after = None
+        if config.get("message.timestamp.type") != "LogAppendTime":  # else the broker writes its own
+            both = config.get("message.timestamp.difference.max.ms", str(FOREVER_MS))
+            before = _bound(config.get("message.timestamp.before.max.ms", both))
+            after = _bound(config.get("message.timestamp.after.max.ms", both))
+        if not compacted and before is None and after is None:
+            return None
+        return cls(compacted, before, after)
+
+    def refuse(self, topic: str, keys: Sequence[bytes | None] | None, stamps: Sequence[int] | int) -> None:
+        """Raise `NotTaken` for the first record that the topic would not take."""
+        if self.compacted and (keys is None or None in keys):
+            raise NotTaken(
+                topic,
+                0 if keys is None else keys.index(None),
+                "has no key, and the topic is compacted: it takes records with keys only",
+                f"give it a key, as in .to({topic!r}, key=…), or set cleanup.policy=delete on the topic",
+            )
+        if self.before_ms is None and self.after_ms is None:
+            return
+        now = int(time.time() * 1000)
+        one = isinstance(stamps, int)
+        if self.after_ms is not None and (newest := stamps if one else max(stamps)) > now + self.after_ms:
+            raise NotTaken(
+                topic,
+                0 if one else stamps.index(newest),
+                f"has the timestamp {newest}, which is {_length(newest - now)} ahead of now, and the topic takes at most "
+                f"{_length(self.after_ms)}",
+                f"is it in another unit than milliseconds? Else raise message.timestamp.after.max.ms of {topic}",
+            )
+        if self.before_ms is None:
+            return
+        first = stamps if one else min((s for s in stamps if s != NO_TIMESTAMP), default=now)
+        if NO_TIMESTAMP != first < now - self.before_ms:
+            raise NotTaken(
+                topic,
+                0 if one else stamps.index(first),
+                f"has the timestamp {first}, which is {_length(now - first)} ago, and the topic takes at most {_length(self.before_ms)}",
+                f"raise message.timestamp.before.max.ms of {topic}",
+            )
+
+
+def _bound(value: str) -> int | None:
+    """A limit that no time of a job comes near is none."""
+    return None if int(value) >= FOREVER_MS // 2 else int(value)
+
+
+def _length(ms: int) -> str:
+    """For people.
+
+    >>> _length(3_600_000), _length(90_000)
+    ('1 h', '90 s')
+    """
+    return f"{ms / HOUR_MS:.3g} h" if ms >= HOUR_MS else f"{ms / 1000:g} s"

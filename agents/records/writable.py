@@ -1,0 +1,206 @@
+"""What a record may be made of, checked where user code gives it: a transaction of all tasks is no place to find out.
+
+Promises: what passes can be built into a batch and never raises there; what does not is refused with the index of its record, and with
+what was expected. Keys and values are bytes or None; a timestamp is a whole number of milliseconds since 1970 (in columns that came
+through operators also before it: those travel inside of frames); a header is a pair of text and bytes or None.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ...core.errors import DataError
+from . import columns
+from .columns import HEAD
+
+Bytes = bytes | None
+Header = tuple[str, Bytes]
+Headers = Sequence[Header]
+BATCH_OVERHEAD = HEAD.size
+"""Bytes of a version 2 batch's head."""
+
+TIME_LIMIT = 1 << 62
+"""Event times lie strictly between minus this and this: so a lag can be taken off, and nothing is taken for "no more time"."""
+NO_TIMESTAMP = -1
+"""Kafka's own word for a record without one: it may be read, and written on."""
+RAW = frozenset((bytes, type(None)))
+INT = frozenset((int,))
+
+
+class Unwritable(DataError):
+    """A record that no topic takes. `index`: which of those emitted."""
+
+    def __init__(self, index: int, what: str, *, remedy: str = "") -> None:
+        self.index = index
+        super().__init__(what, remedy=remedy)
+
+
+def raw_column(topic: str, what: str, column: Any) -> list[Bytes]:
+    listed: list[Any] = column if type(column) is list else list(column)
+    if RAW.issuperset(map(type, listed)):
+        return listed
+    return [as_bytes(one, lambda index=index: f"{what} for {topic}", index) for index, one in enumerate(listed)]
+
+
+def as_bytes(one: Any, what: Any, index: int = 0) -> Bytes:
+    """Bytes, of whatever holds some; `what()` names it where it holds none."""
+    if one is None or type(one) is bytes:
+        return one
+    if isinstance(one, bytes | bytearray | memoryview):
+        return bytes(one)
+    raise Unwritable(
+        index, f"a {what()} is {type(one).__name__} ({one!r:.60}), not bytes", remedy="a serde's dumps() gives bytes"
+    )
+
+
+def stamps_column(topic: str, column: Any) -> list[int] | int:
+    if isinstance(column, int):
+        return whole_ms(column, f"timestamp for {topic}", 0, least=NO_TIMESTAMP)
+    listed: list[Any] = column if type(column) is list else list(column)
+    if INT.issuperset(map(type, listed)) and (not listed or (min(listed) >= NO_TIMESTAMP and max(listed) < TIME_LIMIT)):
+        return listed
+    return [whole_ms(one, f"timestamp for {topic}", index, least=NO_TIMESTAMP) for index, one in enumerate(listed)]
+
+
+def whole_ms(one: Any, what: str, index: int = 0, *, least: int = 1 - TIME_LIMIT) -> int:
+    """A time as a whole number; an `Unwritable` for anything else.
+
+    >>> whole_ms(1700000000000, "timestamp")
+    1700000000000
+    """
+    try:
+        if isinstance(one, bool):
+            raise TypeError
+        found = operator.index(one)
+    except TypeError:
+        remedy = "round it: int(…)" if isinstance(one, float) else "give milliseconds since 1970, as an int"
+        raise Unwritable(
+            index, f"a {what} is {one!r:.60}, which is no whole number of milliseconds", remedy=remedy
+        ) from None
+    if not least <= found < TIME_LIMIT:
+        before = "before 1970, and Kafka takes none such" if found < 0 else "outside of what 64 bits hold"
+        raise Unwritable(index, f"a {what} is {found}: {before}", remedy="give milliseconds since 1970")
+    return found
+
+
+def check_times(times: list[Any], what: str) -> list[int]:
+    """Event times of rows; an `Unwritable` with the first that is none."""
+    if INT.issuperset(map(type, times)) and (not times or (min(times) > -TIME_LIMIT and max(times) < TIME_LIMIT)):
+        return times
+    return [whole_ms(one, what, index) for index, one in enumerate(times)]
+
+
+def check_headers(headers: Iterable[Any], what: str) -> list[list[Header]]:
+    """The headers of each row, as lists of pairs; an `Unwritable` with the first that are none."""
+    return [_headers(what, index, one) for index, one in enumerate(headers)]
+
+
+def _headers(what: str, index: int, headers: Any) -> list[Header]:
+    """The headers of one record."""
+    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
+        raise _no_headers(what, index, headers)
+    return [_header(what, index, one) for one in headers]
+
+
+def _header(what: str, index: int, one: Any) -> Header:
+    try:
+        name, value = one
+    except (TypeError, ValueError):
+        raise _no_headers(what, index, one) from None
+    if isinstance(one, str) or not isinstance(name, str):
+        raise _no_headers(what, index, one)
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise Unwritable(index, f"a header of {what} has a name that is no text: {error}") from None
+    if value is not None and type(value) is not bytes:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            remedy = "encode it: (name, text.encode())" if isinstance(value, str) else "give bytes or None"
+            raise Unwritable(
+                index,
+                f"the header {name!r} of {what} is {type(value).__name__} ({value!r:.60}), not bytes",
+                remedy=remedy,
+            )
+        value = bytes(value)
+    return (str(name), value)
+
+
+def _no_headers(what: str, index: int, found: Any) -> Unwritable:
+    return Unwritable(
+        index, f"headers of {what} are {found!r:.60}", remedy='a list of pairs: [("trace", b"abc"), ("none", None)]'
+    )
+
+
+def check_partition(topic: str, partition: Any, width: int) -> int:
+    """A partition that the topic has; an `Unwritable` for anything else."""
+    if isinstance(partition, bool) or not isinstance(partition, int):
+        raise Unwritable(
+            0,
+            f"partition {partition!r:.60} of {topic} is no number",
+            remedy=f"give one from 0 to {width - 1}, or None for the one that the key says",
+        )
+    if not 0 <= partition < width:
+        raise Unwritable(
+            0,
+            f"{topic} has {width} partitions, and no partition {partition}",
+            remedy=f"give one from 0 to {width - 1}, or None for the one that the key says",
+        )
+    return partition
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """An upper bound of what one record takes in a batch of its own, batch head included, before compression."""
+    size = BATCH_OVERHEAD + 36 + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += 10 + len(name.encode()) + len(content or b"")
+    return size
+
+
+_OVERHEAD = record_size(None, None, ())
+
+
+class Writable(NamedTuple):
+    """Columns that can be written. `size`: bytes of keys and values; `largest`: no record takes more in a batch of its own."""
+
+    keys: list[Bytes] | None
+    values: list[Bytes]
+    timestamps: list[int] | int
+    headers: list[list[Header]] | None
+    size: int
+    largest: int
+
+
+def writable(
+    topic: str,
+    keys: Sequence[Any] | None,
+    values: Sequence[Any],
+    timestamps: Sequence[Any] | int,
+    headers: Sequence[Any] | None,
+) -> Writable:
+    """The columns as a batch takes them; an `Unwritable` with the first record that it cannot take."""
+    measure: Any = getattr(columns.compiled, "measure", None)  # none without the compiled part, or with one of before
+    if measure is not None:
+        try:
+            size, largest = measure(keys, values, timestamps, headers, _OVERHEAD)
+        except (TypeError, ValueError, OverflowError):
+            pass  # the slow way below says which record it is, and takes what is as good as bytes
+        else:
+            return Writable(keys, values, timestamps, headers, size, largest)  # type: ignore[arg-type]  # lists, or it had raised
+    return _slowly(topic, keys, values, timestamps, headers)
+
+
+def _slowly(topic: str, keys: Any, values: Any, timestamps: Any, headers: Any) -> Writable:
+    raw_values = raw_column(topic, "value", values)
+    raw_keys = None if keys is None else raw_column(topic, "key", keys)
+    stamps = stamps_column(topic, timestamps)
+    listed = None if headers is None else check_headers(headers, topic)
+    for column in (raw_keys, stamps, listed):
+        if isinstance(column, list) and len(column) != len(raw_values):
+            raise ValueError(f"a column for {topic} has {len(column)} items, and there are {len(raw_values)} records")
+    lengths = [[0 if one is None else len(one) for one in column] for column in (raw_values, raw_keys or [None])]
+    largest = _OVERHEAD + sum(map(max, lengths)) if raw_values else 0
+    if listed is not None and raw_values:
+        largest += max(record_size(None, None, one) for one in listed)
+    return Writable(raw_keys, raw_values, stamps, listed, sum(map(sum, lengths)), largest)

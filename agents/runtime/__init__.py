@@ -1,0 +1,1 @@
+"""One task, its intake, its log, the outbox and the committer, each obeying its machine, through a port."""

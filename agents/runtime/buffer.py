@@ -1,0 +1,246 @@
+"""What tasks emit, joined into record batches: which transaction a chunk belongs to, and what no topic would take.
+
+The part of the outbox that never waits. Promises:
+
+- What a task emits stays in its own buffer until `complete()`; then all of it joins the open transaction at once.
+- What cannot be written never gets in: other types than a record has, times that are none, partitions that the topic has not, more than
+  the topic takes. It is refused when it is emitted, with the index of the record; so `complete()` has nothing left to refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ...core.names import StreamPartition
+from ..port.port import BatchInWork
+from ..records.columns import pick
+from ..records.partitioner import Partitioner
+from ..records.target_rules import Rules, TooLarge, UnknownTarget
+from ..records.writable import Headers, Writable, check_partition, record_size, writable
+
+DEFAULT_LIMIT = 1_048_588
+"""A broker's own default of max.message.bytes."""
+
+Bytes = bytes | None
+Stamps = Sequence[int] | int
+
+
+@dataclass(frozen=True, slots=True)
+class LogWrite:
+    """Records that `seal` adds for one task: its task log, or whatever else goes with the commit."""
+
+    task: str
+    at: StreamPartition
+    keys: Sequence[Bytes]
+    values: Sequence[Bytes]
+    timestamps: Stamps
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a commit wrote. `positions`: behind the last record of each target."""
+
+    positions: dict[StreamPartition, int]
+    tasks: frozenset[str]
+    records: int
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A batch that was handed over."""
+
+    target: StreamPartition
+    count: int
+    future: asyncio.Future[int]
+    parts: Sequence[tuple[int, str]]
+    """Who wrote it: each task with the number of records up to which it did."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What joined since the last division."""
+
+    builders: dict[StreamPartition, BatchInWork] = field(default_factory=dict)
+    ready: list[tuple[StreamPartition, BatchInWork]] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
+    records: int = 0
+    size: int = 0
+    begun: bool = False
+
+    def wave(self) -> list[tuple[StreamPartition, BatchInWork]]:
+        """Takes the next batch of each partition out of what is ready."""
+        first: dict[StreamPartition, BatchInWork] = {}
+        rest: list[tuple[StreamPartition, BatchInWork]] = []
+        for target, builder in self.ready:
+            if target in first:
+                rest.append((target, builder))
+            else:
+                first[target] = builder
+        self.ready[:] = rest
+        return list(first.items())
+
+
+class TaskBuffer:
+    """What one task has emitted in the chunk that it works on."""
+
+    __slots__ = ("_emitted", "_outbox", "size", "task")
+
+    def __init__(self, outbox: Joining, task: str) -> None:
+        self._outbox = outbox
+        self._emitted: list[
+            tuple[StreamPartition, Sequence[Bytes] | None, Sequence[Bytes], Stamps, Sequence[Headers] | None]
+        ] = []
+        self.task = task
+        self.size = 0
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: Sequence[Bytes] | None,
+        values: Sequence[Bytes],
+        timestamps: Stamps,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Columns for one topic. Without a partition each record goes where Java's default partitioner would send its key."""
+        if not values:
+            return
+        outbox = self._outbox
+        found = writable(topic, keys, values, timestamps, headers)
+        outbox._must_fit(topic, found)
+        keys, values, timestamps, headers, size, _ = found
+        self.size += size
+        if (rules := outbox._rules.get(topic)) is not None:
+            rules.refuse(topic, keys, timestamps)
+        chooser = outbox._partitioner(topic)
+        if partition is not None:
+            target = StreamPartition(topic, check_partition(topic, partition, chooser.partitions))
+            self._emitted.append((target, keys, values, timestamps, headers))
+            return
+        if keys is None:
+            self._emitted.append((StreamPartition(topic, chooser.next()), None, values, timestamps, headers))
+            return
+        for number, indexes in enumerate(chooser.split(keys)):
+            if indexes:
+                self._emitted.append(
+                    (
+                        StreamPartition(topic, number),
+                        pick(keys, indexes),
+                        pick(values, indexes),
+                        timestamps if isinstance(timestamps, int) else pick(timestamps, indexes),
+                        None if headers is None else pick(headers, indexes),
+                    )
+                )
+
+    def complete(self) -> None:
+        """The chunk is done: everything emitted joins the open transaction."""
+        emitted, self._emitted, self.size = self._emitted, [], 0
+        for target, keys, values, stamps, headers in emitted:
+            self._outbox._join(self.task, target, keys, values, stamps, headers)
+
+    def drop(self) -> None:
+        """The chunk failed: nothing was emitted."""
+        self._emitted, self.size = [], 0
+
+
+class Joining:
+    """The open transaction, and everything that joins it."""
+
+    def __init__(
+        self,
+        *,
+        transactional: bool,
+        batch: Callable[[int], BatchInWork],
+        batch_bytes: int,
+        max_pending_bytes: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self._transactional = transactional
+        self._batch = batch
+        self._batch_bytes = batch_bytes
+        self._max_pending = max_pending_bytes
+        self._wake_owner = wake
+        self._limits: dict[str, int] = {}
+        self._rules: dict[str, Rules] = {}
+        """Of those topics that do not take everything."""
+        self._partitioners: dict[str, Partitioner] = {}
+        self.ask: Callable[[str], object] | None = None
+        """Whoever can tell at once (`know`) of a topic that nobody has spoken of; no broker can."""
+        self._open = Transaction()
+        self._roomy = asyncio.Event()
+        self._roomy.set()
+        self.pending_bytes = 0
+
+    def know(self, topic: str, partitions: int, limit: int = DEFAULT_LIMIT, rules: Rules | None = None) -> None:
+        """A target: how many partitions the job model says it has, its max.message.bytes, and what else it does not take."""
+        self._limits[topic] = limit
+        if rules is None:
+            self._rules.pop(topic, None)
+        else:
+            self._rules[topic] = rules
+        self._partitioners[topic] = Partitioner(partitions)
+
+    def buffer(self, task: str) -> TaskBuffer:
+        """The buffer of one task."""
+        return TaskBuffer(self, task)
+
+    def _must_fit(self, topic: str, found: Writable) -> None:
+        """Refuse what is larger than the topic takes."""
+        limit = self._limits.get(topic, DEFAULT_LIMIT)
+        if found.largest <= limit:
+            return
+        for index, value in enumerate(found.values):
+            key = found.keys[index] if found.keys is not None else None
+            size = record_size(key, value, found.headers[index] if found.headers is not None else ())
+            if size > limit:
+                raise TooLarge(topic, index, size, limit)
+
+    def _partitioner(self, topic: str) -> Partitioner:
+        chooser = self._partitioners.get(topic)
+        if chooser is None and self.ask is not None:
+            self.ask(topic)
+            chooser = self._partitioners.get(topic)
+        if chooser is None:
+            raise UnknownTarget(topic)
+        return chooser
+
+    def _join(
+        self,
+        task: str,
+        target: StreamPartition,
+        keys: Sequence[Bytes] | None,
+        values: Sequence[Bytes],
+        stamps: Stamps,
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        open_ = self._open
+        writers = open_.writers.get(target)
+        if writers is None:
+            writers = open_.writers[target] = set()
+        writers.add(task)
+        builder = open_.builders.get(target)
+        at, end = 0, len(values)
+        while at < end:
+            if builder is None:
+                limit = min(self._batch_bytes, self._limits.get(target.stream, DEFAULT_LIMIT) - 64)
+                builder = open_.builders[target] = self._batch(limit)
+            before = builder.size if builder.count else 0
+            at = builder.add(keys, values, stamps, headers, at)
+            builder.written_by(task)
+            grown = builder.size - before
+            open_.size += grown
+            self.pending_bytes += grown
+            if at < end:
+                open_.ready.append((target, open_.builders.pop(target)))
+                builder = None
+                self._wake_owner()
+        open_.records += end
+        if not self._transactional:
+            self._wake_owner()
+        if self.pending_bytes > self._max_pending:
+            self._roomy.clear()

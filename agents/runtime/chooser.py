@@ -1,0 +1,144 @@
+"""A task's chooser at work: the intake's heads become the chooser's, and its choice becomes a take.
+
+An external input whose end at start no answer has told yet is `start_unknown`: nobody may say that it has caught up. Bootstrap ends are the
+machine's; a bootstrap partition that it does not name has reached its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ...core.choosing.chooser import Choice, Head
+from ...core.choosing.stack import RULES, Stack, settings_of
+from ...core.machine import Now
+from ...core.names import StreamPartition
+from ...core.progress.frames import NO_TIME
+from ...core.settings import find, parse
+from ...core.task.plan import TaskPlan
+from ..by_name import imported
+from ..job.declaration import Declared
+from . import intake as i
+from .head_readers import Times, Value, event_times, head_values
+
+TIME_ALIGNED = "time-aligned"
+OVER = ("ended", "draining")
+"""Why the machine has closed a partition of which nothing more is taken in this run."""
+
+
+class Taking(NamedTuple):
+    """What to take: where, how much, up to which time."""
+
+    at: StreamPartition
+    max_records: int
+    up_to_ms: int | None
+    choice: Choice
+
+
+class TaskChooser:
+    """Keeps one `Head` for each partition, and the stack of choosers."""
+
+    def __init__(self, declared: Declared, plan: TaskPlan, settings: Mapping[str, Any]) -> None:
+        self._declared = {one.stream: one.priority for one in declared.graph.inputs}
+        own, name = own_chooser(declared.app.chooser, settings)
+        self._rule: dict[str, Any] = {"chooser": declared.app.chooser} if declared.app.chooser in RULES else {}
+        """A built-in rule that the app names stands before the setting, as one of its own does."""
+        self.stack = Stack(
+            settings_of({**settings, **self._rule}, self._declared),
+            intermediates=declared.graph.intermediates,
+            own=own,
+            own_name=name,
+        )
+        self.times: dict[str, Times] = {}
+        """By stream, where the chooser goes by event times that the input declares."""
+        if own is not None or self.stack.settings.rule == TIME_ALIGNED:
+            self.times = event_times(declared)
+        self._values: dict[str, Value] = head_values(declared) if "value" in self.stack.needs else {}
+        self._heads: dict[StreamPartition, Head] = {}
+        self._ends: dict[StreamPartition, int] = {}
+        self._draining: set[StreamPartition] = set()
+        self._bootstrap = frozenset(one.stream for one in plan.inputs if one.bootstrap)
+        self._external = frozenset(one.stream for one in plan.inputs if one.external)
+        self.until: float | None = None
+        """When to ask again although nothing has changed."""
+        self.why = ""
+        """What it waits for, where it waits though something could be taken."""
+        self.apply(settings)
+
+    def apply(self, settings: Mapping[str, Any]) -> None:
+        """New settings, from the next choice on."""
+        self.limit: int = parse(
+            "chunk.max-records", settings.get("chunk.max-records", find("chunk.max-records").default)
+        )
+        self.stack.apply(settings_of({**settings, **self._rule}, self._declared))
+
+    def bootstrap(self, ends: Mapping[StreamPartition, int]) -> None:
+        """Where the bootstrap partitions ended at start."""
+        self._ends |= ends
+
+    def draining(self, partitions: Iterable[StreamPartition]) -> None:
+        """Nothing more is fetched of these: what is buffered is all that they have."""
+        self._draining |= set(partitions)
+
+    def nothing(self) -> None:
+        """Nothing can be taken: there is nothing to choose, and nothing to be asked again at a time."""
+        self.until, self.why = None, ""
+
+    def choose(
+        self,
+        heads: Mapping[StreamPartition, i.Head],
+        ready: Mapping[StreamPartition, i.Head],
+        closed: Mapping[StreamPartition, str],
+        now: Now,
+    ) -> Taking | None:
+        """The next take, or None; then `until` says when to ask again without a change. `closed`: what the machine lets nobody take."""
+        for at, seen in heads.items():
+            head = self._heads.get(at)
+            if head is None:
+                head = self._heads[at] = Head(at, bootstrap=at.stream in self._bootstrap)
+            self._see(head, seen, able=at in ready, closed=closed.get(at, ""))
+        answer = self.stack.choose(list(self._heads.values()), now.mono)
+        if not isinstance(answer, Choice):
+            self.until, self.why = answer.until, answer.why
+            return None
+        self.until, self.why = None, ""
+        most = min(answer.max_records, self.limit)
+        if answer.up_to_offset is not None:
+            # offsets may have gaps, so this may take less than is allowed, and never more
+            most = max(1, min(most, answer.up_to_offset - heads[answer.at].offset))
+        return Taking(answer.at, most, answer.up_to_timestamp, answer)
+
+    def _see(self, head: Head, seen: i.Head, *, able: bool, closed: str) -> None:
+        at = head.at
+        asked = at.stream in self._external and not head.bootstrap
+        if asked and at not in self._ends and seen.stable is not None:
+            self._ends[at] = seen.stable
+        if head.offset != seen.offset or head.ready == 0:
+            head.value = self._value(at.stream, seen)
+        head.ready = min(seen.count, self.limit) if able else 0
+        head.offset = seen.offset
+        head.timestamp = NO_TIME if seen.timestamp is None else seen.timestamp
+        head.end = seen.high_watermark
+        head.start_end = self._ends.get(at)
+        head.start_unknown = asked and at not in self._ends
+        head.ended = seen.end_reached or closed in OVER
+        head.paused = not able and (bool(seen.count) or bool(closed))
+        head.draining = at in self._draining
+
+    def _value(self, stream: str, seen: i.Head) -> object:
+        read = self._values.get(stream)
+        return None if read is None or not seen.count else read(seen.value)
+
+    def taken(self, taking: Taking, records: int) -> None:
+        """So many records were taken of it."""
+        self.stack.taken(taking.choice, max(1, records))
+
+
+def own_chooser(given: Any, settings: Mapping[str, Any]) -> tuple[Any, str]:
+    """A chooser of the user's: given to the app, or named by import path in the settings. Raises if there is none under that path."""
+    if given is not None and not isinstance(given, str):
+        return given, getattr(given, "__name__", type(given).__name__)
+    name = given or settings.get("chooser", "")
+    if not name or name in RULES:
+        return None, ""
+    return imported("chooser", str(name), RULES), str(name)

@@ -1,0 +1,66 @@
+"""Putting a task down: its actor, its intake, the user's hooks, its store, in this order.
+
+Promises: each step is tried, whatever the one before it did; what does not end within the limit is named and left behind, for whoever
+waits for this task (a release, a drain, its next owner) must not wait for user code; what is raised is said, and kept from nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from ..awaiting import said
+
+Step = tuple[str, Callable[[], Awaitable[None] | None]]
+"""What it is, for people, and how it is done."""
+
+
+class TaskEnd:
+    """The end of one task; it is put down once, however often that is asked for."""
+
+    def __init__(self, log: Any, limit_s: Callable[[], float]) -> None:
+        self._log = log
+        self._limit_s = limit_s
+        self._down: asyncio.Task[None] | None = None
+
+    async def put_down(self, *steps: Step, last: Step) -> None:
+        """Do these steps in turn, once; whoever comes second waits for the first. No cancellation of a caller cuts it short.
+
+        `last` has no limit: a store that is still being closed is nothing that the next owner could open.
+        """
+        if self._down is None:
+            self._down = asyncio.get_running_loop().create_task(self._all(steps, last), name="task is put down")
+        await asyncio.shield(self._down)
+
+    async def _all(self, steps: Iterable[Step], last: Step) -> None:
+        for what, step in steps:
+            await self.step(what, step)
+        await self.step(*last, bounded=False)
+
+    async def step(self, what: str, step: Callable[[], Awaitable[None] | None], *, bounded: bool = True) -> None:
+        """One step; what it raises is said."""
+        try:
+            ending = step()
+        except Exception as error:  # noqa: BLE001 - the task is gone all the same
+            self._log.error("the task did not end cleanly", part=what, error=said(error), exc_info=error)
+            return
+        if ending is None:
+            return
+        task = asyncio.ensure_future(ending)  # noqa: TID251 - waited for below; one that hangs is named and left
+        limit_s = self._limit_s() if bounded else None
+        await asyncio.wait([task], timeout=limit_s)
+        if not task.done():
+            self._log.error("a part of the task does not end and is left behind", part=what, after_s=limit_s)
+            task.cancel()
+            task.add_done_callback(_seen)
+        elif task.cancelled():
+            self._log.error("a part of the task was cancelled at its end", part=what)
+        elif (error := task.exception()) is not None:
+            self._log.error("the task did not end cleanly", part=what, error=said(error), exc_info=error)
+
+
+def _seen(task: asyncio.Future[None]) -> None:
+    """What was left behind has ended after all; it was said that it did not."""
+    if not task.cancelled():
+        task.exception()

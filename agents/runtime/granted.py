@@ -1,0 +1,99 @@
+"""The tasks of one process, each under its grant: begun, told their orders, and begun again.
+
+Promises: of a task at most one actor lives here; a start waits until the actor before it has gone; a start that is called off while it
+waits begins nothing, and orders that come meanwhile are given to the actor that it makes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...core.orders import Abandon, Order, Start
+from ...core.task.protocol import SettingsChanged
+from ..job.plans import task_settings
+from ..port.outlasting import outlasted
+from .task import TaskActor
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+
+class Granted:
+    """The tasks of a `Runtime`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.actors: dict[str, TaskActor] = {}
+        self.counters: dict[str, Counter[str]] = {}
+        """What was counted of each; they outlive its actor."""
+        self.waiting: dict[str, list[Order]] = {}
+        """Tasks that are about to begin, with the orders that came since."""
+
+    def tell(self, task: str, order: Order) -> None:
+        """An order for one task."""
+        if isinstance(order, Start):
+            self.waiting[task] = said = []
+            self._runtime.spawn(self._begin(order, said), f"{task}: start")
+            return
+        waiting, actor = self.waiting.get(task), self.actors.get(task)
+        if waiting is not None:
+            waiting.append(order)
+        elif actor is not None:
+            actor.order(order)
+
+    async def _begin(self, order: Start, said: list[Order]) -> None:
+        """Make the actor, when the one before it has gone. A start that is called off meanwhile (the producer is lost while a predecessor
+        closes its store, or the broker is asked) begins nothing: there may be no producer, or already the next start."""
+        runtime = self._runtime
+        old = self.actors.get(order.task)
+        if old is not None:
+            await old.ended.wait()
+        if self._called_off(order, said):
+            return
+        plan = runtime.job.plan(order.task)
+        await outlasted(runtime.producers.learn_all)
+        if self._called_off(order, said):
+            return
+        actor = TaskActor(runtime, plan, order)
+        await actor.mailbox.start()
+        if self._called_off(order, said):
+            await actor.mailbox.stop()
+            return
+        self.actors[order.task] = actor
+        self.tell_settings(actor)  # they may have changed while it was made
+        actor.begin(order)
+        if self.waiting.get(order.task) is said:
+            del self.waiting[order.task]
+        for waiting in said:
+            actor.order(waiting)
+
+    def _called_off(self, order: Start, said: list[Order]) -> bool:
+        overtaken = self.waiting.get(order.task) is not said
+        if not overtaken and not any(isinstance(one, Abandon) for one in said):
+            return False
+        if not overtaken:
+            del self.waiting[order.task]
+        return True
+
+    def tell_settings(self, actor: TaskActor) -> None:
+        """One task takes what is its own of the settings: its machine, its intake, its chooser, its batches."""
+        settings = self._runtime.settings
+        own = task_settings(settings.given)
+        if own != actor.machine.plan.settings:
+            actor.feed(SettingsChanged(own))
+        if actor.intake is not None:
+            actor.intake.take_settings(settings.given, settings.seconds("fetch.watchdog"))
+        if actor.pipeline is not None:
+            actor.pipeline.fly(self._runtime.spark_in_flight)
+
+    def count(self, task: str, name: str, amount: int) -> None:
+        """Count something of a task."""
+        self.counters.setdefault(task, Counter())[name] += amount
+
+    def again(self, start: Start, *orders: Order) -> None:
+        """A task that was stopped here begins once more under the grant that it has, in the run as it is now."""
+        run = self._runtime.job.run_view()
+        for order in (start if run is None else replace(start, run=run), *orders):
+            self.tell(start.task, order)

@@ -1,0 +1,86 @@
+"""What a chooser sees of records that nobody has taken yet: the time that the input declares, and the decoded record.
+
+Kafka's timestamp says when a record was written; the input's `timestamp=` says when it happened, and that is the time that aligns. To
+know it the values must be decoded, so only choosers that go by time, or that need the value, pay for it. A record that cannot be decoded
+has no time (nothing waits for it) and no value; what becomes of it is decided when it is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...core.progress.frames import NO_TIME, BatchFrame, FrameError, UserFrame, decode
+from ..job import steps as s
+from ..job.declaration import Declared
+from ..job.timestamps import BadTimestamp, timestamps_of
+from ..operators.keyed import PARTIAL
+from ..records.columns import Columns
+
+Times = Callable[[Columns], list[int]]
+Value = Callable[[bytes | None], Any]
+
+
+def event_times(declared: Declared) -> dict[str, Times]:
+    """For each input that declares a `timestamp=`: the event times of a run of its records."""
+    return {
+        step.topic: _times(step.serde, step.timestamp)
+        for step in declared.steps
+        if isinstance(step, s.InputStep) and step.timestamp is not None
+    }
+
+
+def head_values(declared: Declared) -> dict[str, Value]:
+    """For each stream that the job reads: the value of one record; of a batch frame its first row's, of a control message None."""
+    found: dict[str, Value] = {}
+    for step in declared.steps:
+        if isinstance(step, s.InputStep):
+            found[step.topic] = _plain(step.serde)
+        elif isinstance(step, s.ShuffleStep):
+            found[declared.topic(step)] = _framed(step.serde if step.combine is None else PARTIAL)
+    return found
+
+
+def _times(serde: Any, when: Any) -> Times:
+    extract = timestamps_of(when)
+
+    def times(columns: Columns) -> list[int]:
+        read = serde.loads_many(columns.values)
+        if not read.bad:
+            try:
+                return extract(read.values, columns.timestamps)
+            except BadTimestamp:
+                pass
+        bad = {index for index, _ in read.bad}
+        found: list[int] = []
+        for index, value in enumerate(read.values):
+            try:
+                found.append(NO_TIME if index in bad else extract([value], [columns.timestamps[index]])[0])
+            except BadTimestamp:
+                found.append(NO_TIME)
+        return found
+
+    return times
+
+
+def _plain(serde: Any) -> Value:
+    def value(data: bytes | None) -> Any:
+        read = serde.loads_many([data])
+        return None if read.bad else read.values[0]
+
+    return value
+
+
+def _framed(serde: Any) -> Value:
+    plain = _plain(serde)
+
+    def value(data: bytes | None) -> Any:
+        try:
+            frame = decode(data or b"")
+        except FrameError:
+            return None
+        if isinstance(frame, UserFrame):
+            return plain(frame.body)
+        return plain(frame.values[0]) if isinstance(frame, BatchFrame) and frame.values else None
+
+    return value

@@ -1,0 +1,422 @@
+"""Intake: one task's reading. From the broker's fetch answers to chunks, with the state of each partition for the chooser.
+
+What it decides: what is fetched, what waits, when a partition is at its end, and when an answer is missing too long.
+
+Promises:
+
+- One consumer per task, assigned by hand, read committed; it never resets a position by itself.
+- Each partition's buffer is bounded in bytes (one fetch may come on top); a full one is not polled, and hinders no other.
+- *At the end* is judged only by an answer of the broker that is fresh: position equals its high watermark. Position equal to
+  the last stable offset below that is `blocked`: an open transaction of somebody.
+- What went wrong with one partition (records gone, topic gone, no permission, no answer, a batch that cannot be decoded) stands in its
+  `Head`; the others flow. A damaged batch is fetched again and again, and never passed: only a seek goes on behind it.
+- What is put into a buffer goes on exactly where it ends. Whatever else comes out of the fetcher (the answer to a fetch of before a seek,
+  a position that the client moved by itself) is thrown away, and fetched again from where the buffer ends.
+- `take` never waits, and looking at heads changes nothing. `fill` is called in a loop by one coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from ...core.errors import EnvironmentFault
+from ...core.names import StreamPartition
+from ...core.progress.frames import ControlFrame
+from ..port.outlasting import outlasted
+from ..port.port import Consumer, Port
+from ..records.chunks import Buffer, Chunk
+from ..records.columns import Columns, DamagedBatch
+from ..records.fetched import Answer, OutOfRange, Taken
+
+log = structlog.get_logger("headgate.intake")
+
+BOUNDS_TIMEOUT_S = 5.0
+FETCH_BYTES = 1 << 20
+"""How much of one partition an answer holds at most; one record batch always comes whole."""
+BUSY_POLL_MS = 20
+"""While a partition of the task waits for room, the others' long poll must not hold its next fetch back."""
+RETRY_S = 1.0
+"""How long a partition that the broker refuses is left alone: it refuses within a millisecond, and would be asked again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One partition to read: from where, whether it carries frames, and up to where (exclusive)."""
+
+    at: StreamPartition
+    position: int
+    framed: bool = False
+    until: int | None = None
+    times: Callable[[Columns], list[int]] | None = None
+    """The times that a chooser goes by, where they are not Kafka's own."""
+
+
+class LostPosition(EnvironmentFault):
+    """The position is below the log's start: records that should have been read are gone."""
+
+    def __init__(self, at: StreamPartition, position: int, start: int | None, end: int | None) -> None:
+        self.at, self.position, self.start, self.end = at, position, start, end
+        if end is not None and position > end:
+            what = f"{at}: position {position} is above the log's end {end}; the topic was re-created or truncated"
+        else:
+            gone = f"{start - position} records" if start is not None and start >= 0 else "an unknown number of records"
+            what = f"{at}: {gone} are gone; the log starts at {start}, and {position} was to be read next"
+        super().__init__(what, remedy=f"headgate seek JOB {at} --to oldest, or on_lost='oldest' on the input")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the chooser, the watermark and the status need to know of one partition, at this moment."""
+
+    at: StreamPartition
+    offset: int
+    timestamp: int | None
+    count: int
+    size: int
+    position: int
+    at_end: bool
+    blocked: bool
+    end_reached: bool
+    paused: bool
+    answers: int
+    """How many answers there were: what a new one says is told, also when it says the same."""
+    answered_age_s: float | None
+    high_watermark: int | None
+    stable: int | None
+    """The read-committed end: what stands behind it belongs to an open transaction."""
+    degraded: str | None
+    lost: LostPosition | None
+    value: bytes | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the position and the high watermark, as far as an answer has told."""
+        return None if self.high_watermark is None else max(0, self.high_watermark - self.position)
+
+
+class _Partition:
+    """The state of one partition of the task."""
+
+    __slots__ = ("answer", "answers", "at", "buffer", "damage", "full", "held", "lost", "retry_at", "since", "trouble")
+
+    def __init__(self, source: Source, now_s: float) -> None:
+        self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until, times=source.times)
+        self.at = source.at
+        self.answer: Answer | None = None
+        self.answers = 0
+        self.since = now_s
+        self.trouble: str | None = None
+        self.damage: str | None = None
+        """What cannot be read stands at the position, until something that can has been fetched from there."""
+        self.lost: LostPosition | None = None
+        self.full = False
+        self.held = False
+        self.retry_at = 0.0
+        """After a failure: not asked again before."""
+
+
+class Intake:
+    """Reads the partitions of one task.
+
+    The owner calls `fill` in a loop, and between two fills `heads`, `take`, `pause`, `seek` as it likes.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        sources: Iterable[Source],
+        *,
+        name: str,
+        buffer_bytes: int = 4 << 20,
+        fetch_bytes: int = FETCH_BYTES,
+        raw: bool = True,
+        max_wait_ms: int = 500,
+        fresh_s: float = 2.0,
+        watchdog_s: float = 30.0,
+    ) -> None:
+        self._port = port
+        self._clock = port.clock
+        self._name = name
+        self._buffer_bytes = buffer_bytes
+        self._fetch_bytes = fetch_bytes
+        self._raw = raw
+        self._max_wait_ms = max_wait_ms
+        self._fresh_s = fresh_s + max_wait_ms / 1000
+        self._watchdog_s = watchdog_s
+        now_s = self._mono()
+        self._parts = {source.at: _Partition(source, now_s) for source in sources}
+        self._consumer: Consumer | None = None
+        self.changed = asyncio.Event()
+        self._answered = asyncio.Event()
+
+    def _mono(self) -> float:
+        return self._clock.now().mono
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Connect, and begin at the given positions. While no broker answers it tries again, until the deadline."""
+        consumer = self._port.consumer(
+            self._on_answer,
+            name=self._name,
+            fetch_bytes=self._fetch_bytes,
+            max_wait_ms=self._max_wait_ms,
+            raw=self._raw,
+        )
+        await consumer.start(
+            lambda: {at: part.buffer.buffered_to for at, part in self._parts.items()}, deadline_s=deadline_s
+        )
+        self._consumer = consumer
+        now_s = self._mono()
+        for at, part in self._parts.items():
+            part.since = now_s
+            if part.held or part.full or part.buffer.ended:
+                consumer.pause(at)
+
+    async def _begin_again(self) -> None:
+        """The client's fetching has ended by an error. Another client goes on behind what is buffered."""
+        log.warning("the client reads no more, and another takes its place", intake=self._name)
+        await self.stop()
+        await asyncio.sleep(RETRY_S)
+        await outlasted(self.start)
+
+    async def stop(self) -> None:
+        """Close the connection; what is buffered is forgotten."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
+
+    # ---------------------------------------------------------------------------------------------------------- fetching
+
+    def _on_answer(self, at: StreamPartition, answer: Answer) -> None:
+        part = self._parts.get(at)
+        if part is None:
+            return
+        part.answer = answer
+        part.answers += 1
+        if not answer.error:
+            part.since = answer.at_s
+            part.trouble = None
+        elif part.trouble is None:  # what `_failed` says of it is better
+            part.trouble = f"the broker answers {answer.error}"
+        self._answered.set()
+
+    async def fill(self, timeout_s: float | None) -> bool:
+        """Move what was fetched into the buffers, waiting for an answer if there is nothing. True when heads may differ."""
+        if self._consumer is None:
+            raise EnvironmentFault(f"intake of {self._name} is not started")
+        if self._consumer.dead:
+            await self._begin_again()
+        self._resume_drained()
+        self._answered.clear()
+        changed = await self._absorb()
+        if not changed:
+            if not await self._clock.wait(self._answered, timeout_s):
+                self._watch()
+                return False
+            # the answer reaches the fetcher's own buffer in the step in which it came
+            await self._absorb()
+        self._watch()
+        self.changed.set()
+        return True
+
+    async def _absorb(self) -> bool:
+        if self._consumer is None:
+            return False
+        taken: list[Taken] = await self._consumer.take()
+        for one in taken:
+            part = self._parts.get(one.at)
+            if part is None:
+                continue
+            if one.error is not None:
+                await self._failed(part, one.error)
+            elif one.start == part.buffer.buffered_to:
+                self._put(part, one)
+            elif self._consumer is not None:  # from before a seek
+                self._consumer.seek(part.at, part.buffer.buffered_to)
+        return bool(taken)
+
+    def _put(self, part: _Partition, one: Taken) -> None:
+        part.buffer.put(one.batches, one.start, one.next_position)
+        part.damage = None
+        self._look(part)
+        self._hold_full(part)
+
+    def _look(self, part: _Partition) -> None:
+        """Whether what has become the head could be decoded; if not, it is fetched again after a while."""
+        if part.buffer.damaged is not None:
+            error, behind = part.buffer.damaged
+            part.buffer.clear(part.buffer.position)
+            self._damaged(part, error, str(behind))
+
+    def _damaged(self, part: _Partition, error: DamagedBatch, behind: str) -> None:
+        why = error.what
+        if "cannot be read" not in why:
+            why = f"the batch at offset {part.buffer.buffered_to} cannot be read: {why}"
+        part.damage = f"{why}; it is fetched again; to go on behind it: headgate seek JOB {part.at} --to {behind}"
+        self._leave_alone(part)
+
+    def _leave_alone(self, part: _Partition) -> None:
+        """Fetch nothing of it for a while, and then from where its buffer ends, whatever the client has made of its position."""
+        if self._consumer is not None:
+            self._consumer.seek(part.at, part.buffer.buffered_to)
+            self._consumer.pause(part.at)
+        part.full = True  # fetched again after a seek; if it is not lost, after a while, too
+        part.retry_at = self._mono() + RETRY_S
+
+    async def _failed(self, part: _Partition, error: EnvironmentFault) -> None:
+        if isinstance(error, OutOfRange):
+            position = part.buffer.position
+            start, end = await self._bounds(part.at)
+            here = start is not None and end is not None and start <= position <= end
+            if here or part.buffer.position != position:
+                return  # the answer to a fetch from before a seek
+            part.lost = LostPosition(part.at, position, start, end)
+        elif isinstance(error, DamagedBatch):
+            self._damaged(part, error, "OFFSET")
+            return
+        else:
+            part.trouble = error.what
+        self._leave_alone(part)
+
+    async def _bounds(self, at: StreamPartition) -> tuple[int | None, int | None]:
+        """Where the log starts and ends; the answer that refused the position does not say it."""
+        found = None if self._consumer is None else await self._consumer.bounds(at, within_s=BOUNDS_TIMEOUT_S)
+        return (None, None) if found is None else found
+
+    def _hold_full(self, part: _Partition) -> None:
+        if (
+            not part.full
+            and (part.buffer.size >= self._buffer_bytes or part.buffer.ended)
+            and self._consumer is not None
+        ):
+            part.full = True
+            self._consumer.pause(part.at)
+
+    def _resume_drained(self) -> None:
+        consumer = self._consumer
+        if consumer is None:
+            return
+        waiting = False
+        now = self._mono()
+        for part in self._parts.values():
+            if part.lost is not None or part.buffer.ended or now < part.retry_at:
+                continue
+            if part.full and not part.held and part.buffer.size <= self._buffer_bytes // 2:
+                part.full = False
+                consumer.resume(part.at)
+            waiting = waiting or part.full or part.buffer.size > 0
+        consumer.long_poll(BUSY_POLL_MS if waiting else self._max_wait_ms)
+
+    def _watch(self) -> None:
+        """Name the partitions that no answer came for."""
+        now = self._mono()
+        for part in self._parts.values():
+            if part.full or part.held:
+                part.since = now  # nothing is asked for it
+                continue
+            silent = now - part.since
+            stream = part.buffer.at.stream
+            if silent > min(5.0, self._watchdog_s) and self._gone(stream):
+                part.trouble = f"the topic {stream} does not exist any more"
+            elif silent > self._watchdog_s:
+                part.trouble = f"no answer of the broker for more than {self._watchdog_s:g} s"
+
+    def _gone(self, stream: str) -> bool:
+        return self._consumer is not None and not self._consumer.knows(stream)
+
+    # ------------------------------------------------------------------------------------------------- what the task sees
+
+    def heads(self) -> dict[StreamPartition, Head]:
+        """The state of every partition, for the chooser."""
+        return {at: self.head(at) for at in self._parts}
+
+    def head(self, at: StreamPartition) -> Head:
+        """The state of one partition."""
+        part = self._parts[at]
+        buffer, answer = part.buffer, part.answer
+        record = buffer.head()
+        ended = buffer.ended
+        age = None if answer is None else self._mono() - answer.at_s
+        position = buffer.position
+        fresh = answer is not None and not answer.error and age is not None and age <= self._fresh_s
+        reading = record is None and fresh and answer is not None and not part.held
+        high = answer.high_watermark if answer is not None and not answer.error else None
+        return Head(
+            at=at,
+            offset=position if record is None else record.offset,
+            timestamp=None if record is None or ended else record.timestamp,
+            count=0 if ended else buffer.count,
+            size=buffer.size,
+            position=position,
+            at_end=reading and answer is not None and position >= answer.high_watermark,
+            blocked=reading and answer is not None and answer.stable <= position < answer.high_watermark,
+            end_reached=ended,
+            paused=part.held,
+            answers=part.answers,
+            answered_age_s=age,
+            high_watermark=high,
+            stable=answer.stable if answer is not None and high is not None else None,
+            degraded=part.damage or part.trouble,
+            lost=part.lost,
+            value=None if record is None else record.value,
+        )
+
+    def positions(self) -> dict[StreamPartition, int]:
+        """What would be read next, when every chunk that was taken is complete."""
+        return {at: part.buffer.position for at, part in self._parts.items()}
+
+    def buffered_to(self, at: StreamPartition) -> int:
+        """The position behind everything that has been fetched of it."""
+        return self._parts[at].buffer.buffered_to
+
+    def control(self, at: StreamPartition) -> tuple[int, ControlFrame] | None:
+        """The control message that stands at the head of a framed partition, with its offset; `take` takes it."""
+        return self._parts[at].buffer.control()
+
+    def take(self, at: StreamPartition, most: int, up_to_ms: int | None = None) -> Chunk | None:
+        """The next chunk of this partition, at once; None when nothing (that old) is there."""
+        part = self._parts[at]
+        chunk = part.buffer.take(most, up_to_ms)
+        self._look(part)
+        if part.full and part.buffer.size <= self._buffer_bytes // 2:
+            self._answered.set()  # there is room again: `fill` need not wait for an answer that nobody has asked for
+        return chunk
+
+    def pause(self, at: StreamPartition) -> None:
+        """Fetch nothing more of it; what is buffered stays."""
+        part = self._parts[at]
+        part.held = True
+        if self._consumer is not None:
+            self._consumer.pause(part.at)
+
+    def resume(self, at: StreamPartition) -> None:
+        """Fetch again."""
+        part = self._parts[at]
+        part.held = False
+        part.since = self._mono()
+        if self._consumer is not None and not part.full:
+            self._consumer.resume(part.at)
+
+    def bound(self, at: StreamPartition, until: int | None) -> None:
+        """Hand out nothing at or behind this offset."""
+        self._parts[at].buffer.until = until
+
+    def watch(self, watchdog_s: float) -> None:
+        """Name a partition that no answer came for after so long."""
+        self._watchdog_s = watchdog_s
+
+    def seek(self, at: StreamPartition, offset: int) -> None:
+        """Drop what is buffered of this partition, forget its trouble, and go on from here."""
+        part = self._parts[at]
+        part.buffer.clear(offset)
+        part.lost = part.trouble = part.damage = part.answer = None
+        part.since = self._mono()
+        part.full = False
+        part.retry_at = 0.0
+        if self._consumer is not None:
+            self._consumer.seek(part.at, offset)
+            if not part.held:
+                self._consumer.resume(part.at)

@@ -1,0 +1,360 @@
+"""Outbox: what tasks write, whole chunks at a time, in transactions that one coroutine owns.
+
+What it decides: which transaction a chunk belongs to, when a batch leaves, and what is known when something fails.
+
+Promises:
+
+- A chunk is all or nothing: what a task emits stays in its own buffer until `complete()`; then all of it joins the open
+  transaction at once, without waiting. `drop()` leaves no trace.
+- A commit happens only when every send has returned and every returned future has succeeded; `seal` is called once, at the
+  moment that divides two transactions, and chunks that complete meanwhile belong to the next.
+- What its topic would not take (too large, too new, without a key) is never sent, as far as the topic's settings tell: it is refused
+  when it is emitted, with the index of the record.
+- Every failure is one of `outbox_errors`, says whether the transaction counts, and ends this outbox. A target that fails is
+  named together with the tasks that wrote to it; a record that a broker refuses, together with the task that wrote it.
+- Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, `commit` is a flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from ...core.errors import cause_for
+from ...core.names import StreamPartition
+from ..awaiting import passes
+from ..port.errors import Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
+from ..port.port import BatchInWork, Port, Producer
+from .buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, Sent, TaskBuffer, Transaction
+
+__all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
+
+log = structlog.get_logger("headgate.outbox")
+GONE_AFTER_S = 10.0
+LEADERLESS_AFTER_S = 20.0
+"""A partition that has no leader for so long is not waited for: a broker that restarts is back sooner, mostly."""
+LOOK_AFTER_S = 2.0
+"""A send that takes longer has the metadata asked for, about once a second."""
+
+
+@dataclass(slots=True)
+class _Request:
+    seal: Callable[[], Iterable[LogWrite]]
+    before: Callable[[], Awaitable[object]] | None
+    answer: asyncio.Future[Receipt]
+
+
+class Outbox(Joining):
+    """One producer, and the transactions of a worker's tasks. `run()` is the coroutine that owns it."""
+
+    def __init__(
+        self,
+        port: Port,
+        transactional_id: str | None,
+        *,
+        name: str = "headgate-outbox",
+        compression: str | None = None,
+        batch_bytes: int = 1 << 20,
+        max_pending_bytes: int = 64 << 20,
+        transaction_timeout_ms: int = 60_000,
+        request_timeout_ms: int = 120_000,
+        commit_deadline_s: float = 60.0,
+    ) -> None:
+        self._wake = asyncio.Event()
+        self._clock = port.clock
+        self._producer: Producer | None = port.producer(
+            transactional_id,
+            name=name,
+            compression=compression,
+            batch_bytes=batch_bytes,
+            request_timeout_ms=request_timeout_ms,
+            transaction_timeout_ms=transaction_timeout_ms,
+        )
+        super().__init__(
+            transactional=transactional_id is not None,
+            batch=self._producer.batch,
+            batch_bytes=batch_bytes,
+            max_pending_bytes=max_pending_bytes,
+            wake=self._wake.set,
+        )
+        self._id = transactional_id
+        patience_ms = (
+            request_timeout_ms if transactional_id is None else min(request_timeout_ms, transaction_timeout_ms * 3 / 4)
+        )
+        self._send_deadline_s = (
+            patience_ms / 1000
+        )  # sooner than the broker aborts it, or nobody would know whose fault it was
+        self._commit_deadline_s = commit_deadline_s
+        self._requests: list[_Request] = []
+        self._stopping = False
+        self._in_transaction = False
+        self._wrote: dict[StreamPartition, set[str]] = {}
+        """Who has written where in transactions that are over."""
+        self.failed: OutboxError | None = None
+
+    # ------------------------------------------------------------------------------------------------- before and after
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Connect and initialise the transactional id, exactly once. While no broker answers it tries again, until the deadline."""
+        await self._live().start(deadline_s=deadline_s)
+
+    def _live(self) -> Producer:
+        if self._producer is None:
+            raise ProducerBroken("the outbox was stopped")
+        return self._producer
+
+    async def stop(self) -> None:
+        """End `run()`. What was not committed is aborted, if that can be done at once; else whoever fences this id does it."""
+        self._stopping = True
+        self._wake.set()
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        if self._in_transaction and not isinstance(self.failed, OutcomeUnknown | Fenced):
+            try:
+                await producer.abort()
+            except ProducerBroken as error:
+                self._fail(error)
+        await producer.discard()
+
+    # ----------------------------------------------------------------------------------------------------- joining
+
+    @property
+    def writers(self) -> frozenset[str]:
+        """The tasks of which something stands in the open transaction."""
+        return frozenset(task for tasks in self._open.writers.values() for task in tasks)
+
+    async def room(self) -> None:
+        """Wait while too much is unsent. Raises when the producer is dead."""
+        if self.failed is None:
+            await self._roomy.wait()
+        if self.failed is not None:
+            raise self.failed
+
+    # ----------------------------------------------------------------------------------------------------- the owner
+
+    async def commit(
+        self,
+        seal: Callable[[], Iterable[LogWrite]] = tuple,
+        *,
+        before: Callable[[], Awaitable[object]] | None = None,
+    ) -> Receipt:
+        """Commit what is complete. `seal` adds each task's table changes and checkpoint, at the moment of division.
+
+        `before` is awaited between that moment and the commit: what it raises keeps the transaction from being committed.
+        """
+        if self.failed is not None:
+            raise self.failed
+        request = _Request(seal, before, asyncio.get_running_loop().create_future())
+        self._requests.append(request)
+        self._wake.set()
+        return await asyncio.shield(request.answer)
+
+    async def run(self) -> None:
+        """Owns the producer until `stop()`; raises the `OutboxError` that ended it."""
+        try:
+            while not self._stopping:
+                await self._wake.wait()
+                self._wake.clear()
+                if self._stopping:
+                    return
+                if self._requests:
+                    await self._divide()
+                else:
+                    await self._send(self._open, everything=self._id is None)
+        except OutboxError as error:
+            self._fail(error)
+            raise
+        except BaseException as error:
+            if self._stopping and not passes(error):  # the producer was taken away in the middle of a send
+                self._fail(ProducerBroken("the outbox was stopped"))
+                return
+            said = f"the outbox failed in the middle: {error!r}"
+            self._fail(OutcomeUnknown(said))
+            if passes(error):
+                raise
+            log.exception("the outbox failed in the middle")  # a library that is wrong costs a life, not the worker
+            raise OutcomeUnknown(said) from error
+        finally:
+            if self.failed is None:
+                self._fail(ProducerBroken("the outbox is stopped"))
+
+    def _fail(self, error: OutboxError) -> None:
+        self.failed = self.failed or error
+        requests, self._requests = self._requests, []
+        for request in requests:
+            if not request.answer.done():
+                request.answer.set_exception(error)
+                request.answer.exception()  # the caller may have been cancelled
+        self._roomy.set()
+
+    async def _divide(self) -> None:
+        started = self._clock.now().mono
+        requests, transaction = list(self._requests), self._open
+        for request in requests:
+            for write in request.seal():
+                self._join(write.task, write.at, write.keys, write.values, write.timestamps, None)
+        self._open = Transaction()
+        await self._send(transaction, everything=True)
+        positions = await self._confirm(transaction)
+        for request in requests:
+            if request.before is not None:
+                await request.before()
+        if self._id is not None and transaction.begun:
+            await self._commit_transaction()
+        for target, writers in transaction.writers.items():
+            self._wrote.setdefault(target, set()).update(writers)
+        tasks = frozenset(task for writers in transaction.writers.values() for task in writers)
+        receipt = Receipt(positions, tasks, transaction.records, transaction.size, self._clock.now().mono - started)
+        for request in requests:
+            self._requests.remove(request)
+            if not request.answer.done():
+                request.answer.set_result(receipt)
+        if self._requests or self._open.ready:
+            self._wake.set()
+
+    async def _send(self, transaction: Transaction, *, everything: bool) -> None:
+        """Hand over what is ready; every `send_batch` has returned when this does."""
+        producer = self._live()
+        if everything:
+            transaction.ready.extend(transaction.builders.items())
+            transaction.builders = {}
+        if not transaction.ready:
+            return
+        if self._id is not None and not transaction.begun:
+            await producer.begin()
+            transaction.begun = self._in_transaction = True
+        while transaction.ready:
+            if self._requests and transaction is self._open:
+                return  # tasks may fill it as fast as it is emptied: a commit must not wait for a lull
+            wave = transaction.wave()
+            sizes = [builder.size for _, builder in wave]  # before they are compressed
+            handing = [self._hand_over(producer, target, builder, transaction) for target, builder in wave]
+            if len(handing) == 1:
+                await handing[0]
+            else:  # one request takes a batch of each partition, so none may wait behind another's
+                for answer in await asyncio.gather(*handing, return_exceptions=True):
+                    if answer is not None:
+                        raise answer
+            self.pending_bytes -= sum(sizes)
+            if self.pending_bytes <= self._max_pending:
+                self._roomy.set()
+        if self._id is None and len(transaction.sent) > 64:
+            transaction.sent = [s for s in transaction.sent if not self._settled(s, transaction)]
+
+    async def _hand_over(
+        self, producer: Producer, target: StreamPartition, builder: BatchInWork, transaction: Transaction
+    ) -> None:
+        """`send`, which waits without a word for a topic that is gone, and for room behind a partition without a leader."""
+        began = self._clock.now().mono
+        while True:
+            try:
+                async with asyncio.timeout(GONE_AFTER_S):
+                    future = await producer.send(target, builder)
+                    transaction.sent.append(Sent(target, builder.count, future, builder.parts))
+                    return
+            except TimeoutError:
+                waited_s = self._clock.now().mono - began
+                if not producer.knows(target.stream):
+                    everybody = self._all_writers({target.stream}, transaction)
+                    raise TargetFailed(target, everybody, "the topic does not exist") from None
+                if waited_s > LEADERLESS_AFTER_S and producer.leaderless(target):
+                    raise self._leaderless(target, transaction) from None
+                if waited_s > self._send_deadline_s:
+                    writers = self._writers(target, transaction)
+                    raise TargetFailed(target, writers, f"nothing was taken for {self._send_deadline_s:g} s") from None
+            except NotSent as error:
+                found = self._classified(error, target, transaction, builder.parts)
+                raise found from cause_for(found, error)
+
+    def _settled(self, sent: Sent, transaction: Transaction) -> bool:
+        if sent.future.done() and (error := sent.future.exception()) is not None:
+            raise self._classified(error, sent.target, transaction, sent.parts)
+        return sent.future.done()
+
+    async def _confirm(self, transaction: Transaction) -> dict[StreamPartition, int]:
+        """Every future has succeeded, or this raises what failed and where."""
+        started = self._clock.now().mono
+        missing: dict[str | StreamPartition, float] = {}
+        pending = {sent.future for sent in transaction.sent if not sent.future.done()}
+        while pending:
+            done, pending = await asyncio.wait(pending, timeout=1.0, return_when=asyncio.FIRST_EXCEPTION)
+            if any(future.exception() is not None for future in done):
+                break
+            self._look_for_gone(transaction, missing, self._clock.now().mono - started)
+        positions: dict[StreamPartition, int] = {}
+        for sent in transaction.sent:
+            if sent.future.done() and (error := sent.future.exception()) is not None:
+                found = self._classified(error, sent.target, transaction, sent.parts)
+                raise found from cause_for(found, error)
+        for sent in transaction.sent:
+            offset = sent.future.result()
+            if offset >= 0:  # below zero: it was there already, nobody knows where
+                positions[sent.target] = offset + sent.count
+        return positions
+
+    def _look_for_gone(
+        self, transaction: Transaction, missing: dict[str | StreamPartition, float], waited_s: float
+    ) -> None:
+        producer = self._live()
+        waiting = [sent.target for sent in transaction.sent if not sent.future.done()]
+        if waiting and waited_s > LOOK_AFTER_S:
+            producer.look_again()
+        for target in waiting:
+            if not producer.knows(target.stream):
+                if waited_s - missing.setdefault(target.stream, waited_s) > GONE_AFTER_S:
+                    everybody = self._all_writers({target.stream}, transaction)
+                    raise TargetFailed(target, everybody, "the topic does not exist any more")
+                continue
+            missing.pop(target.stream, None)
+            if not producer.leaderless(target):
+                missing.pop(target, None)
+            elif waited_s - missing.setdefault(target, waited_s) > LEADERLESS_AFTER_S:
+                raise self._leaderless(target, transaction)
+        if waiting and waited_s > self._send_deadline_s:
+            if len(waiting) < len(transaction.sent):
+                raise TargetFailed(
+                    waiting[0], self._writers(waiting[0], transaction), f"no acknowledgement for {waited_s:.0f} s"
+                )
+            raise ProducerBroken(f"no broker acknowledged anything for {waited_s:.0f} s", remedy="check the brokers")
+
+    async def _commit_transaction(self) -> None:
+        producer = self._live()
+        try:
+            async with asyncio.timeout(self._commit_deadline_s):
+                await producer.commit()
+            self._in_transaction = False
+        except TimeoutError as error:
+            raise OutcomeUnknown(f"no answer for {self._commit_deadline_s:g} s") from error
+
+    def _writers(self, target: StreamPartition, transaction: Transaction) -> frozenset[str]:
+        """Whoever wrote to this partition, also since the division, or before: the next time each would end a producer of its own."""
+        found = [one.get(target, ()) for one in (transaction.writers, self._open.writers, self._wrote)]
+        return frozenset(task for tasks in found for task in tasks)
+
+    def _leaderless(self, target: StreamPartition, transaction: Transaction) -> TargetFailed:
+        return TargetFailed(target, self._writers(target, transaction), "it has no leader")
+
+    def _all_writers(self, topics: set[str], transaction: Transaction) -> frozenset[str]:
+        """The same for all partitions of these topics."""
+        known = {*transaction.writers, *self._open.writers, *self._wrote}
+        return frozenset(task for at in known if at.stream in topics for task in self._writers(at, transaction))
+
+    def _classified(
+        self, error: BaseException, target: StreamPartition, transaction: Transaction, parts: Sequence[tuple[int, str]]
+    ) -> OutboxError:
+        if isinstance(error, OutboxError):
+            return error
+        cause = self._producer.explain(error, target) if self._producer is not None else Cause(repr(error))
+        if cause.forbidden:
+            return self._forbidden(cause, target, transaction)
+        return classify(cause, target, self._writers(target, transaction), parts)
+
+    def _forbidden(self, cause: Cause, target: StreamPartition, transaction: Transaction) -> TargetFailed:
+        """A right is missing: the broker took none of the partitions, but says for which topics it was."""
+        guilty = [one for one in transaction.writers if one.stream in cause.forbidden] or [target]
+        writers = self._all_writers({one.stream for one in guilty}, transaction)
+        return TargetFailed(guilty[0], writers, cause.said, cause.code)

@@ -1,0 +1,283 @@
+"""The runtime: what carries out the instructions of tasks and of their committer. One piece of code, whatever world it is in.
+
+    granted     the tasks, each under its grant
+    producers   the producer of the present incarnation, its committer, the buffers that tasks write into
+    settings    as they are now
+    targets     topics that are written to: how wide they are, and what they take
+    offsets     where logs start and end
+    port        Kafka's bytes, the clock, threads
+    job         what it takes part in, and is steered by
+    life        the process that it lives in: who runs its coroutines
+
+A worker gives it Kafka, RocksDB and the wall clock; a test driver memory and virtual time. It knows nothing of Faust, heartbeats, pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from ...core.coordination.member import protocol as mw
+from ...core.names import StreamPartition
+from ...core.orders import Order, Report, RunView, Start
+from ...core.task import protocol as t
+from ...core.task.plan import TaskPlan
+from ..job.declaration import Declared
+from ..live_settings import Settings
+from ..port.absence import Unread
+from ..port.bounds import log_ends, resolved
+from ..port.outlasting import outlasted
+from ..port.port import Mailbox, Offsets, Port
+from ..state.store import Disk
+from .buffer import TaskBuffer
+from .chooser import TaskChooser
+from .granted import Granted
+from .guarantee import SplitBuffer
+from .intake import FETCH_BYTES, Intake, Source
+from .outbox import Outbox
+from .producers import Producers
+from .state import TaskState
+from .task import TaskActor
+from .task_intake import TaskIntake
+from .unreadable import Unreadable
+
+
+class Targets(Protocol):
+    """What is known of the topics that are written to."""
+
+    async def check_widths(self, widths: Mapping[str, int]) -> None:
+        """Raise where a stream between stages is not as wide as the leader wrote."""
+        ...
+
+    def limit(self, topic: str) -> int | None:
+        """Its max.message.bytes, as far as it is known."""
+        ...
+
+    async def learn(self, outbox: Outbox | None) -> None:
+        """Tell an outbox all targets of this job."""
+        ...
+
+    async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
+        """Ask about a target that user code names while it runs, and tell them."""
+        ...
+
+
+class Job(Protocol):
+    """The job that the process takes part in, as its tasks ask for it. It steers: it begins and ends incarnations, and tells tasks their
+    orders."""
+
+    def plan(self, task: str) -> TaskPlan:
+        """What this task reads in the run that is."""
+        ...
+
+    def run_view(self) -> RunView | None:
+        """The run that is."""
+        ...
+
+    def report(self, report: Report) -> None:
+        """A task's report; fed when the present event is through."""
+        ...
+
+    def producer_lost(self, lost: mw.ProducerLost) -> None:
+        """The producer of this incarnation is dead."""
+        ...
+
+
+class Life(Protocol):
+    """The process around a runtime: who runs its coroutines, and hears of what must not happen."""
+
+    def crash(self, error: BaseException) -> None:
+        """Something that must not happen did."""
+        ...
+
+    def disk(self, task: str) -> Disk:
+        """Where the store of a task lies."""
+        ...
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+        """Run something beside that ends by itself; what it raises ends the process."""
+        ...
+
+    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+        """Run something beside for as long as the process lives, or until it ends."""
+        ...
+
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> Mailbox:
+        """An actor's mailbox. `on_gone` is told once when the actor has stopped, `on_again` when somebody has started it again."""
+        ...
+
+
+class Runtime:
+    """The tasks of one process, and everything that they need of each other. It is their `task_host.Host`."""
+
+    def __init__(
+        self,
+        name: str,
+        life: Life,
+        job: Job,
+        port: Port,
+        declared: Declared,
+        settings: Settings,
+        targets: Targets,
+        offsets: Offsets,
+        *,
+        spark: Any = None,
+        memory: Any = None,
+        compression: str | None = None,
+    ) -> None:
+        """`name`: of its clients. `memory`: what the stores on disk may take; `compression`: where no setting says it."""
+        self.name = name
+        self.life = life
+        self.job = job
+        self.port = port
+        self.declared = declared
+        self.settings = settings
+        self.targets = targets
+        self.offsets = offsets
+        self.spark = spark
+        self.memory = memory
+        self.unread = Unread()
+        self.unreadable = Unreadable()
+        self.producers = Producers(self)
+        self.granted = Granted(self)
+        self._compression = compression
+
+    # ------------------------------------------------------------------------------------------------ what tasks ask for
+
+    @property
+    def careful(self) -> set[str]:
+        """Tasks that hold nothing back for a commit any more."""
+        return self.producers.careful
+
+    @property
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """What was counted of each task."""
+        return self.granted.counters
+
+    @property
+    def spark_in_flight(self) -> int:
+        """How many batches of one task run at a time."""
+        return self.settings.value("spark.in-flight")
+
+    def seconds(self, name: str) -> float:
+        """A duration setting."""
+        return self.settings.seconds(name)
+
+    def buffer(self, task: str) -> TaskBuffer | SplitBuffer:
+        """A buffer of the present producer."""
+        return self.producers.buffer(task)
+
+    async def room(self) -> None:
+        """Wait while too much is unsent."""
+        await self.producers.room()
+
+    async def check_streams(self, plan: TaskPlan) -> None:
+        """The streams between stages are as wide as the leader wrote: asked before the task writes to them, or reads them."""
+        widths = {
+            one.stream: one.width
+            for one in (*plan.outputs, *plan.inputs)
+            if one.stream in self.declared.graph.intermediates
+        }
+        await outlasted(partial(self.targets.check_widths, widths))
+
+    async def learn(self, topic: str) -> None:
+        """A target that user code has named, and that no step has declared."""
+        await self.producers.learn(topic)
+
+    def want_commit(self, task: str, urgent: bool) -> None:
+        """A task has something to commit."""
+        self.producers.want_commit(task, urgent)
+
+    def poisoned(self, task: str, why: str) -> None:
+        """Outputs of this task are in the open transaction, and its positions will not be."""
+        self.producers.poisoned(task, why)
+
+    def report(self, report: Report) -> None:
+        """A task's report."""
+        self.job.report(report)
+
+    def count(self, task: str, name: str, amount: int) -> None:
+        """Count something of a task."""
+        self.granted.count(task, name, amount)
+
+    def gone(self, task: str) -> None:
+        """A task has ended here."""
+        self.granted.actors.pop(task, None)
+        self.producers.gone(task)
+
+    def again(self, start: Start, *orders: Order) -> None:
+        """Begin this task once more, under the grant that it has, and give it these orders."""
+        self.granted.again(start, *orders)
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+        """Run something beside."""
+        return self.life.spawn(work, name)
+
+    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+        """Run something beside for long."""
+        return await self.life.serve(name, work)
+
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> Mailbox:
+        """An actor's mailbox."""
+        return self.life.mailbox(name, on_letter, on_gone, on_again)
+
+    def open_state(self, task: str, log_partition: int) -> TaskState:
+        """Store and tables of a task."""
+        run = self.job.run_view()
+        topics = self.declared.topics
+        return TaskState(
+            self.port,
+            self.declared,
+            task,
+            StreamPartition(topics.log, log_partition),
+            job_uuid=run.job_uuid if run is not None else "",
+            disk=self.life.disk(task),
+            decoded=None if self.memory is None else self.memory.decoded,
+            clock=lambda: self.port.clock.now().wall,
+            ends=lambda at: outlasted(partial(log_ends, self.offsets, at)),
+            log_limit=self.targets.limit(topics.log),
+            unread=self.unreadable.passed,
+        )
+
+    async def ask_offsets(self, order: t.Resolve) -> t.Resolved:
+        """Positions of bounds, asked of the broker."""
+        return await outlasted(partial(resolved, self.offsets, order))
+
+    def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake:
+        """A consumer for a task, and the chooser of what it has fetched."""
+        inputs = {plan.stream: plan for plan in actor.plan.inputs}
+        chooser = TaskChooser(self.declared, actor.plan, self.settings.given)
+        sources = [
+            Source(at, position, framed=inputs[at.stream].framed, times=chooser.times.get(at.stream))
+            for at, position in positions.items()
+        ]
+        name = f"{self.declared.app.job.slug}-{actor.name}".replace(" ", "-")
+        room = self.settings.value("buffer.bytes")
+        intake = Intake(
+            self.port,
+            sources,
+            name=name,
+            buffer_bytes=room,
+            fetch_bytes=min(FETCH_BYTES, max(1, room)),
+            watchdog_s=self.settings.seconds("fetch.watchdog"),
+        )
+        return TaskIntake(actor, intake, positions, chooser)
+
+    def codec(self) -> str | None:
+        """How record batches are compressed."""
+        found = self.settings.given_or("compression", self._compression)
+        return None if found == "none" else found

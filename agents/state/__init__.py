@@ -1,0 +1,1 @@
+"""The tables of a task and the store they lie in."""

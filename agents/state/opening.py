@@ -1,0 +1,114 @@
+"""The tables of a task, bound once its store is restored: what is stored is compared with what the code declares, and told.
+
+What it decides: whether this code may work on this state. Promises:
+
+- What does not fit is refused before the first record is read, all of it in one message.
+- The history of each table goes into the task's log with the first commit, so no row is there without the schema that explains it.
+- A table that holds rows and that nobody declares any more is named, with the step that has probably lost its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ...core.errors import DeclarationError
+from ...core.graph.schema import SCHEMA_TABLE, History, SchemaRefused, pack_history, unpack_history
+from ...core.task.checkpoint import CONTROL_TABLE
+from ..job.declaration import Declared
+from ..job.schemas import AGGREGATE, CLOSED, TableSpec, layout_of
+from ..records.serdes import msgpack
+from .cache_memory import CacheMemory
+from .expiry_index import TTL_TABLE
+from .store import Store
+from .tables import TaskTables
+
+
+class Opened(NamedTuple):
+    """The tables; what has changed in their declaration; and those that nobody owns any more, each with a hint."""
+
+    tables: TaskTables
+    news: tuple[str, ...] = ()
+    unowned: Mapping[str, str] = {}
+
+
+def open_tables(
+    store: Store,
+    declared: Declared,
+    *,
+    clock: Callable[[], int],
+    most_bytes: int | None = None,
+    memory: CacheMemory | None = None,
+) -> Opened:
+    """Bind all tables of a job to a restored store. Raises `DeclarationError` for what does not fit."""
+    tables = TaskTables(store, clock=clock, most_bytes=most_bytes, memory=memory)
+    plain = msgpack()
+    tables.declare(CLOSED, plain, plain)
+    kept = histories(tables)
+    specs = list(declared.tables())
+    news: list[str] = []
+    refused: list[SchemaRefused] = []
+    rows: dict[bytes, bytes | None] = {}
+    for spec in specs:
+        try:
+            layout, found = layout_of(spec, kept.get(spec.name))
+        except SchemaRefused as error:
+            refused.append(error)
+            continue
+        news += [f"table '{spec.name}': {line}" for line in found]
+        if layout.history != kept.get(spec.name):
+            rows[spec.name.encode()] = pack_history(layout.history)
+        tables.declare(spec.name, spec.key, spec.value, ttl_ms=spec.ttl_ms, layout=layout)
+    if refused:
+        tables.close()
+        raise DeclarationError(" — ".join(one.what for one in refused), remedy=refused[0].remedy)
+    unowned = _unowned(store, kept, specs)
+    rows |= {name.encode(): None for name in kept if name not in unowned and name not in {s.name for s in specs}}
+    if rows:
+        tables.raw(SCHEMA_TABLE, rows)
+    return Opened(tables, tuple(news), unowned)
+
+
+def histories(tables: TaskTables) -> dict[str, History]:
+    """What the store holds of the schemas of its tables."""
+    return {name: unpack_history(name, data) for key, data in tables.raw_rows(SCHEMA_TABLE) if (name := key.decode())}
+
+
+OWN = frozenset((CLOSED, CONTROL_TABLE, SCHEMA_TABLE))
+"""Tables of headgate's own, which no code declares."""
+
+
+def _unowned(store: Store, kept: Mapping[str, History], specs: Iterable[TableSpec]) -> dict[str, str]:
+    """Tables with rows that no code declares any more; and what each may have been."""
+    known = {spec.name: spec for spec in specs}
+    fresh = [name for name in known if name not in kept]
+    found: dict[str, str] = {}
+    for name in store.tables():
+        if name in known or name in OWN or name.startswith(TTL_TABLE) or next(iter(store.range(name)), None) is None:
+            continue
+        history = kept.get(name)
+        alike = [one for one in fresh if history is not None and _alike(history, known[one])]
+        found[name] = (
+            f"'{alike[0]}' is new and begins with nothing: if it is the same step, give it name='{name}'"
+            if alike
+            else ""
+        )
+    return found
+
+
+def _alike(history: History, spec: TableSpec) -> bool:
+    return history.kind == spec.schema.kind == AGGREGATE and history.key == spec.schema.key
+
+
+def told_unowned(unowned: Mapping[str, str]) -> str:
+    """For people: which tables, and what to do."""
+    if not unowned:
+        return ""
+    names = ", ".join(f"'{name}'" for name in unowned)
+    hints = "; ".join(filter(None, unowned.values()))
+    one = len(unowned) == 1
+    said = (
+        f"nobody owns the table{'' if one else 's'} {names} any more, and the rows stay: `headgate tables JOB TABLE` shows them, "
+        "`headgate tables clear JOB TABLE` deletes them"
+    )
+    return f"{said}; {hints}" if hints else said

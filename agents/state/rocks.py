@@ -1,0 +1,413 @@
+"""RocksDB as a task's store: one database a task, a column family a table, one memory bound a worker.
+
+What it decides: whether what lies in the directory may be used. Promises:
+
+- All databases of a worker share one block cache and one bound on write buffers. With the rows that its tasks keep decoded they take
+  `memory_bytes` together.
+- The directory is held by a lock on a file for as long as the store is open; a second opener gets `StoreHeld`.
+- A store of another job, of a newer format, without metadata, or that RocksDB calls damaged is `StoreBroken` with the reason,
+  and never opened; `wipe` removes it.
+- Nothing here waits for the disk while it holds the interpreter's lock, which rocksdict keeps in `write` and while it opens: a stall
+  of RocksDB would stop every thread, and the worker would be taken for dead. A write that would stall is `StoreBusy`; the log that a
+  killed process left behind is worked off by another process.
+- A write is one batch over all tables with the metadata in it. It is not synced: after a crash of the machine the store stands
+  at an earlier position of the task log, and replays the difference.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import msgpack as _msgpack
+import structlog
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from ...core.errors import StoreUnreadable
+from .cache_memory import CacheMemory
+from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreBusy, StoreHeld, StoreMeta
+
+log = structlog.get_logger("headgate.store")
+LOCK = "lock"
+DATABASE = "db"
+STOP_FILES = 36
+"""So many files on the first level, and writes wait for a compaction."""
+RECOVERED_HERE = 2 << 20
+"""A write-ahead log up to this size is worked off by whoever opens the store."""
+_META = b"meta"
+_TABLE = "t."
+"""Column families of tables have this prefix; RocksDB's own `default` holds the metadata."""
+
+
+class StoreMemory:
+    """The memory of the state of one worker: a quarter for what is kept decoded, the rest for all its RocksDBs.
+
+    Of the latter half at most is for write buffers, and both are charged to the one cache.
+    """
+
+    def __init__(self, memory_bytes: int = 256 << 20) -> None:
+        self.decoded = CacheMemory(memory_bytes // 4)
+        self.limit = memory_bytes - self.decoded.limit
+        """Of RocksDB."""
+        self.cache: Any = Cache(self.limit)
+        self.buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(self.limit // 2, False, self.cache)
+
+    def used(self) -> int:
+        """Bytes that RocksDB has in use now."""
+        return self.cache.get_usage()
+
+    def overdrawn(self) -> bool:
+        """Writes come faster than RocksDB's own threads write them out: whoever writes now must wait for its own."""
+        return self.buffers.get_usage() > self.limit // 2 + self.limit // 8
+
+    def options(self) -> Options:
+        """Options of a database or column family that lives within this memory."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self.cache)
+        table.set_bloom_filter(10, False)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_format_version(5)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self.buffers)
+        options.set_write_buffer_size(min(64 << 20, max(1 << 20, self.limit // 8)))
+        options.set_arena_block_size(64 << 10)  # a table that is hardly written to must not hold a megabyte
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_max_open_files(256)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(1 << 20)
+        options.set_max_total_wal_size(64 << 20)
+        # a write is taken at once or not at all: one that is slowed down would have to be paid for again at each try
+        options.set_level_zero_slowdown_writes_trigger(STOP_FILES)
+        options.set_level_zero_stop_writes_trigger(STOP_FILES)
+        options.set_soft_pending_compaction_bytes_limit(0)
+        return options
+
+
+class RocksStore(GuardedStore):
+    """One task's RocksDB. Made by `open_rocks`."""
+
+    def __init__(self, path: Path, memory: StoreMemory, meta: StoreMeta, lock: int) -> None:
+        super().__init__(meta)
+        self._path = path
+        self._memory = memory
+        self._lock: int | None = lock
+        self._families: dict[str, tuple[Any, Any]] = {}
+        self._at_once = WriteOptions()
+        self._at_once.no_slowdown = True
+        self._db: Any = None
+        self._scans: WeakSet[Generator[Any, None, None]] = WeakSet()
+        """Ranges that may not be at their end: RocksDB keeps its lock while one lives."""
+        self._open()
+
+    def _open(self) -> None:
+        path = str(self._path / DATABASE)
+        options = self._memory.options()
+        known = Rdict.list_cf(path, Options(raw_mode=True)) if (self._path / DATABASE / "CURRENT").exists() else []
+        self._db = Rdict(path, options, column_families={n: self._memory.options() for n in known if n != "default"})
+        for name in known:
+            if name.startswith(_TABLE):
+                self._families[name[len(_TABLE) :]] = self._handles(name)
+
+    def _handles(self, name: str) -> tuple[Any, Any]:
+        return self._db.get_column_family(name), self._db.get_column_family_handle(name)
+
+    def _family(self, table: str) -> tuple[Any, Any]:
+        found = self._families.get(table)
+        if found is None:
+            name = _TABLE + table
+            self._db.create_column_family(name, self._memory.options())
+            found = self._families[table] = self._handles(name)
+        return found
+
+    @property
+    def path(self) -> Path:
+        """The task's directory."""
+        return self._path
+
+    def _view(self, table: str) -> Any:
+        """A column family to read from. Never its handle: an error keeps the frames that it went through, and who keeps a handle keeps
+        RocksDB's own lock."""
+        self._must_be_open()
+        found = self._families.get(table)
+        return None if found is None else found[0]
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """One value."""
+        view = self._view(table)
+        try:
+            return None if view is None else view.get(key)
+        except Exception as error:  # rocksdict raises plain Exception
+            raise StoreUnreadable(self._path, error) from error
+
+    def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Many values in one call."""
+        view = self._view(table)
+        if view is None:
+            return [None] * len(keys)
+        try:
+            return view.get(list(keys)) if keys else []
+        except Exception as error:  # rocksdict raises plain Exception
+            raise StoreUnreadable(self._path, error) from error
+
+    def range(
+        self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys in order; the view is that of the moment in which iteration begins."""
+        view = self._view(table)
+        if view is None:
+            return iter(())
+        rows = _rows(self._path, view, start, end, reverse=reverse)
+        self._scans.add(rows)
+        return self._while_open(rows)
+
+    def _while_open(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """Rows that end because the store was closed are not all that there are."""
+        yield from rows
+        self._must_be_open()
+
+    def _where(self) -> str:
+        return f"in {self._path}"
+
+    def _put(self, changes: Changes, meta: StoreMeta) -> None:
+        if self._stalled():
+            raise self._busy()
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for table, rows in changes.items():
+            handle = self._family(table)[1]
+            for key, value in rows.items():
+                if value is None:
+                    delete(key, handle)
+                else:
+                    put(key, value, handle)
+        put(_META, _packed(meta))
+        try:
+            self._db.write(batch, self._at_once)
+        except Exception as error:  # rocksdict raises plain Exception
+            if not str(error).startswith("Result incomplete"):
+                raise
+            raise self._busy() from None
+
+    def _stalled(self) -> bool:
+        """Whether the disk must follow first: RocksDB says so, or this store is being written out and the worker's memory is used up."""
+        if self._db.property_int_value("rocksdb.is-write-stopped"):
+            return True
+        views = [view for view, _ in self._families.values()] if self._memory.overdrawn() else []
+        return any(view.property_int_value("rocksdb.num-immutable-mem-table") for view in views)
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(
+            f"the store {self._where()} has taken more than its disk has written out",
+            remedy="none needed: it goes on by itself; a faster disk for state.dir, or more state.memory, makes it rarer",
+        )
+
+    def tables(self) -> list[str]:
+        """The tables that have ever been written to."""
+        self._must_be_open()
+        return sorted(self._families)
+
+    def _forget(self, table: str) -> None:
+        if table in self._families:
+            del self._families[table]
+            self._db.drop_column_family(_TABLE + table)
+
+    def size(self) -> int:
+        """Bytes on the disk."""
+        self._must_be_open()
+        return sum(int(file.get("size", 0)) for file in self._db.live_files())
+
+    def close(self) -> None:
+        """Drop every range and handle, then the database, then the lock: RocksDB keeps its own lock while one of them lives.
+
+        A store that could not take its last write can often not flush either. It is closed all the same: the task log has what it lacks.
+        """
+        self._closed = True
+        try:
+            for rows in list(self._scans):
+                _ended(rows)
+            if self._db is not None:
+                families, self._families = self._families, {}
+                database, self._db = self._db, None
+                views = [view for view, _ in families.values()]
+                families.clear()
+                while views:
+                    _closed(views.pop())
+                _closed(database)
+                del database
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+
+def _rows(
+    path: Path, view: Any, start: bytes | None, end: bytes | None, *, reverse: bool
+) -> Generator[tuple[bytes, bytes], None, None]:
+    """Rows of a column family. RocksDB reads the upper bound from the bytes that it was given, as long as it iterates, and rocksdict
+    copies neither them nor keeps them: this frame does."""
+    options = ReadOptions()
+    if end is not None:
+        options.set_iterate_upper_bound(end)
+    try:
+        rows = view.items(backwards=reverse, from_key=None if reverse else start, read_opt=options)
+        if reverse and start is not None:  # a lower bound in the options replaces the upper one in rocksdict 0.3
+            rows = takewhile(lambda row: row[0] >= start, rows)
+        yield from rows
+    except Exception as error:  # rocksdict raises plain Exception
+        raise StoreUnreadable(path, error) from error
+    del options, end
+
+
+def _ended(rows: Generator[Any, None, None]) -> None:
+    """Let go of a range that somebody has not read to its end, and may still hold."""
+    while True:
+        try:
+            rows.close()
+            return
+        except ValueError:  # another thread is just taking a row of it
+            time.sleep(0)
+
+
+def _closed(handle: Any) -> None:
+    """Close a handle of RocksDB, whatever its last flush says."""
+    try:
+        handle.close()
+    except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
+        log.warning("a store could not be flushed", why=str(error))
+
+
+def _packed(meta: StoreMeta) -> bytes:
+    library: Any = _msgpack
+    return library.packb(
+        {
+            "format": meta.format,
+            "job": meta.job_uuid,
+            "position": meta.position,
+            "followed": meta.followed_until_ms,
+            "checkpoint": meta.checkpoint,
+        }
+    )
+
+
+def _unpacked(where: str, data: bytes | None) -> StoreMeta:
+    library: Any = _msgpack
+    if data is None:
+        raise StoreBroken(where, "it has no metadata")
+    try:
+        fields = library.unpackb(data)
+        version = fields["format"]
+        if version > FORMAT:
+            raise StoreBroken(where, f"its format {version} is newer than {FORMAT}; a newer headgate wrote it")
+        return StoreMeta(fields["job"], fields["position"], fields["followed"], fields["checkpoint"], version)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreBroken(where, f"its metadata cannot be read ({error})") from error
+
+
+def _recorded(path: Path, store: RocksStore) -> bytes | None:
+    try:
+        return store._db.get(_META)
+    except Exception as error:  # rocksdict raises plain Exception
+        raise StoreBroken(str(path), f"its metadata cannot be read ({error})") from error
+
+
+def _lock(path: Path) -> int:
+    path.mkdir(parents=True, exist_ok=True)
+    held = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(held)
+        raise StoreHeld(
+            f"{path} is held by another process", remedy="wait until it ends, or use another state.dir"
+        ) from error
+    return held
+
+
+def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
+    """The store in this directory, or a fresh one. Raises `StoreBroken` (wipe it) or `StoreHeld` (somebody runs on it)."""
+    lock = _lock(path)
+    try:
+        fresh = not (path / DATABASE / "CURRENT").exists()
+        _recover_elsewhere(path / DATABASE, lock)
+        try:
+            store = RocksStore(path, memory, StoreMeta(job_uuid), lock)
+        except Exception as error:  # rocksdict raises plain Exception for a damaged database
+            raise StoreBroken(str(path), f"RocksDB cannot open it ({error})") from error
+        if fresh:
+            store.write({})
+            return store
+        try:
+            meta = _unpacked(str(path), _recorded(path, store))
+            if meta.job_uuid != job_uuid:
+                raise StoreBroken(str(path), f"it belongs to the job {meta.job_uuid}, and this one is {job_uuid}")
+        except BaseException:
+            store._lock = None  # released below
+            store.close()
+            raise
+        store._meta = meta
+        return store
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def recover(path: str) -> None:
+    """Open and close: what stands in the write-ahead log goes into tables."""
+    families = Rdict.list_cf(path, Options(raw_mode=True))
+    options = StoreMemory(16 << 20).options
+    Rdict(path, options(), column_families={name: options() for name in families if name != "default"}).close()
+
+
+def _recover_elsewhere(database: Path, lock: int) -> None:
+    """A process that was killed leaves a log that whoever opens the store writes out, and rocksdict holds the interpreter's lock for it.
+
+    So a child does it. It inherits the lock of the directory, which is held until it has ended, also if this process does not live
+    so long. What it cannot do is tried again by the opening itself, which says why.
+    """
+    if sum(file.stat().st_size for file in database.glob("*.log")) <= RECOVERED_HERE:
+        return
+    told = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import recover; import sys; recover(sys.argv[1])", str(database)],
+        pass_fds=(lock,),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if told.returncode:
+        log.warning("the log of a store was not worked off beside", path=str(database), why=told.stderr[-500:])
+
+
+def wipe(path: Path) -> None:
+    """Remove what is in the task's directory, under its lock; the directory and its lock stay."""
+    lock = _lock(path)
+    try:
+        for child in path.iterdir():
+            if child.name != LOCK:
+                shutil.rmtree(child) if child.is_dir() else child.unlink()
+    finally:
+        os.close(lock)

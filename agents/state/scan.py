@@ -1,0 +1,190 @@
+"""Rows of a task's tables for people: from a live store, or from a replay of the task log.
+
+With the declaration at hand keys and values are decoded with the table's own serdes; without it (the command line knows a job's name
+and no more) bytes are read as the most probable of msgpack, JSON and text, and else shown as hex. What has expired is not shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+import msgpack
+import orjson
+
+from ...core.errors import DataError, HeadgateError
+from ...core.graph.schema import SCHEMA_TABLE, History, unpack_history
+from ...core.settings import offer
+from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
+from ..job.declaration import Declared
+from ..job.schemas import CLOSED, STATES
+from .expiry_index import TTL_TABLE
+from .store import Store
+
+Row = tuple[Any, Any]
+CHECKPOINT = "__checkpoint"
+"""The task's checkpoint, shown as a table of one row."""
+
+
+OWN = (CHECKPOINT, CLOSED, CONTROL_TABLE, SCHEMA_TABLE)
+UNOWNED = "unowned"
+"""The kind of a table that holds rows and that the code declares no more."""
+
+
+def kind_of(table: str) -> str:
+    """Whose a table is: `control` for headgate's own, else `user`."""
+    return "control" if table in OWN else "user"
+
+
+class NoSuchTable(HeadgateError):
+    """The job has no table of this name."""
+
+
+class TableReader:
+    """Decodes the rows of one task's store."""
+
+    def __init__(self, store: Store, declared: Declared | None = None) -> None:
+        self.store = store
+        self._histories: dict[str, History | None] = {}
+        self.serdes = {} if declared is None else {spec.name: (spec.key, spec.value) for spec in declared.tables()}
+
+    @staticmethod
+    def names(declared: Declared) -> list[tuple[str, str]]:
+        """Every table of the job and its kind: `user`, or `control` for headgate's own."""
+        return [(name, kind_of(name)) for name in (*sorted(spec.name for spec in declared.tables()), *OWN)]
+
+    @staticmethod
+    def known(declared: Declared, table: str, unowned: Iterable[str] = ()) -> None:
+        """Refuse a name that the job does not have."""
+        names = [*(name for name, _ in TableReader.names(declared)), *unowned]
+        if table not in names:
+            raise NoSuchTable(f"there is no table '{table}'", remedy=offer(table, names))
+
+    def stored(self) -> list[str]:
+        """The tables that were ever written to."""
+        return [name for name in self.store.tables() if not name.startswith(TTL_TABLE)]
+
+    def key_bytes(self, table: str, key: str) -> list[bytes]:
+        """What a key that a person typed may be in bytes: as the table's serde has it, as a number or as text."""
+        found: list[bytes] = []
+        values: list[Any] = [key]
+        with contextlib.suppress(orjson.JSONDecodeError):
+            values.append(orjson.loads(key))
+        for value in values:
+            for dump in (*([self.serdes[table][0].dumps] if table in self.serdes else []), _text_bytes, _pack):
+                try:
+                    data = dump(value)
+                except (DataError, TypeError, ValueError, AttributeError):
+                    continue
+                if data not in found:
+                    found.append(data)
+        return found
+
+    def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> Row | None:
+        """One row; None if it has expired."""
+        try:
+            value, expires, schema = parse_log_value(data)
+        except HeadgateError as error:
+            return guess(key), {"unreadable": error.what, "bytes": data.hex()}
+        if expires is not None and expires <= now_ms:
+            return None
+        if table in self.serdes:
+            key_serde, value_serde = self.serdes[table]
+            row = _tried(key_serde.loads, key), _tried(value_serde.loads, value)
+        else:
+            row = guess(key), guess(value)
+        return row[0], self._named(table, schema, row[1])
+
+    def _named(self, table: str, schema: int, value: Any) -> Any:
+        """States of an aggregate by their names, as those of the schema that they were written under."""
+        if table not in self._histories:
+            data = self.store.get(SCHEMA_TABLE, table.encode())
+            self._histories[table] = None if data is None else unpack_history(table, parse_log_value(data).body)
+        history = self._histories[table]
+        if history is None or schema > history.number or not isinstance(value, list):
+            return value
+        version, states = history.versions[schema], cast("list[Any]", value)
+        if version.value != STATES or len(states) != len(version.fields):
+            return value
+        return {field.name: state for field, state in zip(version.fields, states, strict=True)}
+
+
+def scan(reader: TableReader, table: str, key: str, most: int) -> Iterator[Row]:
+    """Rows of one table, or the row of one key."""
+    now_ms = int(time.time() * 1000)
+    store = reader.store
+    if table == CHECKPOINT:
+        found = store.meta.checkpoint
+        if found is not None:
+            yield "checkpoint", guess(found)
+        return
+    if key:
+        for raw in reader.key_bytes(table, key):
+            data = store.get(table, raw)
+            row = None if data is None else reader.decode(table, raw, data, now_ms)
+            if row is not None:
+                yield row
+                return
+        return
+    shown = 0
+    for raw, data in store.range(table):
+        if shown >= most:
+            return
+        row = reader.decode(table, raw, data, now_ms)
+        if row is not None:
+            shown += 1
+            yield row
+
+
+def _text_bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError
+    return value.encode()
+
+
+def _pack(value: Any) -> bytes:
+    packed: Any = msgpack.packb(value)
+    return packed
+
+
+def _tried(load: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return load(data)
+    except DataError:
+        return guess(data)
+
+
+def guess(data: bytes) -> Any:
+    """The most probable reading of bytes that nobody has explained.
+
+    >>> guess(b'{"n": 1}'), guess(b"DE"), guess(msgpack.packb([1, "x"]))
+    ({'n': 1}, 'DE', [1, 'x'])
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    if data[:1] and data[0] >= 0x80:
+        try:
+            return _plain(msgpack.unpackb(data, strict_map_key=False))
+        except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+            pass
+    try:
+        text = data.decode()
+        if text.isprintable():
+            return text
+    except UnicodeDecodeError:
+        pass
+    return data.hex()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {(key if isinstance(key, str) else str(_plain(key))): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -1,0 +1,435 @@
+"""Tables of a task: mappings whose changes are all or nothing with the chunk, merged per key until the commit, and logged.
+
+    t[k]   t[k] = v   del t[k]   k in t   t.get(k)   t.get_many(ks)   t.update({…})   t.range(a, b)
+
+A change goes from the chunk (values) to *dirty* (bytes, complete, to be committed) to *sealed* (in the transaction that is
+under way) to the store. What a task reads is always the newest of the four.
+
+Promises:
+
+- `drop()` undoes the chunk, also where user code changed a value in place that it had read.
+- `complete()` of all tables of a task happens, or none: what cannot be encoded is found before anything is merged.
+- Between two commits each key is logged once. A time to live is stored with the value; `expire` logs deletes, and an expired
+  value is not seen even before.
+- What is kept decoded counts bytes, within the memory that all tables of a worker share; what is over is read again from the store.
+- A row that was written under an earlier schema is read as the present one has it, and written so when it changes.
+- Outside of a task a table says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ...core.errors import DataError
+from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
+from ..job.schemas import Layout
+from ..records.serdes import Serde
+from .cache_memory import CacheMemory, Held
+from .expiry_index import ExpiryIndex, Rows
+from .store import Store
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+KEY_ROOM = 256
+EXPIRED_AT_ONCE = 4_000
+"""Keys that are looked at between two letters: more than a chunk has records, or expiry falls behind."""
+
+
+class Expired(NamedTuple):
+    """What `expire` did: keys deleted, keys looked at (0: a commit must come first), and whether there is more to do."""
+
+    gone: int
+    seen: int
+    more: bool
+
+
+NOTHING_EXPIRED = Expired(0, 0, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What an unfinished chunk had changed and read in one table."""
+
+    changed: dict[Any, Any]
+    read: list[Any]
+
+
+class Table(MutableMapping[K, V], Generic[K, V]):
+    """One table, bound to a task."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        ttl_ms: int | None = None,
+        clock: Callable[[], int] = lambda: 0,
+        most_bytes: int | None = None,
+        layout: Layout | None = None,
+        memory: CacheMemory,
+    ) -> None:
+        """`layout`: the schemas of its values; without one they are as they are."""
+        self.name = name
+        self.layout = layout
+        self._schema = 0 if layout is None else layout.number
+        self._head = b"\x00" if layout is None else layout.head
+        self._swept: bytes = b""
+        """Up to here no row is left that needs a migration function."""
+        self.prefix = table_prefix(name)
+        self._store = store
+        self._key = key
+        self._value = value
+        self._ttl_ms = ttl_ms
+        self._clock = clock
+        self._memory = memory
+        self.most_bytes = None if most_bytes is None else most_bytes - KEY_ROOM
+        """What a value may take, as long as its key is short."""
+        self._most_bytes = most_bytes
+        self._live: dict[
+            K, V | None
+        ] = {}  # decoded: what this chunk changed, and what was read; None: known to be absent
+        self._held = memory.hold(self._live, self._give_back)
+        self._kept: Held | None = None
+        self._changed: dict[K, None] = {}
+        self._read: list[Sequence[K]] = []
+        self._ready: tuple[list[bytes | None], list[bytes | None]] | None = None
+        self.dirty: Rows = {}
+        self.sealed: deque[Rows] = deque()
+        self.expiry = ExpiryIndex(name, store)
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+
+    def __getitem__(self, key: K) -> V:
+        found = self._find(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value of a key, or a default."""
+        found = self._find(key)
+        return default if found is None else found
+
+    def __contains__(self, key: object) -> bool:
+        return self._find(key) is not None  # pyright: ignore[reportArgumentType] - as with a dict, any object may be asked for
+
+    def _find(self, key: K) -> V | None:
+        live = self._live
+        if key in live:
+            found = live[key]
+        else:
+            data = self._newest(self._key_bytes(key))
+            found = live[key] = None if data is None else self._decode(data)
+            self._weigh((key,), (data,))
+        self._read.append((key,))
+        return found
+
+    def get_many(self, keys: Sequence[K]) -> list[V | None]:
+        """The values, None where there is none; what is not at hand is asked of the store at once."""
+        live = self._live
+        missing = [key for key in keys if key not in live]
+        raw: list[bytes | None] = []
+        if missing:
+            encoded = self._key.dumps_many(missing)
+            if encoded.bad:
+                raise self._refused("key", encoded.bad[0][1])
+            raw = self._newest_many([data or b"" for data in encoded.values])
+            values = self._decode_many(raw)
+            live.update(zip(missing, values, strict=True))
+        self._read.append(keys)
+        found = [live[key] for key in keys]
+        if raw:
+            self._weigh(missing, raw)
+        return found
+
+    def _key_bytes(self, key: K) -> bytes:
+        try:
+            return self._key.dumps(key)
+        except DataError as error:
+            raise self._refused("key", error) from error.__cause__
+
+    def _refused(self, part: str, error: DataError) -> DataError:
+        """What a serde says of a key or a value: with the table, and with what gives it another one."""
+        remedy = f"a table of app.table() takes {part}=, one of a stream {'key_serde' if part == 'key' else 'serde'}="
+        return DataError(f"table {self.name}: the {part} {error.what}", remedy=remedy)
+
+    def _newest(self, key: bytes) -> bytes | None:
+        if key in self.dirty:
+            return self.dirty[key]
+        for layer in reversed(self.sealed):
+            if key in layer:
+                return layer[key]
+        return self._store.get(self.name, key)
+
+    def _newest_many(self, keys: list[bytes]) -> list[bytes | None]:
+        if not self.dirty and not self.sealed:
+            return self._store.get_many(self.name, keys)
+        layers = [self.dirty, *reversed(self.sealed)]
+        out: list[bytes | None] = [None] * len(keys)
+        asked: list[int] = []
+        for index, key in enumerate(keys):
+            for layer in layers:
+                if key in layer:
+                    out[index] = layer[key]
+                    break
+            else:
+                asked.append(index)
+        for index, data in zip(asked, self._store.get_many(self.name, [keys[i] for i in asked]), strict=True):
+            out[index] = data
+        return out
+
+    def _decode(self, data: bytes) -> V | None:
+        body, expires, schema = parse_log_value(data)
+        if expires is not None and expires <= self._clock():
+            return None
+        if schema != self._schema and self.layout is not None:
+            return self.layout.read(schema, body)
+        return self._value.loads(body)
+
+    def _decode_many(self, raw: list[bytes | None]) -> list[V | None]:
+        head, size = self._head, len(self._head)
+        if any(data is not None and data[:size] != head for data in raw):
+            return [None if data is None else self._decode(data) for data in raw]
+        decoded = self._value.loads_many([None if data is None else data[size:] for data in raw])
+        if decoded.bad:
+            raise decoded.bad[0][1]
+        return decoded.values
+
+    # ---------------------------------------------------------------------------------------------------------- writing
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if value is None:
+            raise DataError(f"table {self.name}: None is no value", remedy="delete the key instead")
+        self._live[key] = value
+        self._changed[key] = None
+
+    def __delitem__(self, key: K) -> None:
+        if self._find(key) is None:
+            raise KeyError(key)
+        self._live[key] = None
+        self._changed[key] = None
+
+    def update(self, changes: Mapping[K, V] | Iterable[tuple[K, V]] = (), /, **named: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Set many keys."""
+        more: dict[Any, Any] = dict(changes, **named)
+        if None in more.values():
+            raise DataError(f"table {self.name}: None is no value", remedy="delete the key instead")
+        live: dict[Any, Any] = self._live
+        live.update(more)
+        self._changed.update(dict.fromkeys(more))
+
+    def delete_many(self, keys: Iterable[K]) -> None:
+        """Delete keys, whether they are there or not."""
+        gone = dict.fromkeys(keys)
+        self._live.update(gone)
+        self._changed.update(gone)
+
+    # ---------------------------------------------------------------------------------------------------------- ranges
+
+    def range(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """Keys and values from `start` up to but not including `end`, in the order of the keys' bytes; a view of this moment."""
+        low = None if start is None else self._key_bytes(start)
+        high = None if end is None else self._key_bytes(end)
+        rows = {**dict(self._store.range(self.name, low, high))} if self._overlaid() else None
+        if rows is None:
+            stored = self._store.range(self.name, low, high, reverse=reverse)
+            for key, data in stored:
+                value = self._decode(data)
+                if value is not None:
+                    yield self._key.loads(key), value
+            return
+        for layer in [*self.sealed, self.dirty]:
+            _overlay(rows, layer, low, high)
+        fresh = {self._key_bytes(key): self._live[key] for key in self._changed}
+        _overlay(rows, dict.fromkeys(fresh, b""), low, high)
+        for key in sorted(rows, reverse=reverse):
+            value = fresh[key] if key in fresh else self._decode(rows[key])
+            if value is not None:
+                yield self._key.loads(key), value
+
+    def _overlaid(self) -> bool:
+        return bool(self._changed or self.dirty or self.sealed)
+
+    def __iter__(self) -> Iterator[K]:
+        return (key for key, _ in self.range())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.range())
+
+    # ------------------------------------------------------------------------------------------------ with the chunk
+
+    def prepare(self) -> None:
+        """Encode what the chunk changed; raises the first `DataError`, with nothing changed."""
+        if not self._changed:
+            self._ready = None
+            return
+        live = self._live
+        keys = self._key.dumps_many(list(self._changed))
+        values = self._value.dumps_many([live[key] for key in self._changed])
+        for part, bad in (("key", keys.bad), ("value", values.bad)):
+            if bad:
+                raise self._refused(part, bad[0][1])
+        if self._most_bytes is not None:
+            self._must_fit(keys.values, values.values, self._most_bytes)
+        self._ready = keys.values, values.values
+
+    def _must_fit(self, keys: list[bytes | None], values: list[bytes | None], most: int) -> None:
+        """What the task log would refuse is an error of whoever made the row, and not one of the commit, which is everybody's."""
+        if max(map(len, filter(None, values)), default=0) + max(map(len, filter(None, keys)), default=0) <= most:
+            return
+        for key, value in zip(keys, values, strict=True):
+            size = len(key or b"") + len(value or b"")
+            if size > most:
+                raise DataError(
+                    f"table {self.name}: the row of the key {(key or b'')[:40]!r} takes {size} bytes, and the task log takes {most}",
+                    remedy="keep smaller rows, or raise max.message.bytes of the task log and start again",
+                )
+
+    def complete(self) -> None:
+        """The chunk is done: what `prepare` encoded waits for the commit."""
+        if self._ready is not None:
+            keys, values = self._ready
+            self._ready = None
+            dirty = self.dirty
+            head = self._head
+            if self._ttl_ms is not None:
+                expires = self._clock() + self._ttl_ms
+                head = log_head(expires, self._schema)
+                self.expiry.written(
+                    expires, [k for k, v in zip(keys, values, strict=True) if k is not None and v is not None]
+                )
+            for key, value in zip(keys, values, strict=True):
+                dirty[key or b""] = None if value is None else head + value
+            changed, self._changed = self._changed, {}
+            self._weigh(changed, values)
+        self._read.clear()
+        if self._ttl_ms is not None and self._live:
+            self._live.clear()
+            self._held.forget(list(self._held.large))
+
+    def keep(self, rows: Sized, give_back: Callable[[], None]) -> Held:
+        """Somebody else keeps rows of this table at hand, in a form of its own: they count what they count here, as long as this
+        table is open or until somebody else keeps them."""
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = self._memory.hold(rows, give_back)
+        return self._kept
+
+    def close(self) -> None:
+        """The task is closed: what was kept counts no longer."""
+        self._held.close()
+        if self._kept is not None:
+            self._kept.close()
+
+    def _weigh(self, keys: Collection[K], encoded: Sequence[bytes | None]) -> None:
+        self._held.add(keys, encoded)
+        if self._kept is not None:
+            self._kept.add(keys, encoded)
+
+    def _give_back(self) -> None:
+        """Forget half of the rows, oldest first, but nothing that the running chunk has changed."""
+        live, changed = self._live, self._changed
+        if len(live) > len(changed):
+            half = islice(live, (len(live) + 1) // 2)
+            self._forget([k for k in half if k not in changed] or [k for k in live if k not in changed])
+
+    def _forget(self, keys: list[K]) -> None:
+        pop = self._live.pop
+        for key in keys:
+            pop(key, None)
+        self._held.forget(keys)
+
+    def drop(self) -> None:
+        """The chunk failed: its changes never were, and neither was what it did to the values it had read."""
+        self._forget([*self._changed, *chain.from_iterable(self._read)])
+        self._changed.clear()
+        self._read.clear()
+        self._ready = None
+
+    def suspend(self) -> Aside:
+        """Put aside what the unfinished chunk changed, so that a commit in the middle of it neither sees nor includes it."""
+        live = self._live
+        aside = Aside({key: live[key] for key in self._changed}, self._read)
+        self._forget([*self._changed, *chain.from_iterable(self._read)])
+        self._changed, self._read, self._ready = {}, [], None
+        return aside
+
+    def resume(self, aside: Aside) -> None:
+        """Go on with the chunk: what it changed is seen again; everything else is read anew."""
+        self._live.update(aside.changed)
+        self._changed.update(dict.fromkeys(aside.changed))
+        self._read = [*aside.read, *self._read]
+
+    def expire(self, now_ms: int, most: int = EXPIRED_AT_ONCE) -> Expired:
+        """Delete, logged, what has expired: about so many keys at most. Between two letters only."""
+        end = self.expiry.ends(now_ms)
+        if end is None:
+            return NOTHING_EXPIRED
+        if self.expiry.full():
+            return Expired(0, 0, True)
+        due = self.expiry.due(end, most)
+        keys = list(chain.from_iterable(block.keys for block in due.blocks))
+        rows = iter(self._newest_many(keys))
+        gone: list[bytes] = []
+        for block in due.blocks:
+            heads = expiring_heads(block.at)  # a value that was set again has another time, and an entry of its own
+            found = zip(block.keys, rows, strict=False)
+            gone += [key for key, data in found if data is not None and data.startswith(heads)]
+        self.dirty.update(dict.fromkeys(gone))
+        self.expiry.spend(due)
+        if self._live:
+            self._forget([self._key.loads(key) for key in gone])
+        return Expired(len(gone), len(keys), due.more)
+
+    def rewrite(self, most: int) -> int | None:
+        """Look at `most` rows, and write those again that only a migration function can read; how many were there, None: no more.
+
+        Between two letters only. What a row means does not change with it, nor when it expires.
+        """
+        layout = self.layout
+        if layout is None or not layout.history.migrating:
+            return None
+        rows = list(islice(self._store.range(self.name, self._swept), most))
+        for key, _ in rows:
+            data = self._newest(key)
+            if data is None:
+                continue
+            body, expires, schema = parse_log_value(data)
+            if layout.history.needs_function(schema):
+                value: Any = layout.read(schema, body)
+                self.dirty[key] = log_value(self._value.dumps(value), expires, self._schema)
+        if not rows:
+            return None
+        self._swept = rows[-1][0] + b"\x00"
+        return len(rows)
+
+    def seal(self) -> Rows:
+        """What this commit logs; it is read from here until it is applied."""
+        self.sealed.append(self.dirty)
+        self.expiry.seal()
+        self.dirty = {}
+        return self.sealed[-1]
+
+    def applied(self) -> None:
+        """The oldest seal is in the store."""
+        self.sealed.popleft()
+        self.expiry.applied()
+
+
+def _overlay(
+    rows: dict[bytes, bytes], layer: Mapping[bytes, bytes | None], low: bytes | None, high: bytes | None
+) -> None:
+    for key, data in layer.items():
+        if (low is not None and key < low) or (high is not None and key >= high):
+            continue
+        if data is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = data

@@ -1,0 +1,183 @@
+"""The tables of one task together: complete, dropped, sealed and applied as one.
+
+Promises:
+
+- `complete()` of all tables happens, or none: what cannot be encoded is found before anything is merged.
+- What `seal()` gave goes into the store with `applied()`, in one write with the position and the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from ...core.errors import DeclarationError
+from ...core.graph.schema import SCHEMA_TABLE, pack_history
+from ..job.schemas import Layout
+from ..records.serdes import Serde
+from .cache_memory import CacheMemory
+from .expiry_index import Rows
+from .store import Store
+from .table import Aside, Expired, Table
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+REWRITTEN_UNCOMMITTED = 50_000
+"""A table with so many changes waits for its commit, before more of its rows are written again."""
+
+
+class Rewritten(NamedTuple):
+    """What `rewrite` did: rows, the tables in which none is left to do, and whether there may be more."""
+
+    rows: int
+    through: list[str]
+    more: bool
+
+
+class TaskTables:
+    """All tables of one task, for the actor that works on it and the commit that makes them durable."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], int] = lambda: 0,
+        most_bytes: int | None = None,
+        memory: CacheMemory | None = None,
+    ) -> None:
+        """`most_bytes`: what key and value of a row may take together; the task log has a limit. `memory`: what all tasks of the worker
+        share for decoded rows; without it this task has its own."""
+        self.store = store
+        self._memory = CacheMemory() if memory is None else memory
+        self._most_bytes = most_bytes
+        self._clock = clock
+        self._tables: dict[str, Table[Any, Any]] = {}
+        self._raw: dict[str, Rows] = {}
+        self._sealed_raw: deque[dict[str, Rows]] = deque()
+        self._prepared = False
+
+    def declare(
+        self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None, layout: Layout | None = None
+    ) -> Table[K, V]:
+        """Bind a table."""
+        more: dict[str, Any] = {
+            "clock": self._clock,
+            "most_bytes": self._most_bytes,
+            "layout": layout,
+            "memory": self._memory,
+        }
+        made = Table(name, self.store, key, value, ttl_ms=ttl_ms, **more)
+        self._tables[name] = made
+        return made
+
+    def table(self, name: str) -> Table[Any, Any]:
+        """A declared table."""
+        try:
+            return self._tables[name]
+        except KeyError:
+            raise DeclarationError(
+                f"there is no table {name!r}", remedy=f"known: {', '.join(sorted(self._tables))}"
+            ) from None
+
+    def raw(self, table: str, rows: Mapping[bytes, bytes | None]) -> None:
+        """Changes of a table of headgate's own, in bytes; they go with the next commit."""
+        kept = self._raw.setdefault(table, {})
+        for key, value in rows.items():
+            kept[key] = None if value is None else b"\x00" + value
+
+    def raw_rows(self, table: str) -> list[tuple[bytes, bytes]]:
+        """What the store holds of such a table."""
+        return [(key, data[1:]) for key, data in self.store.range(table)]
+
+    def prepare(self) -> None:
+        """Encode what the chunk changed, for all tables; raises a `DataError` with nothing merged if something cannot be."""
+        for table in self._tables.values():
+            table.prepare()
+        self._prepared = True
+
+    def complete(self) -> None:
+        """The chunk is done, for all tables. What `prepare` has not encoded yet is encoded first."""
+        if not self._prepared:
+            self.prepare()
+        self._prepared = False
+        tables = self._tables.values()
+        for table in tables:
+            table.complete()
+        self._memory.settle()
+
+    def drop(self) -> None:
+        """The chunk failed."""
+        self._prepared = False
+        for table in self._tables.values():
+            table.drop()
+
+    def suspend(self) -> dict[str, Aside]:
+        """Put aside what the unfinished chunk changed, while a commit seals in the middle of it."""
+        return {name: table.suspend() for name, table in self._tables.items()}
+
+    def resume(self, aside: Mapping[str, Aside]) -> None:
+        """Go on with the chunk that was put aside."""
+        for name, part in aside.items():
+            self._tables[name].resume(part)
+
+    def expire(self, now_ms: int) -> Expired:
+        """Log deletes of what has expired, a limited number of them in each table."""
+        found = [table.expire(now_ms) for table in self._tables.values()]
+        return Expired(sum(one.gone for one in found), sum(one.seen for one in found), any(one.more for one in found))
+
+    def rewrite(self, most: int = 5_000) -> Rewritten:
+        """Write some rows again that only a migration function can read."""
+        written, more, through = 0, False, list[str]()
+        for name, table in self._tables.items():
+            layout = table.layout
+            if layout is None or not layout.history.migrating:
+                continue
+            more = True
+            if written >= most or len(table.dirty) + sum(map(len, table.sealed)) >= REWRITTEN_UNCOMMITTED:
+                continue
+            found = table.rewrite(most - written)
+            if found is not None:
+                written += found
+                continue
+            layout.history = layout.history.finished()
+            self.raw(SCHEMA_TABLE, {name.encode(): pack_history(layout.history)})
+            through.append(name)
+        return Rewritten(written, through, more)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a commit would log anything."""
+        return bool(self._raw) or any(table.dirty or table.expiry.changed for table in self._tables.values())
+
+    def seal(self) -> dict[str, Rows]:
+        """What goes into the task log with this commit, by table."""
+        changes, self._raw = self._raw, {}
+        self._sealed_raw.append(dict(changes))
+        for name, table in self._tables.items():
+            rows = table.seal()
+            if rows:
+                changes[name] = rows
+        return changes
+
+    def applied(self, position: int, *, checkpoint: bytes | None = None, followed_until_ms: int | None = None) -> None:
+        """The oldest seal is durable: into the store with it, in one write."""
+        tables = {name: table for name, table in self._tables.items() if table.sealed}
+        changes = {
+            **(self._sealed_raw[0] if self._sealed_raw else {}),
+            **{n: t.sealed[0] for n, t in tables.items() if t.sealed[0]},
+        }
+        for table in tables.values():
+            changes |= table.expiry.to_apply()
+        self.store.write(changes, position=position, checkpoint=checkpoint, followed_until_ms=followed_until_ms)
+        if self._sealed_raw:
+            self._sealed_raw.popleft()
+        for table in tables.values():
+            table.applied()
+
+    def close(self) -> None:
+        """The task is closed: what its tables kept at hand counts no longer."""
+        for table in self._tables.values():
+            table.close()

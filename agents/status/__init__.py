@@ -1,0 +1,1 @@
+"""What a worker says of itself and of its job, as values and as metrics."""

@@ -1,0 +1,233 @@
+"""What a worker says of itself and of the job, as plain values: for `/api`, for the page, for metrics, for heartbeats.
+
+Everything here is read from the worker's own state at this moment; nothing is asked of Kafka.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ...core.coordination.metadata import ASSIGNMENTS, LOCALITY, open_requests, stored
+from ...core.coordination.state import JobState
+from ...core.names import natural
+from ...core.orders import WORKING, TaskState
+from ...core.progress.frames import MAX_TIME, NO_TIME
+from ...core.settings import find, shown
+from ..worker.load import key_tests, readiness, watermarks
+
+if TYPE_CHECKING:
+    from ..process.configuration import Configuration
+    from ..runtime.task import TaskActor
+    from ..worker.worker import Worker
+
+
+def run_id(worker: Worker) -> str:
+    """The run that the worker knows of."""
+    member = getattr(worker.coordination, "member", None)
+    run = member.job.run if member is not None else None
+    return run.run_id if run is not None else ""
+
+
+def time_of(ms: int | None) -> str | None:
+    """An event time for people: ISO, or `end` when there is no more time."""
+    if ms is None or ms <= NO_TIME + 1:
+        return None
+    if ms >= MAX_TIME:
+        return "end"
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ms / 1000)) + f".{ms % 1000:03d}Z"
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+
+
+def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
+    """One task that this worker runs."""
+    machine, intake = actor.machine, actor.intake
+    inputs: list[dict[str, Any]] = []
+    heads = intake.intake.heads() if intake is not None else {}
+    for at, head in sorted(heads.items()):
+        inputs.append(
+            {
+                "stream": at.stream,
+                "partition": at.partition,
+                "position": machine.position(at),
+                "lag": head.lag,
+                "buffered": head.count,
+                "at_end": head.at_end,
+                "paused": head.paused,
+                "state": "lost" if head.lost else "blocked" if head.blocked else "degraded" if head.degraded else "ok",
+                "why": str(head.lost or head.degraded or ""),
+            }
+        )
+    progress = actor.state.progress
+    return {
+        "task": actor.name,
+        "grant": actor.grant,
+        "state": machine.state,
+        "since": time_of(actor.since_ms),
+        "for_s": round(max(0.0, (now_ms - actor.since_ms) / 1000), 1),
+        "why": why_of(actor),
+        "lag": sum(one["lag"] or 0 for one in inputs) if inputs else None,
+        "watermarks": {stream: time_of(ms) for stream, ms in watermarks(actor).items()},
+        "inputs": inputs,
+        "restore": None if progress is None else restore_of(progress),
+        "counts": dict(sorted(actor.host.counters.get(actor.name, {}).items())),  # type: ignore[attr-defined]
+        "notes": dict(actor.notes),
+        "keys": key_tests(actor),
+    }
+
+
+def restore_of(progress: Any) -> dict[str, Any]:
+    """How far a restore has come."""
+    return {
+        "position": progress.position,
+        "end": getattr(progress, "end", None),
+        "records": getattr(progress, "records", None),
+    }
+
+
+def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
+    """Tasks that replay their log: name, records done, records in all (as far as offsets tell), seconds so far."""
+    found: list[tuple[str, int, int, float]] = []
+    for name, actor in sorted(worker.actors.items()):
+        progress = actor.state.progress
+        if actor.machine.state == TaskState.RESTORING and progress is not None:
+            left = max(0, progress.end - progress.position)
+            found.append((name, progress.records, progress.records + left, progress.seconds))
+    return found
+
+
+def why_of(actor: TaskActor) -> str:
+    """What a task waits for, or why it failed."""
+    why = getattr(actor.machine, "why", "") or ""
+    if not why and actor.machine.state in WORKING and actor.intake is not None:
+        why = actor.intake.chooser.why
+    return str(why)
+
+
+def status(worker: Worker) -> dict[str, Any]:
+    """This worker and its tasks, and the job as it knows it."""
+    now = worker.port.clock.now()
+    ready, why = readiness(worker.participant)
+    member = getattr(worker.coordination, "member", None)
+    return {
+        "job": str(worker.job),
+        "worker": {
+            "processor": worker.options.processor,
+            "incarnation": worker.incarnation,
+            "location": worker.options.location,
+            "url": worker.options.url,
+            "pid": worker.options.pid,
+            "version": worker.options.version,
+            "ready": ready,
+            "why": why,
+            "leads": leads(worker),
+            "up_s": round((now.wall - worker.started_ms) / 1000, 1),
+            "commits": worker.committing.commits if worker.committing is not None else 0,
+            "applied_config": worker.participant.overrides.offset,
+            "unreadable": worker.runtime.unreadable.document(),
+            "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
+        },
+        **(
+            job(member.job, now.wall)
+            if member is not None
+            else {"run": None, "leader": None, "workers": [], "tasks": [], "warnings": []}
+        ),
+    }
+
+
+def leads(worker: Worker) -> bool:
+    """Whether this worker is the leader, as it knows."""
+    member = getattr(worker.coordination, "member", None)
+    leader = member.job.leader if member is not None else None
+    return leader is not None and leader.process == worker.options.process
+
+
+def job(state: JobState, now_ms: int) -> dict[str, Any]:
+    """The job as its coordinator stream has it: run, leader, workers, tasks."""
+    run, leader = state.run, state.leader
+    tasks = [
+        {name: value for name, value in one.items() if name != "location"}
+        for one in stored(state, ASSIGNMENTS, now_ms).values()
+    ]
+    asked = open_requests(state, now_ms)
+    return {
+        "run": None
+        if run is None
+        else {
+            "id": run.run_id,
+            "state": run.state,
+            "why": run.failed,
+            "deployment": run.deployment,
+            "draining": run.drain,
+            "paused": run.paused_job,
+            "paused_streams": sorted(run.paused_streams),
+        },
+        "leader": None
+        if leader is None or not leader.processor
+        else {"processor": leader.processor, "term": leader.term},
+        "workers": list(stored(state, LOCALITY, now_ms).values()),
+        "tasks": tasks,
+        "requests": [{name: one[name] for name in ("request", "verb", "by", "state")} for one in asked],
+        "problems": state.problem_count,
+        "warnings": warnings(state),
+    }
+
+
+def warnings(state: JobState) -> list[str]:
+    """What stands in the coordinator stream, can be read, and counts for nothing."""
+    return [f"the override of '{setting}' counts for nothing: {why}" for setting, why in state.wrong_configs.items()]
+
+
+def model(worker: Worker) -> dict[str, Any]:
+    """The job model, for people."""
+    member = getattr(worker.coordination, "member", None)
+    return model_document(member.job.model if member is not None else None)
+
+
+def model_document(found: Any) -> dict[str, Any]:
+    """A job model as plain values."""
+    if found is None:
+        return {"version": None, "term": None, "run": None, "streams": {}, "tasks": [], "producers": []}
+    return {
+        "version": found.version,
+        "term": found.term,
+        "run": found.run_id,
+        "streams": found.streams,
+        "tasks": [
+            {"task": name, "wanted": found.wanted.get(name), "partitions": [f"{s}[{p}]" for s, p in owned]}
+            for name, owned in sorted(found.tasks.items(), key=lambda pair: natural(pair[0]))
+        ],
+        "producers": [
+            {"stream": stream, "epoch": one.epoch, "tasks": sorted(one.tasks, key=natural)}
+            for stream, one in sorted(found.producers.items())
+        ],
+    }
+
+
+def config(worker: Worker, configuration: Configuration) -> dict[str, Any]:
+    """Every setting, with where it comes from; and the client settings, masked."""
+    member = getattr(worker.coordination, "member", None)
+    overrides: dict[str, Any] = {} if member is None else member.job.overrides
+    return config_document(configuration, overrides)
+
+
+def config_document(configuration: Configuration, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Settings as plain values."""
+    return {
+        "file": str(configuration.file) if configuration.file is not None else None,
+        "settings": [
+            {
+                "name": name,
+                "value": shown(name, one.raw),
+                "origin": one.origin,
+                "masks": list(one.masked),
+                "kind": find(name).kind,
+                "owner": find(name).owner,
+            }
+            for name, one in sorted(configuration.resolved(overrides).items())
+        ],
+        "client": configuration.client.shown(),
+        "broker_from": configuration.broker_origin,
+    }

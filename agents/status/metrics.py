@@ -1,0 +1,253 @@
+"""The metrics of a worker: one table, and a page for Prometheus made from it.
+
+Names are snake_case with their unit, counters end in `_total`, labels are few: job, worker, and where it says so the task or stream.
+Values are read from the worker when somebody asks, so nothing on the hot path counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from ...core.orders import TaskState
+from ...core.progress.frames import MAX_TIME, NO_TIME
+from ..worker.load import readiness, watermarks
+from .documents import leads
+
+if TYPE_CHECKING:
+    from ..worker.worker import Worker
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+Sample = tuple[tuple[str, ...], float]
+COUNTER, GAUGE = "counter", "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row: its name as Prometheus shows it, what it counts, its labels besides job and worker, and where it is read."""
+
+    name: str
+    kind: str
+    doc: str
+    labels: tuple[str, ...]
+    read: Callable[[Worker], Iterable[Sample]]
+
+
+def _counted(name: str) -> Callable[[Worker], Iterator[Sample]]:
+    def read(worker: Worker) -> Iterator[Sample]:
+        for task, counts in sorted(worker.counters.items()):
+            if name in counts:
+                yield (task,), float(counts[name])
+
+    return read
+
+
+def _one(value: Callable[[Worker], float]) -> Callable[[Worker], list[Sample]]:
+    return lambda worker: [((), value(worker))]
+
+
+def _states(worker: Worker) -> Iterator[Sample]:
+    states = [actor.machine.state for actor in worker.actors.values()]
+    for state in TaskState:
+        yield (state,), float(states.count(state))
+
+
+def _lag(worker: Worker) -> Iterator[Sample]:
+    by_stream: dict[str, int] = {}
+    for actor in worker.actors.values():
+        if actor.intake is not None:
+            for at, head in actor.intake.intake.heads().items():
+                by_stream[at.stream] = by_stream.get(at.stream, 0) + (head.lag or 0)
+    yield from (((stream,), float(lag)) for stream, lag in sorted(by_stream.items()))
+
+
+def _watermarks(worker: Worker) -> Iterator[Sample]:
+    low: dict[str, int] = {}
+    for actor in worker.actors.values():
+        for stream, ms in watermarks(actor).items():
+            if ms > NO_TIME + 1:
+                low[stream] = min(low.get(stream, MAX_TIME), ms)
+    yield from (((stream,), ms / 1000) for stream, ms in sorted(low.items()) if ms < MAX_TIME)
+
+
+def _restoring(worker: Worker) -> Iterator[Sample]:
+    left = 0
+    for actor in worker.actors.values():
+        progress = actor.state.progress
+        if actor.machine.state == TaskState.RESTORING and progress is not None:
+            left += max(0, progress.end - progress.position)
+    yield (), float(left)
+
+
+def _buffered(worker: Worker) -> Iterator[Sample]:
+    total = 0
+    for actor in worker.actors.values():
+        if actor.intake is not None:
+            total += sum(head.size for head in actor.intake.intake.heads().values())
+    yield (), float(total)
+
+
+def _read(worker: Worker) -> Iterator[Sample]:
+    yield from (((stream,), float(count)) for stream, count in sorted(worker.sensor.records.items()))
+
+
+def _unreadable(worker: Worker) -> Iterator[Sample]:
+    yield from (((topic,), float(one.count)) for topic, one in sorted(worker.runtime.unreadable.topics.items()))
+
+
+def _letters(worker: Worker) -> float:
+    return float(worker.sensor.letters)
+
+
+def _work_seconds(worker: Worker) -> float:
+    return worker.sensor.seconds
+
+
+def _requests(worker: Worker) -> Iterator[Sample]:
+    yield from (((str(status),), float(count)) for status, count in sorted(worker.sensor.requests.items()))
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "headgate_worker_ready",
+        GAUGE,
+        "1 while the tasks of this worker run.",
+        (),
+        _one(lambda w: float(readiness(w.participant)[0])),
+    ),
+    Metric("headgate_worker_leader", GAUGE, "1 while this worker leads the job.", (), _one(lambda w: float(leads(w)))),
+    Metric(
+        "headgate_worker_start_time_seconds",
+        GAUGE,
+        "When this worker was started, since the epoch.",
+        (),
+        _one(lambda w: w.started_ms / 1000),
+    ),
+    Metric(
+        "headgate_config_applied_offset",
+        GAUGE,
+        "Offset of the last override in the coordinator stream that is applied; -1 for none.",
+        (),
+        _one(lambda w: float(w.participant.overrides.offset)),
+    ),
+    Metric("headgate_tasks", GAUGE, "Tasks that run here, by state.", ("state",), _states),
+    Metric("headgate_input_lag_records", GAUGE, "Records that wait in what the tasks here read.", ("stream",), _lag),
+    Metric(
+        "headgate_watermark_seconds",
+        GAUGE,
+        "The lowest watermark of the tasks here, since the epoch.",
+        ("stream",),
+        _watermarks,
+    ),
+    Metric(
+        "headgate_restore_remaining_records",
+        GAUGE,
+        "Records of task logs that are still to be replayed.",
+        (),
+        _restoring,
+    ),
+    Metric("headgate_buffered_bytes", GAUGE, "Bytes read ahead and not yet processed.", (), _buffered),
+    Metric(
+        "headgate_outbox_pending_bytes",
+        GAUGE,
+        "Bytes written by tasks and not yet sent.",
+        (),
+        _one(lambda w: float(getattr(w.runtime.producers.outbox, "pending_bytes", 0) or 0)),
+    ),
+    Metric(
+        "headgate_commits_total",
+        COUNTER,
+        "Transactions of this incarnation that were committed.",
+        (),
+        _one(lambda w: float(w.committing.commits if w.committing is not None else 0)),
+    ),
+    Metric(
+        "headgate_records_read_total", COUNTER, "Records given to operators, again ones included.", ("stream",), _read
+    ),
+    Metric(
+        "headgate_unreadable_records_total",
+        COUNTER,
+        "Records of the job's own topics that could not be read and were passed.",
+        ("topic",),
+        _unreadable,
+    ),
+    Metric("headgate_letters_total", COUNTER, "Chunks, timers and control messages worked off.", (), _one(_letters)),
+    Metric("headgate_work_seconds_total", COUNTER, "Time spent in operators and user code.", (), _one(_work_seconds)),
+    Metric("headgate_http_requests_total", COUNTER, "Requests of this worker's pages.", ("status",), _requests),
+    Metric(
+        "headgate_records_failed_total",
+        COUNTER,
+        "Records that user code or a serde failed on.",
+        ("task",),
+        _counted("records_failed"),
+    ),
+    Metric(
+        "headgate_keys_tested_total",
+        COUNTER,
+        "Distinct keys of inputs that were tested for the partition that they are in.",
+        ("task",),
+        _counted("keys_tested"),
+    ),
+    Metric(
+        "headgate_keys_elsewhere_total",
+        COUNTER,
+        "Tested keys that are not in the partition that they belong to.",
+        ("task",),
+        _counted("keys_elsewhere"),
+    ),
+    Metric(
+        "headgate_records_skipped_total",
+        COUNTER,
+        "Failed records that were left out.",
+        ("task",),
+        _counted("records_skipped"),
+    ),
+    Metric(
+        "headgate_dead_letters_total",
+        COUNTER,
+        "Failed records that went to the dead-letter topic.",
+        ("task",),
+        _counted("dead_letters"),
+    ),
+    Metric(
+        "headgate_failures_total",
+        COUNTER,
+        "Chunks that failed and were tried again, or given up.",
+        ("task",),
+        _counted("failures"),
+    ),
+    Metric(
+        "headgate_faust_agents",
+        GAUGE,
+        "Faust agents that run in this worker: the coordinator and one for each task.",
+        (),
+        _one(lambda w: float(len(w.app.agents))),
+    ),
+)
+"""Every metric, one line each."""
+
+
+class _Collector:
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def collect(self) -> Iterator[Any]:
+        """Everything, as of now."""
+        common = (str(self.worker.job), self.worker.options.processor)
+        for metric in METRICS:
+            kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+            family = kind(metric.name, metric.doc, labels=("job", "worker", *metric.labels))
+            for labels, value in metric.read(self.worker):
+                family.add_metric((*common, *labels), value)
+            yield family
+
+
+def render(worker: Worker) -> bytes:
+    """The page that Prometheus reads."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(worker))
+    return generate_latest(registry)

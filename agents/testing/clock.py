@@ -1,0 +1,95 @@
+"""The clock of a test driver: it moves when it is told to, and whoever waits for a time is called when it has come."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from ...core.machine import Now
+
+NEARLY_S = 1e-6
+"""Sums of durations are not exact: what is due so soon is due now."""
+
+
+class _Timer:
+    """Somebody who waits."""
+
+    __slots__ = ("args", "callback", "due_s")
+
+    def __init__(self, due_s: float, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self.due_s = due_s
+        self.callback: Callable[..., None] | None = callback
+        self.args = args
+
+    def cancel(self) -> None:
+        """See `port`."""
+        self.callback = None
+
+
+class VirtualClock:
+    """Both times, as one: the wall clock began at `wall`."""
+
+    def __init__(self, wall: int) -> None:
+        self._wall = wall
+        self._now = Now(0.0, wall)
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._numbers = itertools.count()
+
+    def now(self) -> Now:
+        """See `port`."""
+        return self._now
+
+    def call_later(self, delay_s: float, callback: Callable[..., None], *args: Any) -> _Timer:
+        """See `port`."""
+        timer = _Timer(self._now.mono + max(0.0, delay_s), callback, args)
+        heapq.heappush(self._timers, (timer.due_s, next(self._numbers), timer))
+        return timer
+
+    async def wait(self, event: asyncio.Event, most_s: float | None) -> bool:
+        """See `port`."""
+        if most_s is None or event.is_set():
+            return await event.wait()
+        loop = asyncio.get_running_loop()
+        came = loop.create_task(event.wait(), name="wait")
+        over: asyncio.Future[None] = loop.create_future()
+        timer = self.call_later(most_s, _over, over)
+        try:
+            await asyncio.wait([came, over], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            came.cancel()
+        return event.is_set()
+
+    # ------------------------------------------------------------------------------------------------------ who moves it
+
+    def due_s(self) -> float | None:
+        """When somebody wants to be called next."""
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def move(self, until_s: float) -> bool:
+        """Go on to the next who waits, or, if none waits before, to this time; whether that is reached."""
+        due = self.due_s()
+        there = due is None or due > until_s + NEARLY_S
+        mono = max(self._now.mono, until_s if there or due is None else due)
+        self._now = Now(mono, self._wall + round(mono * 1000))
+        return there
+
+    def ring(self) -> bool:
+        """Call those whose time has come; whether there was any."""
+        due = self.due_s()
+        if due is None or due > self._now.mono:
+            return False
+        _, _, timer = heapq.heappop(self._timers)
+        callback, timer.callback = timer.callback, None
+        assert callback is not None
+        callback(*timer.args)
+        return True
+
+
+def _over(future: asyncio.Future[None]) -> None:
+    future.cancel()

@@ -1,0 +1,498 @@
+"""The test driver: a whole job in one process, in memory, in virtual time. `headgate.testing.Driver`.
+
+    with hg.testing.Driver(app) as d:
+        d.send("orders", {"country": "DE", "amount": 3})
+        assert d.read("totals") == [hg.Record("DE", {"n": 1, "total": 3})]
+
+It runs what a worker runs, and not something like it: the runtime (`runtime`) with its tasks, intakes, choosers, outbox and committer, over
+logs in memory (`testing_port`). What it leaves out is Kafka, Faust, and time: clocks move by `advance` alone, and no call returns before
+everything that follows from it is processed and committed. The same calls always give the same results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from ...core.coordination.messages import SetRequest
+from ...core.coordination.metadata import MetadataStore
+from ...core.coordination.requests import DRAIN
+from ...core.graph.graph import Graph
+from ...core.graph.model import JobModel, producer_sets
+from ...core.graph.resolve import resolve
+from ...core.names import StreamPartition
+from ...core.orders import Report, RunView, Start
+from ...core.settings import duration_ms
+from ...core.task import protocol as t
+from ...core.task.plan import TaskPlan
+from ..job import steps as s
+from ..job.declaration import Declared
+from ..job.plans import grouper, task_settings
+from ..live_settings import Settings
+from ..records.record import Headers, Record
+from ..records.selecting import column_of
+from ..runtime.runtime import Runtime
+from .clock import VirtualClock
+from .life import Life
+from .logs import Logs, in_columns
+from .loop import VirtualLoop
+from .port import MemoryPort
+from .quiet import quiet
+from .reads import DeadLetter, TableReader, as_it_is, dead_letter_of, record_of, result_of
+from .state import ID, DriverError, MemoryJob
+from .targets import MemoryTargets
+
+if TYPE_CHECKING:
+    from ..job.app import App
+    from ..runtime.state import TaskState
+    from ..runtime.task import TaskActor
+
+OPEN_END = 2**40
+"""Where the inputs of a driver end, for as long as nobody has called `end`. The next run's end so far behind."""
+OWN_SETTINGS = {"commit.interval": "0ms"}
+MOST_LIVES = 10
+"""So many producers may die one after the other, without a call of the test's in between."""
+
+
+class Driver:
+    """Runs a job for a test. `partitions` says how wide topics are; every other topic has one partition.
+
+    `now` is where the wall clock begins, in ms. `settings` are those of the job. A failing chunk is not tried again, unless
+    `settings={"error.retries": …}` says so. `spark` is the session for stages of Spark.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        partitions: Mapping[str, int] | None = None,
+        spark: Any = None,
+        now: int = 0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.app = app
+        self.declared = Declared(app)
+        self.spark = _spark(self.declared, spark)
+        self._declared_settings = {"error.retries": 0, "spark.in-flight": 1, **app.settings, **(settings or {})}
+        self._settings = Settings({**self._declared_settings, **OWN_SETTINGS})
+        self._closed = False
+        self._ended: set[str] = set()
+        self._model = self._make_model(dict(partitions or {}))
+        self._clock = VirtualClock(now)
+        self.topics = Logs({**dict(partitions or {}), **self._model.streams})
+        self._port = MemoryPort(self.topics, self._clock)
+        self._inputs = {step.topic: step for step in self.declared.steps if isinstance(step, s.InputStep)}
+        self._expires = any(spec.ttl_ms is not None for spec in self.declared.tables())
+        self._loop = VirtualLoop(self._clock.ring)
+        self._runs = itertools.count(1)
+        self._grants = itertools.count(1)
+        self._job = MemoryJob(str(app.job), self.declared.graph, self._model, self._clock.now)
+        self._run = RunView("", "")
+        self._bounds: dict[StreamPartition, int] = {}
+        """Where each input ends in this run."""
+        self._lives = 0
+        self._life = Life(
+            self._loop,
+            plan=_weak(self._plan),
+            run=_weak(self._view),
+            again=_weak(self._next_life),
+            trouble_of=_weak(self._trouble_of),
+            reported=_weak(self._reported),
+        )
+        self._runtime = Runtime(
+            ID,
+            self._life,
+            self._life,
+            self._port,
+            self.declared,
+            self._settings,
+            MemoryTargets(self.declared, self.topics, len(self._model.tasks)),
+            self._port,
+            spark=self.spark,
+        )
+        self._abandoned = weakref.finalize(self, _end, self._loop, self._runtime, self._life)
+        self._begin()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what user code has running."""
+        if not self._closed:
+            self._closed = True
+            self._abandoned()
+
+    # ------------------------------------------------------------------------------------------------------------ the job
+
+    def _make_model(self, asked: dict[str, int]) -> JobModel:
+        graph = self.declared.graph
+        known = {*graph.input, *graph.writer, *graph.outputs}
+        for topic in asked:
+            if topic not in known and topic not in {
+                step.sink for step in self.app.steps if isinstance(step, s.AgentStep)
+            }:
+                raise DriverError(
+                    f"partitions={{'{topic}': …}}: the job has no such topic", remedy=f"it has {sorted(known)}"
+                )
+        stages = tuple(
+            replace(one, width=one.width or asked.get(one.writes[0])) if one.verb == "repartition" else one
+            for one in graph.stages
+        )
+        tasks = resolve(
+            Graph(graph.inputs, stages),
+            {stream: asked.get(stream, 1) for stream in graph.input},
+            grouper=grouper(self._settings.given),
+            name=self._settings.text("grouper"),
+        )
+        wanted = dict.fromkeys(tasks, ID)
+        return JobModel(
+            1, 1, tasks=tasks, wanted=wanted, processors=(ID,), producers=producer_sets(graph.fed, tasks, {})
+        )
+
+    def _begin(self) -> None:
+        """A new run."""
+        self._job.begin(f"run-{next(self._runs)}", self._settings.given)
+        self._take_settings()
+        self._run = self._job.state.run_view() or self._run
+        for topic in self._inputs:
+            for partition in range(self.topics.width(topic)):
+                at = StreamPartition(topic, partition)
+                self._bounds[at] = (self.topics.log(at).end // OPEN_END + 1) * OPEN_END
+        self._settle(self._live())
+
+    async def _live(self) -> None:
+        """A producer, and the tasks, as a worker has them that is granted all."""
+        await self._runtime.producers.begin(ID, ID)
+        for number, task in enumerate(self._model.tasks):
+            grant = next(self._grants)
+            self._job.granted(task, grant)
+            self._runtime.granted.tell(task, Start(task, grant, self._run, number))
+
+    async def _next_life(self, why: str) -> None:
+        """The producer is dead, and with it what was not committed: as on a worker, all begin anew where they were committed."""
+        self._lives += 1
+        if self._lives > MOST_LIVES:
+            raise DriverError(f"no transaction can be committed: {why}")
+        for actor in list(self._runtime.granted.actors.values()):
+            await actor.ended.wait()
+        await self._live()
+
+    def _view(self) -> RunView:
+        return self._run
+
+    def _trouble_of(self, task: str) -> BaseException | None:
+        actor = self.tasks.get(task)
+        return None if actor is None else actor.trouble
+
+    def _reported(self, report: Report) -> None:
+        self._job.reported(report)
+
+    def _plan(self, task: str) -> TaskPlan:
+        plan = self.declared.task_plan(task, self._model, task_settings(self._settings.given))
+        return replace(plan, inputs=tuple(self._bounded(one) for one in plan.inputs))
+
+    def _bounded(self, one: Any) -> Any:
+        """Each input ends when the test says so; offsets that were declared stand."""
+        if not one.external:
+            return one
+        open_ends = {p: self._bounds[StreamPartition(one.stream, p)] for p in one.partitions}
+        return replace(one, start="oldest", until=None, until_of={**open_ends, **one.until_of})
+
+    def restart(self) -> None:
+        """All tasks die and come back from what was committed. After `drain` or `end` of all inputs a new run begins."""
+        over = not self._open()
+        self._settle(_put_down(self._runtime, self._life))
+        self._life.begin()
+        if over:
+            self._ended.clear()
+            self._begin()
+        else:
+            self._settle(self._live())
+
+    # ----------------------------------------------------------------------------------------------------- what tests call
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        at: int | None = None,
+        headers: Headers | Mapping[str, bytes] = (),
+        partition: int | None = None,
+    ) -> None:
+        """One record into an input; returns when all that follows is committed. None is a tombstone.
+
+        Value and key are written with the input's serdes; bytes are written as they are. `at` is Kafka's timestamp (ms).
+        """
+        self.send_all(topic, [Record(key, value, self._wall(at), tuple(_pairs(headers)))], partition=partition)
+
+    def send_all(self, topic: str, values: Iterable[Any], *, partition: int | None = None) -> None:
+        """Several records at once (values, or `hg.Record`s): where they share a partition, one chunk."""
+        step = self._input(topic)
+        written: dict[int, list[Any]] = {}
+        for one in values:
+            record = one if isinstance(one, Record) else Record(None, one, self.wall_ms)
+            key = self._key(step, record)
+            value = record.value
+            raw = value if value is None or isinstance(value, bytes) else step.serde.dumps(value)
+            where = partition
+            if where is None:
+                where = 0 if key is None else self.topics.partitioner(topic).one(key)
+            if not 0 <= where < self.topics.width(topic):
+                raise DriverError(
+                    f"'{topic}' has {self.topics.width(topic)} partitions, and no partition {where}",
+                    remedy=f'Driver(app, partitions={{"{topic}": {where + 1}}})',
+                )
+            written.setdefault(where, []).append((key, raw, record.timestamp, record.headers))
+        for where, rows in written.items():
+            self.topics.write(StreamPartition(topic, where), *in_columns(rows))
+        self._settle()
+
+    def _key(self, step: s.InputStep, record: Record[Any, Any]) -> bytes | None:
+        key = record.key
+        if key is None and step.key is not None and record.value is not None and not isinstance(record.value, bytes):
+            key = column_of(step.key)([record.value])[0]
+        if key is None or isinstance(key, bytes):
+            return key
+        return (step.key_serde or self.app.key_serde).dumps(key)
+
+    def advance(self, duration: str | float) -> None:
+        """Move both clocks: `"1m"`, or seconds. Whatever is due on the way happens at its time."""
+        until_s = self._clock.now().mono + duration_ms(duration) / 1000
+        there = False
+        while not there:
+            there = self._clock.move(until_s)
+            for consumer in list(self._port.consumers):  # first: the broker answers all the time
+                consumer.answer_all()
+            self._settle()
+            if self._expires:
+                self._settle(self._look_for_expired())
+
+    async def _look_for_expired(self) -> None:
+        for actor in self.tasks.values():
+            actor.upkeep(refresh=False)
+
+    def read(self, topic: str, *, partition: int | None = None) -> list[Record[Any, Any]]:
+        """What was committed to a topic since it was last read, in order; without control messages."""
+        if topic in self.declared.graph.writer:
+            raise DriverError(
+                f"'{topic}' is the job's own stream; its frames are not for tests", remedy="read an output"
+            )
+        serde, key_serde = self._serdes(topic)
+        found = [one for one in self.topics.drain(topic) if partition is None or one.partition == partition]
+        return [record_of(one, serde, key_serde) for one in found]
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """The dead letters since the last call."""
+        return [dead_letter_of(one) for one in self.topics.drain(self.declared.topics.dead_letters)]
+
+    def table(self, name: str) -> TableReader:
+        """A table by its name (of `app.table`, `stream.table`, or an aggregate's step), as committed."""
+        names = [spec.name for spec in self.declared.tables()]
+        if name not in names:
+            raise DriverError(f"the job has no table '{name}'", remedy=f"it has {', '.join(sorted(names)) or 'none'}")
+        parts = {task: self._state(task, number).table(name) for number, task in enumerate(self._model.tasks)}
+        finish: Any = as_it_is
+        for step in self.declared.steps:
+            if isinstance(step, s.AggregateStep) and step.name == name:
+                finish = result_of(step)
+        return TableReader(name, parts, finish)
+
+    def _state(self, task: str, number: int) -> TaskState:
+        """The state of a task; of one that has failed, what is committed."""
+        actor = self.tasks.get(task)
+        if actor is not None and actor.state.tables is not None:
+            return actor.state
+        found = self._runtime.open_state(task, number)
+        self._settle(_restored(found))
+        return found
+
+    def end(self, *topics: str) -> None:
+        """These inputs have ended (all, if none is named). When all have, the run ends."""
+        for topic in topics or tuple(self._inputs):
+            self._input(topic)
+            self._ended.add(topic)
+            for partition in range(self.topics.width(topic)):
+                at = StreamPartition(topic, partition)
+                self.topics.end_at(at, max(self._bounds[at], self.topics.log(at).end))
+        self._settle()
+
+    def drain(self) -> None:
+        """Drain the run: what is there is processed, windows, timers and batches flush. `restart` begins the next run."""
+        if self._run.draining is None:
+            self._ask(SetRequest(f"drain-{self._run.run_id}", DRAIN))
+        else:
+            self._settle()
+        if missing := self._open():
+            raise DriverError(f"the drain is not complete: {', '.join(missing)}", remedy="see driver.states")
+
+    def _open(self) -> list[str]:
+        """The tasks that have not come to their end."""
+        found = zip(self._model.tasks, self._life.said(self._model.tasks), strict=True)
+        return [task for task, said in found if not {"drained", "ended"} & said]
+
+    @property
+    def metadata(self) -> MetadataStore:
+        """Overrides, tasks and requests of the job, as `hg.metadata(JOB)` has them of one that runs; settings apply as they do there."""
+        return MetadataStore(lambda: self._job.state, self._ask, lambda: self.wall_ms)
+
+    def _ask(self, request: SetRequest) -> None:
+        self._job.ask(request)
+        self._settle(self._follow())
+        if not self._open():
+            self._job.drained()
+
+    async def _follow(self) -> None:
+        """What was asked for takes effect."""
+        self._take_settings()
+        for actor in self.tasks.values():
+            self._runtime.granted.tell_settings(actor)
+        before, self._run = self._run, self._job.state.run_view() or self._run
+        if before != self._run:
+            for task in self._model.tasks:
+                self._runtime.granted.tell(task, t.RunChanged(self._run))
+
+    def _take_settings(self) -> None:
+        self._settings.given = {**self._declared_settings, **self._job.state.overrides, **OWN_SETTINGS}
+
+    @property
+    def tasks(self) -> dict[str, TaskActor]:
+        """The tasks, as they are."""
+        actors = self._runtime.granted.actors
+        return {task: actors[task] for task in self._model.tasks if task in actors}
+
+    @property
+    def counters(self) -> Counter[str]:
+        """What was counted, of all tasks together: join_misses, dead_letters, records_skipped …"""
+        found: Counter[str] = Counter()
+        for counts in self._runtime.counters.values():
+            found.update(counts)
+        return found
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Each task's state."""
+        return {name: actor.machine.state for name, actor in self.tasks.items()}
+
+    @property
+    def watermarks(self) -> dict[str, dict[str, int]]:
+        """What each task's operators have been told of time, by stream."""
+        return {
+            name: {stream: heard.ts for stream, heard in actor.machine.letters.heard.items()}
+            for name, actor in self.tasks.items()
+        }
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock, in ms."""
+        return self._clock.now().wall
+
+    # ------------------------------------------------------------------------------------------------- what a task needs
+
+    def _wall(self, at: int | None) -> int:
+        return self.wall_ms if at is None else at
+
+    def _input(self, topic: str) -> s.InputStep:
+        step = self._inputs.get(topic)
+        if step is None:
+            raise DriverError(f"'{topic}' is no input of the job", remedy=f"it has {', '.join(sorted(self._inputs))}")
+        if topic in self._ended:
+            raise DriverError(f"'{topic}' has ended", remedy="send before end(), or restart() for the next run")
+        return step
+
+    def _serdes(self, topic: str) -> tuple[Any, Any]:
+        for step in self.declared.steps:
+            if isinstance(step, s.ToStep) and step.topic == topic:
+                return step.serde, step.key_serde
+            if isinstance(step, s.AgentStep) and step.sink == topic:
+                return step.sink_serde, step.sink_key_serde
+        step = self._inputs.get(topic)
+        return (step.serde, step.key_serde or self.app.key_serde) if step else (self.app.serde, self.app.key_serde)
+
+    # ------------------------------------------------------------------------------------------------------- to a standstill
+
+    def _settle(self, work: Awaitable[None] | None = None) -> None:
+        """Do this, process and commit until nothing is left to do; then raise what user code raised."""
+        if self._closed:
+            _discard(work)
+            raise DriverError("the driver is closed")
+        if _in_a_loop():
+            _discard(work)
+            raise DriverError(
+                "the driver cannot be used inside of a running event loop", remedy="write the test as a plain function"
+            )
+        self._lives = 0
+        with quiet():
+            self._loop.until_quiet(self._life, work)
+        self._life.raise_failure()
+
+
+async def _put_down(runtime: Runtime, life: Life) -> None:
+    for actor in list(runtime.granted.actors.values()):
+        await actor.kill()
+    await runtime.producers.drop()
+    await life.end()
+
+
+def _end(loop: VirtualLoop, runtime: Runtime, life: Life) -> None:
+    """End what runs; also of a driver that nobody has closed, and that nobody has any more."""
+    if not _in_a_loop():
+        with quiet():
+            loop.run_until_complete(_put_down(runtime, life))
+        if runtime.spark is not None:
+            loop.run_until_complete(runtime.spark.close())
+    loop.close()
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _weak(method: Any) -> Any:
+    """A method of somebody who is not to live on for that."""
+    found = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        return found()(*args)  # type: ignore[misc]  # whoever calls it was called by its owner
+
+    return call
+
+
+async def _restored(state: TaskState) -> None:
+    await state.open()
+    ends = await state.log_ends()
+    await state.restore(t.Restore(state.log.partition, ends.start, ends.end), lambda _: None)
+
+
+def _discard(work: Any) -> None:
+    if work is not None:
+        work.close()
+
+
+def _spark(declared: Declared, session: Any) -> Any:
+    """Who runs functions of PySpark, on the test's own session if it gives one."""
+    if not any(isinstance(step, s.SparkStep) for step in declared.steps):
+        return None
+    from ...spark_bridge.session import Spark
+
+    return Spark("local[1]", session=session)
+
+
+def _pairs(headers: Headers | Mapping[str, bytes]) -> Iterable[tuple[str, bytes | None]]:
+    return headers.items() if isinstance(headers, Mapping) else headers
+
+
+__all__ = ["DeadLetter", "Driver", "DriverError", "TableReader"]

@@ -1,0 +1,164 @@
+"""The process around a test driver's runtime: who runs its coroutines, hears its reports, and knows whether something is under way.
+
+*Quiet* is when nothing is ready to run, nothing runs beside, no actor has a letter, and no transaction is on its way. What serves for as
+long as the driver lives (an intake, an outbox) only waits then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from ...core.coordination.member import protocol as mw
+from ...core.orders import Report, RunView, TaskReported, TaskState
+from ...core.task.plan import TaskPlan
+from ..state.store import Disk, NoDisk
+from .loop import AT_SPARK, VirtualLoop
+from .port import MemoryMailbox
+
+
+class Life:
+    """See `runtime.Life` and `runtime.Job`. `again` makes the next producer, and begins the tasks again; `trouble_of` knows what a task has
+    failed at."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        *,
+        plan: Callable[[str], TaskPlan],
+        run: Callable[[], RunView],
+        again: Callable[[str], Awaitable[None]],
+        trouble_of: Callable[[str], BaseException | None],
+        reported: Callable[[Report], None],
+    ) -> None:
+        self._loop = loop
+        self._run = run
+        self._again = again
+        self._trouble_of = trouble_of
+        self._reported = reported
+        self._plan = plan
+        self._beside: set[asyncio.Task[Any]] = set()
+        self._serving: set[asyncio.Task[Any]] = set()
+        self._mailboxes: dict[MemoryMailbox, None] = {}
+        self._said: dict[str, set[str]] = {}
+        self._failure: BaseException | None = None
+        self._ending = False
+        loop.set_exception_handler(self._unheard)
+
+    def begin(self) -> None:
+        """Another life: nothing was said in it yet."""
+        self._said.clear()
+        self._failure, self._ending = None, False
+
+    def plan(self, task: str) -> TaskPlan:
+        """See `runtime`."""
+        return self._plan(task)
+
+    def run_view(self) -> RunView | None:
+        """See `runtime`."""
+        return self._run()
+
+    def disk(self, task: str) -> Disk:
+        """See `runtime`: state is in memory."""
+        return NoDisk()
+
+    # --------------------------------------------------------------------------------------------------------- what is said
+
+    def report(self, report: Report) -> None:
+        """See `runtime`."""
+        self._reported(report)
+        if isinstance(report, TaskReported):
+            self._said.setdefault(report.task, set()).add(report.state)
+            if report.state == TaskState.FAILED:
+                self._fail(self._trouble_of(report.task) or RuntimeError(report.why))
+
+    def said(self, tasks: Iterable[str]) -> list[set[str]]:
+        """What each of these has reported."""
+        return [self._said.get(task, set()) for task in tasks]
+
+    def producer_lost(self, lost: mw.ProducerLost) -> None:
+        """See `runtime`."""
+        if not self._ending:
+            self.spawn(self._again(lost.why), "next life")
+
+    def crash(self, error: BaseException) -> None:
+        """See `runtime`."""
+        self._fail(error)
+
+    def _unheard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something was raised that nobody has awaited; of user code, mostly."""
+        error = context.get("exception")
+        if isinstance(error, BaseException) and "handle" in context:
+            self._fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+
+    def raise_failure(self) -> None:
+        """What has failed since it was asked last."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    # ------------------------------------------------------------------------------------------------------------- who runs
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+        """See `runtime`."""
+        task = self._made(work, name)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
+
+    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+        """See `runtime`."""
+        task = self._made(work, name)
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        return task
+
+    def _made(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+        async def awaited() -> None:
+            await work
+
+        task = self._loop.create_task(awaited(), name=name)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> MemoryMailbox:
+        """See `runtime`."""
+        made = MemoryMailbox(name, on_letter, on_gone)
+        self._mailboxes[made] = None
+        return made
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        for mailbox in [one for one in self._mailboxes if one.ended]:
+            del self._mailboxes[mailbox]
+        return (
+            bool(self._beside)
+            or any(mailbox.working for mailbox in self._mailboxes)
+            or any(task.get_name().startswith((AT_SPARK, "transaction ")) for task in asyncio.all_tasks(self._loop))
+        )
+
+    async def end(self) -> None:
+        """Whatever still serves ends."""
+        self._ending = True
+        serving = list(self._serving)
+        for task in serving:
+            task.cancel()
+        if serving:
+            await asyncio.wait(serving)

@@ -1,0 +1,89 @@
+"""What a test driver gives to look at: tables of all tasks together, records, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..job import steps as s
+from ..records.record import Headers, Record
+from .logs import Stored
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that was put aside: as it came, where it came from, and what was wrong."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    step: str
+    exception: str
+    traceback: str
+    headers: Headers = ()
+
+
+class TableReader(Mapping[Any, Any]):
+    """A table of the job as committed, all tasks together."""
+
+    def __init__(self, name: str, parts: Mapping[str, Any], finish: Any) -> None:
+        self.name = name
+        self._parts = parts
+        self._finish = finish
+
+    def __getitem__(self, key: Any) -> Any:
+        for part in self._parts.values():
+            found = part.get(key)
+            if found is not None:
+                return self._finish(found)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(dict.fromkeys(key for part in self._parts.values() for key, _ in part.range()))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def task(self, task: str) -> dict[Any, Any]:
+        """The part of one task, for example `"Partition 3"`."""
+        return {key: self._finish(value) for key, value in self._parts[task].range()}
+
+    def __repr__(self) -> str:
+        return f"<table {self.name}: {dict(self)}>"
+
+
+def as_it_is(value: Any) -> Any:
+    """What users see of a plain table."""
+    return value
+
+
+def result_of(step: s.AggregateStep) -> Any:
+    """What users see of an aggregate's states."""
+    return lambda states: step.plan.results([states])[0]
+
+
+def record_of(one: Stored, serde: Any, key_serde: Any) -> Record[Any, Any]:
+    """A stored record, decoded."""
+    value = None if one.value is None else serde.loads(one.value)
+    key = None if one.key is None else key_serde.loads(one.key)
+    return Record(key, value, one.timestamp, tuple(one.headers))
+
+
+def dead_letter_of(one: Stored) -> DeadLetter:
+    """A dead letter, with what its headers say. A row that a step made of several records has the first one's offset; one that was made
+    of none that is known (at a watermark, by a timer) has -1."""
+    found = {name: (value or b"").decode(errors="replace") for name, value in one.headers if name.startswith("hg-")}
+    return DeadLetter(
+        found.get("hg-topic", ""),
+        int(found.get("hg-partition", -1)),
+        int(found.get("hg-offset", -1)),
+        one.key,
+        one.value,
+        found.get("hg-step", ""),
+        found.get("hg-exception", ""),
+        found.get("hg-traceback", ""),
+        tuple((name, value) for name, value in one.headers if not name.startswith("hg-")),
+    )

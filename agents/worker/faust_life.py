@@ -1,0 +1,71 @@
+"""The life of a worker's process: coroutines and actors, as Faust runs them. See `runtime.Life`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ..awaiting import answered
+from ..state.store import Disk
+from .ending import Ending
+from .faust_app import ActorApp
+from .mailbox import Mailbox
+from .services import Work, run_service
+
+
+class FaustLife:
+    """Agents and services of one Faust app, and what runs beside them. What any of them raises goes to `crash`."""
+
+    def __init__(self, app: ActorApp, *, crash: Callable[[BaseException], None], disk: Callable[[str], Disk]) -> None:
+        self.app = app
+        self.spawned: set[asyncio.Task[None]] = set()
+        self._crash = crash
+        self._disk = disk
+
+    def crash(self, error: BaseException) -> None:
+        """See `runtime.Life`."""
+        self._crash(error)
+
+    def disk(self, task: str) -> Disk:
+        """See `runtime.Life`."""
+        return self._disk(task)
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+        """See `runtime.Life`."""
+
+        async def guarded() -> None:
+            with answered(name):
+                await work
+
+        task = asyncio.get_running_loop().create_task(guarded(), name=name)
+        self.spawned.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.spawned.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.crash(error)
+
+    async def serve(self, name: str, work: Awaitable[None]) -> Work:
+        """See `runtime.Life`."""
+        return await run_service(self.app, name, work, self.crash)
+
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> Mailbox:
+        """See `runtime.Life`: a Faust agent as an actor."""
+        return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)
+
+    async def end(self, ending: Ending) -> None:
+        """What still runs ends; actors are put down by whoever has them, and the app when all else has ended."""
+        for task in list(self.spawned):
+            task.cancel()
+        await ending.steps({task.get_name(): asyncio.wait([task]) for task in list(self.spawned)})
+        services = [one for one in self.app._children if isinstance(one, Work)]
+        await ending.steps({str(service.name): service.stop() for service in services})

@@ -1,0 +1,182 @@
+"""The topics of one job: which there must be, with what settings; and how wide and how patient the others are.
+
+Inputs are only looked at. The job's own topics are created, or, where that is not allowed, named with the command that creates them.
+An output that does not exist is created as wide as the widest input, and said; clients would let the broker make it with one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from ...core.errors import DeclarationError, EnvironmentFault
+from ...core.graph.model import JobModel
+from ...core.names import Topics as OwnTopics
+from ...core.names import collision, parse_internal
+from ...core.settings import did_you_mean
+from ..job.declaration import Declared
+from ..job.steps import ShuffleStep
+from ..kafka.settings import ClientSettings
+from ..kafka.topics import COORDINATOR, DEAD_LETTERS, HEARTBEAT, INTERMEDIATE, TASK_LOG, Found, Topics, TopicSpec
+from ..runtime.outbox import Outbox
+
+log = structlog.get_logger("headgate.topics")
+LARGE = {"max.message.bytes": str(8 << 20)}
+
+
+class JobTopics:
+    """What a worker knows of its topics."""
+
+    def __init__(self, client: ClientSettings, declared: Declared) -> None:
+        self.declared = declared
+        self.names = declared.topics
+        self.topics = Topics(client)
+        self._client = client
+        self._known: dict[str, Found] = {}
+        self._named: set[str] = set()
+        """Targets that user code named while it ran, and those that were asked about."""
+
+    async def start(self) -> None:
+        """Connect."""
+        await self.topics.start()
+
+    async def stop(self) -> None:
+        """Close."""
+        await self.topics.stop()
+
+    def fixed(self) -> list[TopicSpec]:
+        """The topics that every job has, before anything is known of its tasks."""
+        return [
+            TopicSpec(self.names.coordinator, 1, COORDINATOR),
+            TopicSpec(self.names.heartbeat, 1, HEARTBEAT),
+            TopicSpec(self.names.dead_letters, 1, {**DEAD_LETTERS, **LARGE}),
+        ]
+
+    async def ensure_fixed(self) -> None:
+        """Create or check them; inputs must exist; outputs are made if they do not."""
+        await self._alone()
+        await self._keep(self.fixed())
+        counts = await self.input_counts()
+        outputs = [topic for topic in sorted(self.declared.graph.outputs) if topic not in self._known]
+        found = await self.topics.find(outputs)
+        missing = [TopicSpec(topic, widest(counts)) for topic in outputs if topic not in found]
+        if missing:
+            log.warning("output topics are created", topics=[spec.name for spec in missing])
+        self._known |= found | await self.topics.ensure(missing)
+
+    async def _alone(self) -> None:
+        """No other job on this cluster has a topic of this one, as far as names tell. (Whose the coordinator stream is stands in it.)"""
+        steps = [step.name for step in self.declared.steps if isinstance(step, ShuffleStep)]
+        for name in await self.topics.names():
+            found = parse_internal(name, prefix=self.names.prefix)
+            if found is None or found[1].safe == self.names.job.safe:
+                continue
+            if topic := collision(self.names, OwnTopics(found[1], self.names.prefix), my_steps=steps):
+                raise DeclarationError(
+                    f"the job '{self.names.job}' would share the topic '{topic}' with the job '{found[1]}'",
+                    remedy="give this one another name or id, or the step another name",
+                )
+
+    async def _keep(self, specs: list[TopicSpec]) -> None:
+        self._known |= await self.topics.ensure(specs)
+
+    async def input_counts(self) -> dict[str, int]:
+        """How many partitions each input has, now. An input that does not exist is an error."""
+        names = sorted(self.declared.graph.input)
+        found = await self.topics.find(names)
+        self._known |= found
+        missing = [name for name in names if name not in found]
+        if missing:
+            there = [name for name in await self.topics.names() if not name.startswith("__")]
+            raise EnvironmentFault(
+                f"the input topic{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing))} "
+                f"do{'es' * (len(missing) == 1)} not exist",
+                remedy="\n  ".join(self._instead(name, there) for name in missing),
+            )
+        return {name: found[name].partitions for name in names}
+
+    def _instead(self, missing: str, there: list[str]) -> str:
+        near = did_you_mean(missing, there) or "correct the name in app.input(…)."
+        command = TopicSpec(missing, 0).command(self._client)
+        return f"{near} Or create it, N as many as tasks shall share it: {command}"
+
+    def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
+        """Task log and intermediate streams under a job model."""
+        specs = [TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE})] if tasks else []
+        if model is not None:
+            widths: Mapping[str, int] = model.streams
+            for stream in sorted(self.declared.graph.writer):
+                if stream in widths:
+                    specs.append(TopicSpec(stream, widths[stream], {**INTERMEDIATE, **LARGE}))
+        return specs
+
+    def all_specs(
+        self, counts: Mapping[str, int], widths: Mapping[str, int], tasks: int
+    ) -> tuple[list[TopicSpec], list[TopicSpec]]:
+        """Every topic of the job, before it runs: its own, and its outputs as they would be made."""
+        own = [*self.fixed(), TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE})]
+        between = [
+            TopicSpec(name, widths[name], {**INTERMEDIATE, **LARGE}) for name in sorted(self.declared.graph.writer)
+        ]
+        outputs = [TopicSpec(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
+        return own + between, outputs
+
+    async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
+        """Create or check them."""
+        await self._keep(self.specs_for(model, tasks))
+
+    async def learn(self, outbox: Outbox | None) -> None:
+        """Tell an outbox all targets of this job."""
+        if outbox is None:
+            return
+        graph = self.declared.graph
+        wanted = {self.names.dead_letters, self.names.log, *graph.outputs, *graph.writer, *self._named}
+        unknown = [name for name in wanted if name not in self._known]
+        if unknown:
+            self._known |= await self.topics.find(unknown)
+        for name in wanted:
+            if name in self._known:
+                _tell(outbox, self._known[name])
+
+    async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
+        """A target that user code names while it runs. One that does not exist is made, as wide as the widest input, and said."""
+        found = await self.topics.find([topic])
+        if topic not in found:
+            counts = {name: self._known[name].partitions for name in self.declared.graph.input}
+            log.warning("output topics are created", topics=[topic])
+            found = await self.topics.ensure([TopicSpec(topic, widest(counts))])
+        self._known |= found
+        self._named.add(topic)
+        for producer in producers:
+            if producer is not None:
+                _tell(producer, found[topic])
+
+    def limit(self, topic: str) -> int | None:
+        """Its max.message.bytes, as far as it is known."""
+        return self._known[topic].limit if topic in self._known else None
+
+    async def check_widths(self, widths: Mapping[str, int]) -> None:
+        """The job's own streams have as many partitions as its model says. One that was widened, or made again by hand, is an error: those
+        who write to it and those who read it would each mean another partition by one key."""
+        found = await self.topics.find(widths)
+        for name, width in sorted(widths.items()):
+            if name in found and found[name].partitions != width:
+                raise EnvironmentFault(
+                    f"the topic '{name}' has {found[name].partitions} partitions, and the job's model says {width}",
+                    remedy="where nothing unread stands in it (the job was drained), delete it, and have it made again; else "
+                    f"`headgate reset` the job: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
+                )
+
+
+def widest(counts: Mapping[str, int]) -> int:
+    """How wide an output is made that is not there: as the widest input.
+
+    >>> widest({"orders": 3, "rates": 1})
+    3
+    """
+    return max(counts.values(), default=1)
+
+
+def _tell(outbox: Outbox, found: Found) -> None:
+    outbox.know(found.name, found.partitions, found.limit, found.rules)

@@ -1,0 +1,127 @@
+"""What a worker says of its load in each heartbeat, and how that is read again: numbers only, by short names.
+
+    state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  keys.<partitioner>.<input>  config  commits  ready
+
+Promises: a heartbeat stays below its limit, whatever a worker runs: what does not fit is left out, tasks by their order, and said
+(`left_out`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ...core.graph.keying import VERDICTS
+from ...core.orders import RESTING, WORKING, TaskState
+from ...core.progress.frames import MAX_TIME, NO_TIME
+
+if TYPE_CHECKING:
+    from ..runtime.task import TaskActor
+    from .participant import Participant
+
+STATES = tuple(TaskState)
+"""By number: workers of different versions read each other's, so `TaskState` is only ever appended to."""
+MOST_BYTES = 12_000
+
+
+def readiness(one: Participant) -> tuple[bool, str]:
+    """Whether its tasks run, and else what it waits for."""
+    if one.exit_code is not None:
+        return False, one.exit_why or "exiting"
+    if one.coordination.blocked:
+        return False, one.coordination.blocked
+    return one.ready, one.why
+
+
+def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
+    """How the keys of a task's inputs are spread, as far as it has tested them."""
+    test = actor.pipeline.keys if actor.pipeline is not None else None
+    return test.shown() if test is not None else {}
+
+
+def watermarks(actor: TaskActor) -> dict[str, int]:
+    """The watermark of each stream that a task reads; nothing before its state is restored."""
+    if actor.machine.state not in (*WORKING, *RESTING):
+        return {}
+    progress = actor.machine.inputs.progress
+    return {one.stream: progress.watermark(one.stream) for one in actor.machine.inputs.by_stream.values()}
+
+
+def load_of(one: Participant) -> dict[str, float]:
+    """The load of a worker now. Reads plain values; called on the main loop."""
+    ready, _ = readiness(one)
+    committing = one.runtime.producers.committing
+    load: dict[str, float] = {
+        "config": float(one.overrides.offset),
+        "commits": float(committing.commits if committing is not None else 0),
+        "ready": float(ready),
+    }
+    size = 100
+    left_out = 0
+    for name, actor in sorted(one.actors.items()):
+        if size + 5 * (len(name) + 20) > MOST_BYTES:
+            left_out += 1
+            continue
+        size += 5 * (len(name) + 20)
+        load[f"state.{name}"] = float(STATES.index(actor.machine.state))
+        load[f"since.{name}"] = float(actor.since_ms)
+        if actor.intake is not None:
+            load[f"lag.{name}"] = float(actor.intake.lag)
+        low = min(watermarks(actor).values(), default=NO_TIME)
+        if low > NO_TIME + 1:
+            load[f"wm.{name}"] = float(low)
+        progress = actor.state.progress
+        if progress is not None and actor.machine.state == TaskState.RESTORING:
+            load[f"restore.{name}"] = float(max(0, progress.end - progress.position))
+        for stream, found in key_tests(actor).items():
+            name = f"keys.{found['partitioner']}.{stream}"
+            size += 0 if name in load else len(name) + 10
+            if size < MOST_BYTES:
+                load[name] = load.get(name, 0.0) + 1.0
+    if left_out:
+        load["left_out"] = float(left_out)
+    return load
+
+
+def key_load(loads: Iterable[Mapping[str, float]]) -> dict[str, dict[str, int]]:
+    """How many tasks found which partitioner, by input: of all workers together.
+
+    >>> key_load([{"keys.crc32.in": 2.0}, {"keys.crc32.in": 1.0, "keys.unknown.in": 1.0}])
+    {'in': {'crc32': 3, 'unknown': 1}}
+    """
+    found: dict[str, dict[str, int]] = {}
+    for load in loads:
+        for name, tasks in sorted(load.items()):
+            kind, _, rest = name.partition(".")
+            verdict, _, stream = rest.partition(".")
+            if kind == "keys" and verdict in VERDICTS:
+                here = found.setdefault(stream, {})
+                here[verdict] = here.get(verdict, 0) + int(tasks)
+    return found
+
+
+class TaskLoad(TypedDict):
+    """What a heartbeat says of one task; None for what it does not say."""
+
+    state: str | None
+    since_ms: int | None
+    lag: int | None
+    watermark_ms: int | None
+    restore_left: int | None
+
+
+def task_load(load: Mapping[str, float], task: str) -> TaskLoad:
+    """What a heartbeat says of one task."""
+    number = load.get(f"state.{task}")
+    low = load.get(f"wm.{task}")
+    return {
+        "state": STATES[int(number)] if number is not None and 0 <= number < len(STATES) else None,
+        "since_ms": _int(load.get(f"since.{task}")),
+        "lag": _int(load.get(f"lag.{task}")),
+        "watermark_ms": None if low is None else MAX_TIME if low >= float(MAX_TIME) else int(low),
+        "restore_left": _int(load.get(f"restore.{task}")),
+    }
+
+
+def _int(value: float | None) -> int | None:
+    return None if value is None else int(value)

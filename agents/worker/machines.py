@@ -1,0 +1,74 @@
+"""What a worker's two machines, its member and its leader, are configured with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.coordination.leader.plan import LeaderConfig, Plan, Timing
+from ...core.coordination.member.plan import MemberConfig
+from ...core.graph.fingerprint import digest
+from ...core.settings import SETTINGS, find
+from ..job.plans import grouper, parts, placer, seconds
+from .options import WorkerOptions
+
+
+def deployment(options: WorkerOptions, settings: Mapping[str, Any]) -> str:
+    """The id that was given, or the fingerprint of graph, state and immutable settings."""
+    return options.deployment or digest(parts(options.declared, settings))
+
+
+def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> LeaderConfig:
+    """What this process would lead with."""
+    graph = options.declared.graph
+    bounded = any(one.until is not None or one.start != "oldest" for one in graph.inputs)
+    counted = [one for one in graph.inputs if not one.bootstrap] or graph.inputs
+    plan = Plan(
+        deployment=deployment(options, settings),
+        fingerprint=parts(options.declared, settings),
+        graph=graph,
+        resolve=bounded,
+        ends=tuple(sorted(one.stream for one in counted)),
+        grouper=grouper(settings),
+        grouper_name=str(settings.get("grouper", find("grouper").default)),
+        placer=placer(settings),
+        placer_name=str(settings.get("placement", find("placement").default)),
+        settings={name: value for name, value in settings.items() if name in SETTINGS},
+    )
+    timing = Timing(
+        beat_s=seconds(settings, "heartbeat.interval"),
+        session_s=seconds(settings, "session.timeout"),
+        stall_s=seconds(settings, "stall.timeout"),
+        debounce_s=seconds(settings, "placement.debounce"),
+        release_s=seconds(settings, "release.timeout"),
+        grace_s=seconds(settings, "placement.rejoin-grace"),
+        fence_deadline_s=seconds(settings, "fence.timeout"),
+        jitter_s=options.jitter_s,
+        answer_kept_ms=int(seconds(settings, "answers.keep") * 1000),
+    )
+    job = str(options.declared.app.job)
+    masked = frozenset(options.flags)
+    return LeaderConfig(options.processor, options.process, options.job_uuid, plan, timing, job, masked)
+
+
+def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> MemberConfig:
+    """What this process is as a member."""
+    return MemberConfig(
+        processor=options.processor,
+        process=options.process,
+        job=str(options.declared.app.job),
+        token=options.token,
+        location=options.location,
+        url=options.url,
+        pid=options.pid,
+        version=options.version,
+        deployment=deployment(options, settings),
+        fingerprint=parts(options.declared, settings),
+        run_id=options.run_id,
+        lock_free=options.lock_free,
+        supervised=options.supervised,
+        no_wait=options.no_wait,
+        bounded=options.bounded,
+        beat_s=seconds(settings, "heartbeat.interval"),
+        session_s=seconds(settings, "session.timeout"),
+    )

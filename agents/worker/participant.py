@@ -1,0 +1,212 @@
+"""One process in its job: two machines that steer it, and the tasks and producers that they steer.
+
+    coordination    the coordinator stream, `Member` and `Leader`
+    runtime         the tasks, each under its grant; the producer of the present incarnation
+    overrides       what operators have changed of its settings
+
+What the machines order is done by the runtime, and what the runtime reports is fed to the machines. It is the same code on a worker and in
+a simulator: it knows a port and the life of a process, and neither Kafka nor Faust. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import structlog
+
+from ...core.coordination import messages as c
+from ...core.coordination.leader.leader import Leader
+from ...core.coordination.member import protocol as mw
+from ...core.coordination.member.member import Member
+from ...core.errors import DeclarationError
+from ...core.names import worker_id
+from ...core.orders import Order, Report, RunView, TaskReported, TaskState
+from ...core.task.plan import TaskPlan
+from ..coordinator.driver import Coordination, JobTopics
+from ..job.plans import task_settings
+from ..live_settings import Settings
+from ..port.port import Offsets, Port
+from ..runtime.runtime import Life, Runtime, Targets
+from ..runtime.task import TaskActor
+from .load import load_of
+from .machines import leader_config, member_config
+from .options import WorkerOptions
+from .settings_taken import Overrides
+
+log = structlog.get_logger("headgate.worker")
+
+
+class Topics(Targets, JobTopics, Protocol):
+    """The topics of the job, for those who write to them and for its leader."""
+
+
+class Participant:
+    """See above. `over` is set when it has left the job: then `exit_code` and `exit_why` say how."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        life: Life,
+        port: Port,
+        offsets: Offsets,
+        topics: Topics,
+        settings: Settings,
+        *,
+        refuse: Callable[[DeclarationError], None],
+        more: Mapping[str, Callable[[], None]],
+        spark: Any = None,
+        memory: Any = None,
+    ) -> None:
+        """`refuse`: told when what was declared cannot run. `more`: parts of the process that take settings, too (`settings_taken`)."""
+        declared = options.declared
+        self.refuse = refuse
+        self.ready = False
+        self.why = "starting"
+        self.exit_code: int | None = None
+        self.exit_why = ""
+        self.over = asyncio.Event()
+        self.on_waiting: Callable[[str, str, str], None] | None = None
+        """Told when it waits because its run is closed: why, the run's state, and why that has failed."""
+        self._options = options
+        self._life = life
+        self._settings = settings
+        self._exits_on_failure = False
+        """What `failure.policy` says."""
+        stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
+        self.coordination = Coordination(
+            self, life, port, offsets, topics, declared.graph, declared.topics, options.processor, stamp
+        )
+        self.runtime = Runtime(
+            f"{declared.app.job.slug}-{options.processor}",
+            life,
+            self,
+            port,
+            declared,
+            settings,
+            topics,
+            offsets,
+            spark=spark,
+            memory=memory,
+            compression=options.compression,
+        )
+        tasks = self._tell_tasks
+        own = {"committer": self._pace, "task": tasks, "intake": tasks, "chooser": tasks, "spark": tasks}
+        self.overrides = Overrides(options, settings, {**own, "worker": self._judge, **more})
+
+    async def start(self) -> None:
+        """Begin to take part."""
+        self.overrides.tell()
+        given = self._settings.given
+        await self.coordination.start(
+            Member(member_config(self._options, given)),
+            Leader(leader_config(self._options, given)),
+            beat_s=self._settings.seconds("heartbeat.interval"),
+        )
+
+    @property
+    def actors(self) -> dict[str, TaskActor]:
+        """The tasks that live here."""
+        return self.runtime.granted.actors
+
+    # ------------------------------------------------------------------------------------------- what the machines order
+
+    def tell(self, task: str, order: Order) -> None:
+        """See `coordination.World`."""
+        self.runtime.granted.tell(task, order)
+
+    async def init_producer(self, incarnation: str) -> None:
+        """See `coordination.World`: its id is initialised here, once."""
+        options = self._options
+        transactional_id = worker_id(options.declared.app.job, options.processor, incarnation)
+        await self.runtime.producers.begin(incarnation, transactional_id)
+
+    async def close_producer(self, incarnation: str) -> None:
+        """See `coordination.World`."""
+        await self.runtime.producers.close(incarnation)
+
+    async def learn(self, topic: str) -> None:
+        """See `coordination.World`."""
+        await self.runtime.learn(topic)
+
+    def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None:
+        """See `coordination.World`."""
+        self.overrides.take(overrides, offset)
+
+    def standing(self, ready: bool, why: str) -> None:
+        """See `coordination.World`."""
+        self.ready, self.why = ready, why
+        log.info("standing", ready=ready, why=why)
+        run = self.coordination.member.job.run
+        if self.on_waiting is not None and not ready and run is not None and why.startswith(f"run {run.run_id} is "):
+            self.on_waiting(why, run.state, run.failed)
+
+    def exit(self, code: int, why: str) -> None:
+        """See `coordination.World`: the leadership is given back first."""
+        self.exit_code, self.exit_why = code, why
+        log.info("exit", code=code, why=why)
+        self._life.spawn(self._resign(), "resign")
+
+    async def _resign(self) -> None:
+        await self.coordination.resign()
+        self.over.set()
+
+    def load(self) -> Mapping[str, float]:
+        """See `coordination.World`."""
+        return load_of(self)
+
+    def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
+        """See `coordination.World`."""
+        self.runtime.unreadable.passed(topic, partition, offset, why)
+
+    # ------------------------------------------------------------------------------------------- what the runtime asks for
+
+    def plan(self, task: str) -> TaskPlan:
+        """See `runtime.Job`: with the bounds that its run has resolved; every task, whenever it begins, has the same."""
+        job = self.coordination.member.job
+        if job.model is None or task not in job.model.tasks:
+            raise RuntimeError(f"{task} was granted, but the job model does not know it")
+        plan = self._options.declared.task_plan(task, job.model, task_settings(self._settings.given))
+        run = job.run
+        if run is None:
+            return plan
+        inputs = [
+            replace(
+                one,
+                start_of=dict(enumerate(run.starts.get(one.stream, ()))),
+                until_of=dict(enumerate(run.untils.get(one.stream, ()))) or one.until_of,
+            )
+            for one in plan.inputs
+        ]
+        return replace(plan, inputs=tuple(inputs))
+
+    def run_view(self) -> RunView | None:
+        """See `runtime.Job`."""
+        return self.coordination.member.job.run_view()
+
+    def report(self, report: Report) -> None:
+        """See `runtime.Job`: fed when the present event is through."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self.coordination.feed_member, report)
+        if isinstance(report, TaskReported) and report.state == TaskState.FAILED and self._exits_on_failure:
+            loop.call_soon(self.exit, 1, f"{report.task} failed: {report.why}")
+
+    def producer_lost(self, lost: mw.ProducerLost) -> None:
+        """See `runtime.Job`: the member decides what follows."""
+        self.coordination.feed_member(lost)
+
+    # -------------------------------------------------------------------------------------------------- who takes settings
+
+    def _pace(self) -> None:
+        committing = self.runtime.producers.committing
+        if committing is not None:
+            committing.pace(self._settings.seconds("commit.interval"))
+
+    def _tell_tasks(self) -> None:
+        for actor in list(self.actors.values()):
+            self.runtime.granted.tell_settings(actor)
+
+    def _judge(self) -> None:
+        self._exits_on_failure = self._settings.text("failure.policy") == "exit"

@@ -1,0 +1,64 @@
+"""The job's positions, published for other tools.
+
+Positions are published by a consumer that belongs to the job's group and reads nothing, so that every lag tool works; nothing of headgate
+reads them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from ...core.errors import EnvironmentFault
+from ...core.names import StreamPartition
+from ..kafka.connect import closed, started
+from ..kafka.private import quiet_metadata
+from ..kafka.settings import ClientSettings
+
+
+class PositionPublisher:
+    """Commits positions to a group that has no members."""
+
+    def __init__(self, client: ClientSettings, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._consumer: AIOKafkaConsumer | None = None
+        self._assigned: frozenset[TopicPartition] = frozenset()
+
+    async def start(self, *, deadline_s: float = 60.0) -> None:
+        """Connect."""
+        with quiet_metadata():
+            given = self._client.consumer(
+                enable_auto_commit=False, auto_offset_reset="none", client_id="headgate-offsets", group_id=self._group
+            )
+            self._consumer = await started(lambda: AIOKafkaConsumer(**given), "positions", deadline_s=deadline_s)
+
+    async def stop(self) -> None:
+        """Close the connection."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await closed(consumer.stop)
+
+    async def publish(self, positions: Mapping[StreamPartition, int]) -> None:
+        """Let `kafka-consumer-groups --describe --group …` show them. Raises `EnvironmentFault`; nothing depends on it."""
+        consumer = self._consumer
+        if consumer is None:
+            raise EnvironmentFault("the publisher of positions is not started")
+        wanted = {TopicPartition(*at): offset for at, offset in positions.items()}
+        if not wanted:
+            return
+        if not self._assigned.issuperset(wanted):
+            self._assigned = self._assigned | frozenset(wanted)
+            consumer.assign(list(self._assigned))
+            for tp in self._assigned:  # no await in between: it must not fetch, and not ask where to begin
+                consumer.seek(tp, 0)
+                consumer.pause(tp)
+        try:
+            await consumer.commit(wanted)
+        except KafkaError as error:
+            raise EnvironmentFault(
+                f"positions are not published to the group {self._group}: {error!r}",
+                remedy="grant READ on the group and on its topics",
+            ) from error

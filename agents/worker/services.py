@@ -1,0 +1,74 @@
+"""Work that lives beside the actors, as services of the Faust app: they stand in its tree, start and stop with it, and are seen there.
+
+    await run_service(app, "outbox 000001-3f2a", outbox.run(), crash)
+
+Decides nothing. Promises: what the work raises goes to `crash`, never into a log alone; a service that has ended is taken out of the
+app, so that they can come and go for weeks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import mode
+
+from ..awaiting import passes
+
+
+class Work(mode.Service):
+    """One coroutine as a service."""
+
+    def __init__(self, app: Any, name: str, work: Awaitable[None], crash: Callable[[BaseException], None]) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self.app = app
+        self.name = name
+        self._work = work
+        self._crash_told = crash
+        self.running: asyncio.Task[None] | None = None
+        self.ended = asyncio.Event()
+
+    @property
+    def label(self) -> str:
+        """How it is shown in Faust's tree."""
+        return self.name
+
+    @property
+    def shortlabel(self) -> str:
+        """How it is shown in Faust's logs."""
+        return self.name
+
+    async def on_start(self) -> None:
+        """Begin the work."""
+        self.running = asyncio.get_running_loop().create_task(self._run(), name=self.name)
+
+    async def _run(self) -> None:
+        try:
+            await self._work
+        except BaseException as error:  # told to whoever answers for it
+            if passes(error):
+                raise
+            self._crash_told(error)
+        finally:
+            self.ended.set()
+            self._leave()
+
+    def _leave(self) -> None:
+        if self in self.app._children:
+            self.app._children.remove(self)
+        node = self.app.beacon
+        node.children[:] = [child for child in node.children if getattr(child, "data", child) is not self]
+
+    async def on_stop(self) -> None:
+        """End the work, wherever it is."""
+        if self.running is not None and self.running is not asyncio.current_task():
+            self.running.cancel()
+            await asyncio.wait([self.running], timeout=10.0)
+
+
+async def run_service(app: Any, name: str, work: Awaitable[None], crash: Callable[[BaseException], None]) -> Work:
+    """Start it within the app."""
+    service = Work(app, name, work, crash)
+    await app.add_runtime_dependency(service)
+    return service

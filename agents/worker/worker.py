@@ -1,0 +1,251 @@
+"""One worker process: from its start to its exit code.
+
+    participant    what it is in its job: the machines that steer it, its tasks, its producers (`participant`)
+    life           Faust, the runtime of everything that lives here: agents (the coordinator and one for each task) and services; it has no
+                   consumer of its own
+    upkeep         what is done beside the work, once a second
+    ending         how it ends within the time that it has
+
+The worker gives them Kafka, RocksDB and the wall clock, starts them, and puts them down. It ends with the code that its member says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+from typing import Any
+
+import structlog
+
+from ...core.batches import Bridge
+from ...core.choosing.checked import CheckedChooser
+from ...core.coordination.member import protocol as mw
+from ...core.errors import DeclarationError, HeadgateError, SettingError
+from ..job.declaration import Declared
+from ..job.steps import SparkStep
+from ..kafka.offsets import Offsets
+from ..kafka.port import KafkaPort
+from ..live_settings import Settings
+from ..runtime.chooser import own_chooser
+from ..runtime.committing import Committing
+from ..runtime.task import TaskActor
+from ..state.directory import Directory
+from ..state.rocks import StoreMemory
+from ..state.store import Disk, NoDisk
+from .ending import Ending
+from .faust_app import new_app
+from .faust_life import FaustLife
+from .housekeeping import Upkeep
+from .job_topics import JobTopics
+from .logs import set_level
+from .options import WorkerOptions
+from .participant import Participant
+from .sensors import Counting
+
+log = structlog.get_logger("headgate.worker")
+DEADLINE_PASSED = 3
+"""The exit code of a worker that could not leave in time."""
+
+
+class Worker:
+    """Runs the tasks that it is granted, until its member says exit."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options = options
+        self.declared = options.declared
+        self.job = self.declared.app.job
+        self.settings = Settings(options.settings)
+        own, name = own_chooser(self.declared.app.chooser, self.settings.given)
+        if own is not None:
+            CheckedChooser(own, name)  # one that is not there, or cannot choose, is said before anything begins
+        self.port = KafkaPort(options.client)
+        self.app = new_app(f"{self.job.slug}.{options.processor}")
+        self.sensor = Counting()
+        self.app.sensors.add(self.sensor)
+        self.topics = JobTopics(options.client, self.declared)
+        self.offsets = Offsets(options.client)
+        graph = self.declared.graph
+        self.upkeep = Upkeep(options.client, self.job.slug, self.topics.topics, graph.intermediates - graph.broadcast)
+        self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)
+        self.memory = StoreMemory(self.settings.given_or("state.memory", options.state_memory))
+        self.spark = _spark(self.declared, self.settings)
+        self._loud = False
+        """An override says how much is logged."""
+        self.participant = Participant(
+            options,
+            self.life,
+            self.port,
+            self.offsets,
+            self.topics,
+            self.settings,
+            refuse=self._refuse,
+            more={"upkeep": self._trim, "log": self._log_level},
+            spark=self.spark,
+            memory=self.memory,
+        )
+        self.coordination = self.participant.coordination
+        self.runtime = self.participant.runtime
+        self.started_ms = self.port.clock.now().wall
+        self.ending = Ending()
+        self._cut: asyncio.TimerHandle | None = None
+        """Rings when leaving takes too long."""
+        self._crash: BaseException | None = None
+
+    # ----------------------------------------------------------------------------------------------------------- its life
+
+    async def run(self) -> int:
+        """From start to exit; the exit code."""
+        try:
+            await self._start()
+            await self.participant.over.wait()
+        except HeadgateError:
+            raise  # whoever started this worker says it, with its remedy
+        except Exception as error:
+            log.error("the worker could not start", error=repr(error), exc_info=error)
+            raise
+        finally:
+            await self._put_down()
+        if self._crash is not None:
+            raise self._crash
+        return 1 if self.participant.exit_code is None else self.participant.exit_code
+
+    async def _start(self) -> None:
+        await self.topics.start()
+        await self.topics.ensure_fixed()
+        await self.offsets.start()
+        await self.app.start()
+        if self.spark is not None:
+            self.life.spawn(self.spark.warm(), "Spark")
+        await self.participant.start()
+        await self.life.serve("upkeep", self.upkeep.run(self.actors))
+        options = self.options
+        log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
+
+    async def _put_down(self) -> None:
+        """Stop, whole: who cancels this meanwhile makes it short, and cannot leave agents behind that nobody stops."""
+        stopping = asyncio.get_running_loop().create_task(self._stop(), name="the worker stops")
+        cancelled: asyncio.CancelledError | None = None
+        while not stopping.done():
+            try:
+                await asyncio.shield(stopping)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.ending.hurry()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _stop(self) -> None:
+        """Put everything down, in order. A step that does not end in time is named by `ending`, and left behind: nothing may hang here."""
+        self.participant.over.set()
+        self.ending.begin(self.settings.seconds("stop.timeout"))
+        if self._cut is not None:
+            self._cut.cancel()
+        self.coordination.stop()
+        first: dict[str, Awaitable[Any]] = {actor.name: actor.kill() for actor in list(self.actors.values())}
+        first["heartbeats"] = self.coordination.hush()
+        await self.ending.steps(first, self.settings.seconds("release.timeout"))
+        await self.ending.step("producer", self.runtime.producers.drop())
+        await self.life.end(self.ending)
+        last: dict[str, Awaitable[Any]] = {
+            "coordinator stream": self.coordination.close(),
+            "offsets": self.offsets.stop(),
+            "topics": self.topics.stop(),
+        }
+        if self.spark is not None:
+            last["Spark"] = self.spark.close()
+        await self.ending.steps(last)
+        await self.ending.step("Faust", self.app.stop())
+
+    # ------------------------------------------------------------------------------------------------------- how it ends
+
+    def leave(self, why: str) -> None:
+        """SIGTERM or the like: commit, release, say so, end with 0. Within `stop.timeout`, whatever is away: what is not done by then is
+        said, and the exit code is 3."""
+        log.info("leaving", why=why)
+        patience = self.ending.begin(self.settings.seconds("stop.timeout"))
+        if self._cut is None:
+            self._cut = asyncio.get_running_loop().call_later(patience, self._cut_short)
+        self.coordination.feed_member(mw.Leave(why))
+
+    def _cut_short(self) -> None:
+        """It cannot leave in the time that it has. What was committed is not lost, and what was not is done again by whoever comes next."""
+        participant = self.participant
+        if participant.over.is_set():
+            return
+        tasks = [f"{name} ({actor.machine.state})" for name, actor in sorted(self.actors.items())]
+        unfinished = [
+            *([f"not released: {', '.join(tasks)}"] if tasks else []),
+            *([] if participant.exit_code is not None else ["`left` is not said"]),
+            *([] if self.coordination.resigned.is_set() else ["the leadership is not given back"]),
+        ]
+        patience = self.settings.seconds("stop.timeout")
+        participant.exit_code = DEADLINE_PASSED
+        participant.exit_why = f"it could not leave within stop.timeout ({patience:g} s): {'; '.join(unfinished)}"
+        log.error("cannot leave in time", unfinished=unfinished)
+        participant.over.set()
+
+    def _refuse(self, error: DeclarationError) -> None:
+        """What was declared cannot run on these topics: leave, and end with this error."""
+        log.error("the job cannot run", error=str(error))
+        if self._crash is None:
+            self._crash = error
+        self.leave(error.what)
+
+    def crash(self, error: BaseException) -> None:
+        """Something that must not happen did: the worker ends, and says what."""
+        if self._crash is None:
+            self._crash = error
+            log.error("worker crashed", error=repr(error), exc_info=error)
+        self.participant.over.set()
+
+    # -------------------------------------------------------------------------------------------------- what it gives them
+
+    def _disk(self, task: str) -> Disk:
+        if self.options.state_dir is None:
+            return NoDisk()
+        return Directory(self.options.state_dir / self.job.slug / task.replace(" ", "-"), self.memory)
+
+    def _trim(self) -> None:
+        self.upkeep.trim = self.settings.value("intermediate.trim")
+
+    def _log_level(self) -> None:
+        """Only an override changes it, and its end: what the process was started with is its own business."""
+        overridden = "log.level" in self.participant.overrides.given
+        if overridden or self._loud:
+            self._loud = overridden
+            set_level(self.settings.text("log.level"))
+
+    # ------------------------------------------------------------------------------------------------- what pages look at
+
+    @property
+    def actors(self) -> dict[str, TaskActor]:
+        """The tasks that live here."""
+        return self.runtime.granted.actors
+
+    @property
+    def counters(self) -> dict[str, Counter[str]]:
+        """What was counted of each task."""
+        return self.runtime.granted.counters
+
+    @property
+    def committing(self) -> Committing | None:
+        """The transactions of the present incarnation."""
+        return self.runtime.producers.committing
+
+    @property
+    def incarnation(self) -> str:
+        """The present one, or the last."""
+        return self.runtime.producers.incarnation
+
+
+def _spark(declared: Declared, settings: Settings) -> Bridge | None:
+    """One session for the worker, imported and begun only if the job has a Spark step."""
+    if not any(isinstance(step, SparkStep) for step in declared.steps):
+        return None
+    if settings.text("spark.remote"):
+        raise SettingError("spark.remote is not built yet", remedy="use spark.master")
+    from ...spark_bridge.session import Spark
+    from ..broker.java import find_java
+
+    return Spark(settings.text("spark.master"), java_home=lambda: str(find_java().home))

@@ -1,0 +1,112 @@
+"""What verbs print for people, as far as it can be seen without a broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from aiokafka.errors import TopicAuthorizationFailedError
+from click.testing import CliRunner
+
+from headgate.agents.cli import model
+from headgate.agents.cli.coordinator import INSTEAD, TYPES, wish_of
+from headgate.agents.cli.group import LazyGroup, Mistyped
+from headgate.agents.cli.run import last_words
+from headgate.agents.status.documents import model_document
+from headgate.core.coordination.member.admission import refusal
+from headgate.core.coordination.member.plan import MemberConfig
+from headgate.core.coordination.messages import SetRun
+
+PARTS = {"stage:a": "1"}
+
+
+def test_a_job_without_a_model_says_when_it_gets_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """A worker was started, and no run has begun: there is no version None."""
+    model.show({"job": "sales/1", **model_document(None)})
+    said = capsys.readouterr()
+    assert said.out == "job    sales/1\nmodel  none yet: the leader makes it when the first run begins\n"
+    assert "headgate plan" in said.err
+
+
+@pytest.mark.parametrize(
+    ("state", "run_id", "parts", "helps"),
+    [
+        ("running", "", {"stage:a": "2"}, "run the code that the run began with"),
+        ("running", "r3", PARTS, "leave --run-id out"),
+        ("stopped", "r3", PARTS, "headgate start sales"),
+        ("stopped", "", {}, "run the code of that run"),
+        ("ended", "", {"setting:g": "1"}, "headgate reset sales"),
+    ],
+)
+def test_a_worker_that_must_not_run_says_what_helps(state: str, run_id: str, parts: dict[str, str], helps: str) -> None:
+    """For each reason that a worker refuses itself with."""
+    run = SetRun("r2", "d1", state, "u", fingerprint=PARTS)
+    why = refusal(run, MemberConfig("p1", "x", "x", run_id=run_id, fingerprint=parts, bounded=True))
+    said = last_words(why, "sales")
+    assert said.startswith(f"Error: {why}\nTo do: ")
+    assert helps in said
+
+
+def test_a_worker_whose_name_is_taken_is_told_to_take_another() -> None:
+    """Both ways to notice it."""
+    for why in ("another process is 'w1': http://x", "another process has become 'w1': http://x"):
+        assert "--processor-id" in last_words(why, "sales")
+    assert "see the log" in last_words("something else", "sales")
+
+
+def test_what_kafka_refuses_is_an_error_and_no_traceback() -> None:
+    """A permission that is not there, met by a verb that did not expect it; a mistake of our own keeps its traceback."""
+    group = LazyGroup()
+
+    @group.command()
+    def forbidden() -> None:
+        raise TopicAuthorizationFailedError("orders")
+
+    @group.command()
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    done = CliRunner().invoke(group, ["forbidden"])
+    assert done.exit_code == 1
+    assert "Error: Kafka refused: " in done.output
+    assert "orders" in done.output
+    assert isinstance(CliRunner().invoke(group, ["broken"]).exception, ZeroDivisionError)
+
+
+def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_wish_or_nothing() -> None:
+    """A message by another hand than its writer's is believed by every worker: a grant that two hold, a run without its fields."""
+    assert {*INSTEAD, "set-request", "set-config"} == set(TYPES)
+    for kind in INSTEAD:
+        with pytest.raises(Mistyped, match="not written by hand"):
+            wish_of(kind, "{}")
+    pause = wish_of("set-request", '{"verb": "drain", "run_id": "r7"}')
+    assert (pause.verb, pause.run_id) == ("drain", "r7")
+    one = wish_of("set-config", '{"setting": "stall.timeout", "value": "1m"}')
+    assert (one.verb, one.arguments) == ("set-config", {"setting": "stall.timeout", "value": "1m"})
+    assert wish_of("set-config", '{"setting": "stall.timeout"}', delete=True).verb == "unset-config"
+    for kind, text, why in [
+        ("set-request", "[]", "a map of fields"),
+        ("set-request", "{", "Expecting"),
+        ("set-request", "{}", "without 'verb'"),
+        ("set-request", '{"verb": 5}', "is not a text"),
+        ("set-request", '{"verb": "dance"}', "unknown request"),
+        ("set-request", '{"verb": "pause", "arguments": 5}', "not a set-request"),
+        ("set-request", '{"verb": "pause", "uuid": "u"}', "no field 'uuid'"),
+        ("set-request", '{"verb": "seek", "arguments": {"stream": "s", "to": 1e999}}', "not a set-request"),
+        ("set-config", '{"setting": "stall.timeout", "value": [1]}', "'value' of set-config"),
+    ]:
+        with pytest.raises(Mistyped, match=why):
+            wish_of(kind, text)
+    with pytest.raises(Mistyped, match="requests withdraw"):
+        wish_of("set-request", '{"verb": "pause"}', delete=True)
+
+
+def test_the_status_brings_neither_a_web_client_nor_a_runtime() -> None:
+    """Half of its second was the client of pages that it did not ask, and files of aiokafka that were parsed to find a class."""
+    script = (
+        "import sys, headgate.agents.cli.status; print({'aiohttp', 'faust', 'rocksdict', 'pyarrow'} & {*sys.modules})"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )

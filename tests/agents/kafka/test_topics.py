@@ -1,0 +1,72 @@
+"""What is compared between a topic and what the job needs, and the commands that are printed."""
+
+from __future__ import annotations
+
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, Found, TopicSpec, differences
+
+CLIENT = ClientSettings("b:1")
+
+
+def test_a_missing_topic_is_created_by_its_command():
+    """With every setting that matters, quoted for a shell."""
+    spec = TopicSpec("log", 4, {**TASK_LOG, "x": "a b"}, replication=3)
+    (missing,) = differences(spec, None, CLIENT)
+    assert missing.what == "it does not exist"
+    assert missing.remedy == (
+        "kafka-topics.sh --bootstrap-server b:1 --create --topic log --partitions 4 --replication-factor 3 "
+        "--config cleanup.policy=compact --config delete.retention.ms=604800000 "
+        "--config message.timestamp.after.max.ms=9223372036854775807 "
+        "--config message.timestamp.before.max.ms=9223372036854775807 --config 'x=a b'"
+    )
+    assert str(missing).startswith("log: it does not exist")
+
+
+def test_a_topic_that_is_as_needed_has_no_difference():
+    """The order of cleanup policies does not matter, and neither do settings that nobody needs."""
+    spec = TopicSpec("t", 2, {"cleanup.policy": "compact,delete", "retention.ms": "5"})
+    assert (
+        differences(spec, Found("t", 2, {"cleanup.policy": "delete, compact", "retention.ms": "5", "segment.ms": "1"}))
+        == []
+    )
+    assert differences(spec, Found("t", 2, {})) == []
+
+
+def test_each_difference_has_its_own_remedy():
+    """An intermediate stream with a retention would lose records of a job that rests."""
+    told = differences(
+        TopicSpec("mid", 3, INTERMEDIATE),
+        Found("mid", 2, {"retention.ms": "604800000", "retention.bytes": "-1"}),
+        CLIENT,
+    )
+    assert [d.what for d in told] == [
+        "it has 2 partitions, and 3 are needed",
+        "retention.ms is 604800000, and -1 is needed",
+    ]
+    assert told[1].remedy == (
+        "kafka-configs.sh --bootstrap-server b:1 --alter --entity-type topics --entity-name mid --add-config retention.ms=-1"
+    )
+
+
+def test_kafkas_tools_are_told_where_their_client_settings_stand():
+    """A broker with TLS or users: the tools take these from a file only. A comma parts settings, so lists stand in brackets."""
+    client = ClientSettings("b:1", {"security.protocol": "SSL"})
+    front = "--bootstrap-server b:1 --command-config client.properties"
+    assert TopicSpec("t", 1).command(client) == f"kafka-topics.sh {front} --create --topic t --partitions 1"
+    (told,) = differences(
+        TopicSpec("t", 1, {"cleanup.policy": "compact,delete"}), Found("t", 1, {"cleanup.policy": "delete"}), client
+    )
+    assert told.remedy == (
+        f"kafka-configs.sh {front} --alter --entity-type topics --entity-name t --add-config 'cleanup.policy=[compact,delete]'"
+    )
+
+
+def test_a_topic_of_unknown_width_leaves_it_to_whoever_makes_it():
+    """An input belongs to somebody else."""
+    assert TopicSpec("orders", 0).command(CLIENT).endswith("--topic orders --partitions N")
+
+
+def test_the_limit_is_the_topics_or_the_brokers_default():
+    """Needed before anything is sent."""
+    assert Found("t", 1, {"max.message.bytes": "5"}).limit == 5
+    assert Found("t", 1, {}).limit == 1_048_588

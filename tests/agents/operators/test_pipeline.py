@@ -1,0 +1,345 @@
+"""A task's operators put together, without the machine: chunks, seals in the middle of them, frames, what failed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.agents.job.declaration import Declared
+from headgate.agents.operators.decode import ARROW_KEY, ARROW_TIMESTAMP, BadRecord
+from headgate.agents.operators.failures import dead_letter, find_bad, policy_of
+from headgate.agents.operators.pipeline import Pipeline
+from headgate.agents.records.chunks import Chunk
+from headgate.agents.records.columns import Columns
+from headgate.agents.records.framing import frame_cuts
+from headgate.agents.records.serdes import msgpack
+from headgate.agents.runtime.buffer import Joining
+from headgate.agents.state.cache_memory import CacheMemory
+from headgate.agents.state.opening import open_tables
+from headgate.agents.state.store import MemoryStore
+from headgate.agents.testing.logs import Gathered
+from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import BatchFrame, FrameError, decode
+
+IN = StreamPartition("in", 0)
+
+
+class Joined(Joining):
+    """The open transaction, with what has joined it, emission by emission."""
+
+    def __init__(self, widths: dict[str, int]) -> None:
+        super().__init__(
+            transactional=True, batch=Gathered, batch_bytes=1 << 20, max_pending_bytes=1 << 30, wake=lambda: None
+        )
+        self.widths = widths
+        self.open: list[SimpleNamespace] = []
+        self.ask = lambda topic: self.know(topic, widths.get(topic, 1))
+
+    def _join(self, task: str, target: StreamPartition, keys: Any, values: Any, stamps: Any, headers: Any) -> None:
+        stamps = [stamps] * len(values) if isinstance(stamps, int) else stamps
+        self.open.append(
+            SimpleNamespace(task=task, at=target, keys=keys, values=values, timestamps=stamps, headers=headers)
+        )
+
+
+class Rig:
+    """A pipeline over memory."""
+
+    def __init__(self, app: hg.App, *streams: str, width: int = 1, memory: CacheMemory | None = None) -> None:
+        declared = Declared(app)
+        self.topics = Joined(dict.fromkeys(declared.graph.writer, width))
+        self.tables = open_tables(MemoryStore("u"), declared, clock=lambda: 0, memory=memory).tables
+        self.counted: dict[str, int] = {}
+        self.pipeline = Pipeline(
+            declared,
+            "Partition 0",
+            buffer=self.topics.buffer("t"),
+            seal_buffer=self.topics.buffer("t"),
+            table=self.tables.table,
+            widths=self.topics.widths,
+            now_ms=lambda: 0,
+            count=lambda name, amount: self.counted.update({name: amount}),
+            streams=streams or ("in",),
+        )
+
+    async def run(self, chunk: Chunk) -> int | None:
+        greatest = await self.pipeline.chunk(chunk)
+        self.pipeline.complete()
+        self.tables.complete()
+        return greatest
+
+    def seal(self) -> None:
+        aside = self.tables.suspend()
+        self.pipeline.seal()
+        self.tables.complete()
+        self.tables.seal()
+        self.tables.applied(1)
+        self.tables.resume(aside)
+
+    def out(self, topic: str = "out") -> list[bytes | None]:
+        """What has joined the open transaction."""
+        return [value for one in self.topics.open if one.at.stream == topic for value in one.values]
+
+
+def chunk(*values: bytes, at: StreamPartition = IN, keys: Any = None) -> Chunk:
+    return Chunk.of(at, list(values), keys=keys, timestamps=list(range(1, len(values) + 1)))
+
+
+def test_a_chunk_gives_its_greatest_event_time() -> None:
+    """Which is what the watermark is made of."""
+    app = hg.App("job")
+    app.input("in").to("out")
+    assert asyncio.run(Rig(app).run(chunk(b"1", b"2"))) == 2
+
+
+def test_a_seal_in_the_middle_of_a_chunk_takes_only_what_was_complete() -> None:
+    """A chunk that awaits belongs to the next transaction, all of it."""
+
+    async def story() -> None:
+        gate, reached = asyncio.Event(), asyncio.Event()
+
+        async def wait(value: Any) -> Any:
+            if value["n"] == 2:
+                reached.set()
+                await gate.wait()
+            return value
+
+        app = hg.App("job", key_serde=hg.text())
+        seen = app.table("seen")
+
+        def note(value: Any) -> Any:
+            seen["n"] = value["n"]
+            return value
+
+        stream = app.input("in", key="k").map(note)
+        stream.to("copy")
+        stream.agg(name="agg", n=hg.count(), x=hg.sum("n")).to("counts")
+        stream.repartition("k").agg(name="far", n=hg.count()).to("far")
+        stream.map_async(wait).to("out")
+        rig = Rig(app)
+        await rig.run(chunk(b'{"k":"a","n":1}'))
+        running = asyncio.ensure_future(rig.run(chunk(b'{"k":"a","n":2}')))  # noqa: TID251 - awaited below
+        await reached.wait()
+        rig.seal()
+        assert rig.out("copy") == [b'{"k":"a","n":1}']
+        assert rig.out("counts") == [b'{"n":1,"x":1}']
+        assert len(rig.out("job-1-by-k")) == 1
+        assert rig.tables.store.get("seen", b"n") == b"\x001"
+        gate.set()
+        await running
+        rig.seal()
+        assert rig.out("copy")[1:] == [b'{"k":"a","n":2}']
+        assert rig.out("counts")[1:] == [b'{"n":2,"x":3}']
+        assert rig.tables.store.get("seen", b"n") == b"\x002"
+
+    asyncio.run(story())
+
+
+def of_keys(*keys: int) -> Chunk:
+    return chunk(*[b'{"k":"k%d","n":%d}' % (key, key) for key in keys])
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_states_that_were_given_back_come_again_from_the_table(copies: bool) -> None:
+    """More keys than fit into the memory of the worker: their sums go on, within and between commits."""
+    memory = CacheMemory(100_000)
+    app = hg.App("job", key_serde=hg.text())
+    more: dict[str, Any] = {"all": hg.collect("n")} if copies else {}
+    app.input("in", key="k").agg(name="agg", n=hg.count(), x=hg.sum("n"), **more).to("counts")
+    rig = Rig(app, memory=memory)
+    operator: Any = next(one for one in rig.pipeline.operators if hasattr(one, "states"))
+
+    async def story() -> None:
+        for round_ in range(3):
+            for start in range(0, 2000, 100):
+                await rig.run(of_keys(*range(start, start + 100), *range(0, 2000, 500)))
+                if start % 300 == 0:
+                    rig.seal()
+                    assert memory.used <= memory.limit
+                    assert len(operator.states) < 500
+            rig.seal()
+            table = rig.tables.table("agg")
+            seen = 20 * (round_ + 1)
+            for n in range(0, 2000, 50):
+                times = seen + round_ + 1 if n % 500 == 0 else round_ + 1
+                found: Any = table[f"k{n}"]
+                assert list(found)[:2] == [times, times * n]
+            rig.tables.complete()
+
+    asyncio.run(story())
+    assert memory.used <= memory.limit
+
+
+def test_states_are_given_back_while_a_chunk_waits() -> None:
+    """The chunk had looked for its states; another task needed the memory, and a commit passed: none of its sums begins anew."""
+
+    async def story() -> None:
+        gate, reached = asyncio.Event(), asyncio.Event()
+
+        async def wait(value: Any) -> Any:
+            if gated:
+                reached.set()
+                await gate.wait()
+            return value
+
+        gated = False
+        memory = CacheMemory(1 << 20)
+        app = hg.App("job", key_serde=hg.text())
+        stream = app.input("in", key="k")
+        stream.agg(name="agg", n=hg.count(), x=hg.sum("n")).to("counts")
+        stream.map_async(wait).to("out")
+        rig = Rig(app, memory=memory)
+        operator: Any = next(one for one in rig.pipeline.operators if hasattr(one, "states"))
+        await rig.run(of_keys(*range(50)))
+        rig.seal()
+        await rig.run(of_keys(*range(10)))
+        gated = True
+        running = asyncio.ensure_future(rig.run(of_keys(*range(50), 77)))  # noqa: TID251 - awaited below
+        await reached.wait()
+        other = memory.hold((), lambda: None)
+        other.add(["x"], [bytes(2 << 20)])
+        assert len(operator.states) == 50  # what is to be committed, and what the chunk adds to
+        aside = operator.suspend()  # as while a commit gives on what was held back
+        other.add(["x"], [bytes(3 << 20)])
+        assert len(operator.states) == 10
+        operator.resume(aside)
+        rig.seal()
+        other.add(["x"], [bytes(4 << 20)])
+        gate.set()
+        await running
+        other.close()
+        rig.seal()
+        found: list[Any] = rig.tables.table("agg").get_many([f"k{n}" for n in (*range(50), 77)])
+        assert [tuple(state) for state in found] == [
+            *[(3, 3 * n) for n in range(10)],
+            *[(2, 2 * n) for n in range(10, 50)],
+            (1, 77),
+        ]
+
+    asyncio.run(story())
+
+
+def test_a_failing_chunk_beside_combined_rows_leaves_them() -> None:
+    """What completed chunks gave to the shuffle stays; what the failing one gave goes."""
+    app = hg.App("job")
+    stream = app.input("in")
+    stream.repartition("k").agg(n=hg.count(), x=hg.sum("n")).to("out")
+    stream.map(lambda v: 1 / v["n"]).to("inverse")
+    rig = Rig(app)
+
+    async def story() -> None:
+        await rig.run(chunk(b'{"k":"a","n":5}'))
+        with pytest.raises(hg.UserCodeError):
+            await rig.run(chunk(b'{"k":"a","n":7}', b'{"k":"b","n":0}'))
+        rig.seal()
+
+    asyncio.run(story())
+    (frame,) = [decode(value or b"") for value in rig.out("job-1-by-k")]
+    assert isinstance(frame, BatchFrame)
+    assert (frame.keys, [msgpack().loads(value or b"")[1:] for value in frame.values]) == ([b"a"], [[1, 5]])
+
+
+def test_numbers_and_other_values_in_one_chunk() -> None:
+    """Two ways into the same aggregate, one of numbers, one not: the sum is the same."""
+    app = hg.App("job")
+    stream = app.input("in", key="k")
+    merged = stream.merge(stream.map(lambda v: {**v, "n": True}))
+    merged.agg(name="agg", n=hg.sum("n"), c=hg.count()).to("out")
+    merged.repartition("k").agg(name="far", n=hg.sum("n"), c=hg.count()).to("far")
+    rig = Rig(app)
+    asyncio.run(rig.run(chunk(b'{"k":"a","n":5}', b'{"k":"a","n":2}')))
+    rig.seal()
+    assert rig.out() == [b'{"n":9,"c":4}']
+    (frame,) = [decode(value or b"") for value in rig.out("job-1-by-k")]
+    assert isinstance(frame, BatchFrame)
+    assert msgpack().loads(frame.values[0] or b"")[1:] == [9, 4]
+
+
+def test_an_arrow_frame_is_rows() -> None:
+    """Its columns are the fields; two columns of its own hold keys and times."""
+    app = hg.App("job")
+    app.input("in").repartition("k").map(lambda v: v["n"]).to("out")
+    table = pa.table({"k": ["a", "b"], "n": [1, 2], ARROW_KEY: [b"x", b"y"], ARROW_TIMESTAMP: [5, 9]})
+    plain = table.drop_columns([ARROW_KEY, ARROW_TIMESTAMP])
+    rig = Rig(app, "job-1-by-k")
+    at = StreamPartition("job-1-by-k", 0)
+
+    def arrow(of: Any) -> Chunk:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, of.schema) as writer:
+            writer.write_table(of)
+        return Chunk(at, 4, Columns([], [], 0), arrow=sink.getvalue().to_pybytes())
+
+    assert asyncio.run(rig.run(arrow(table))) == 9
+    assert rig.out() == [b"1", b"2"]
+    assert rig.topics.open[0].keys == [b"x", b"y"]
+    asyncio.run(rig.run(arrow(plain)))
+    assert rig.topics.open[1].keys == [b"a", b"b"]
+    with pytest.raises(BadRecord):
+        asyncio.run(rig.run(Chunk(at, 4, [], arrow=b"no arrow")))
+
+
+def test_an_unreadable_frame_is_bad_data() -> None:
+    """It is never taken for an empty chunk."""
+    app = hg.App("job")
+    app.input("in").to("out")
+    with pytest.raises(BadRecord, match="not a frame"):
+        asyncio.run(Rig(app).run(Chunk(IN, 4, [], bad=FrameError("no such type"))))
+
+
+def test_frames_are_cut_by_number_and_by_size() -> None:
+    """So that a frame fits into a Kafka record, unless one row alone does not."""
+    assert frame_cuts([b"x"] * 4500) == [(0, 2000), (2000, 4000), (4000, 4500)]
+    assert frame_cuts([b"x" * 300_000, None, b"x" * 300_000, b"x" * 900_000, b"y"]) == [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert frame_cuts([]) == []
+
+
+def test_rows_of_one_key_go_to_one_partition_and_keep_their_order() -> None:
+    """Whatever chunk they come in."""
+    app = hg.App("job")
+    app.input("in").repartition("k").to("out")
+    rig = Rig(app, width=3)
+    asyncio.run(rig.run(chunk(*(b'{"k":"%d","n":%d}' % (n % 5, n) for n in range(50)))))
+    where: dict[bytes | None, set[int]] = {}
+    for one in rig.topics.open:
+        frame = decode(one.values[0] or b"")
+        assert isinstance(frame, BatchFrame)
+        assert frame.timestamps == sorted(frame.timestamps)
+        for key in frame.keys:
+            where.setdefault(key, set()).add(one.at.partition)
+    assert all(len(partitions) == 1 for partitions in where.values())
+    assert len(where) == 5
+
+
+def test_which_records_failed_is_found() -> None:
+    """With what each of them raised; nothing of it is kept. Where failing is the policy, the first is enough."""
+
+    async def found(policy: str) -> tuple[Rig, Chunk, list[tuple[int, BaseException]]]:
+        app = hg.App("job", on_error=policy, on_bad_data=policy)
+        app.input("in").map(lambda v: 1 / v).to("out")
+        rig, at = Rig(app), chunk(b"1", b"0", b"{", b"2")
+        with pytest.raises(BadRecord):
+            await rig.run(at)
+        return rig, at, await find_bad(rig.pipeline, at)
+
+    rig, at, bad = asyncio.run(found("skip"))
+    assert [(index, type(error)) for index, error in bad] == [(1, hg.UserCodeError), (2, BadRecord)]
+    assert rig.out() == []
+    source = rig.pipeline.sources["in"]
+    assert [policy_of(error, source, rig.pipeline.app) for _, error in bad] == ["skip", "skip"]
+    key, value, headers = dead_letter(at, 2, bad[1][1], "Partition 0")
+    assert (key, value, dict(headers)["hg-step"], dict(headers)["hg-offset"]) == (None, b"{", b"decode", b"2")
+    assert [index for index, _ in asyncio.run(found("fail"))[2]] == [1]
+
+
+def test_a_stream_that_the_task_does_not_read_has_no_source() -> None:
+    """A task that owns only one side of a shuffle runs only what is behind it."""
+    app = hg.App("job")
+    app.input("in").repartition("k").agg(n=hg.count()).to("out")
+    assert set(Rig(app, "job-1-by-k").pipeline.sources) == {"job-1-by-k"}
+    assert set(Rig(app, "in").pipeline.sources) == {"in"}

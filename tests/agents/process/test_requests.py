@@ -1,0 +1,149 @@
+"""What an answer means to whoever asked: done, refused, failed, too late, nobody there."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.agents.cli.group import exit_code
+from headgate.agents.process import requests as a
+from headgate.core.coordination import messages as c
+from headgate.core.coordination.state import JobState
+from headgate.core.errors import DeadlinePassed, NotFound
+from headgate.core.graph.model import JobModel
+from headgate.core.names import JobName, StreamPartition
+
+JOB = JobName("sales")
+
+
+def state(*messages: c.Message) -> JobState:
+    return JobState().fold(c.Entry(n, c.key_of(m), m) for n, m in enumerate(messages))
+
+
+def run(of: str) -> c.SetRun:
+    return c.SetRun("r1", "d", of, "u")
+
+
+def wish(verb: str, **more) -> c.SetRequest:
+    return c.SetRequest("u1", verb, **more)
+
+
+def test_a_final_answer_is_a_value_or_the_error_that_it_means() -> None:
+    """Exit codes follow from the class: refused and failed 1, no live run 4."""
+    live = state(run("running"))
+    assert a.outcome(wish("pause"), c.SetAnswer("u1", "done"), live, JOB) == a.Outcome(
+        "u1", "done", "", {}, "r1", "running"
+    )
+    with pytest.raises(a.Refused, match="drain of 'sales' was refused: other run"):
+        a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "other run"), live, JOB)
+    with pytest.raises(a.AnsweredFailed, match="Partition 3: boom") as failed:
+        a.outcome(wish("drain"), c.SetAnswer("u1", "failed", "Partition 3: boom"), live, JOB)
+    with pytest.raises(NotFound, match="run r1 is drained") as absent:
+        a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "no live run"), state(run("drained")), JOB)
+    assert [exit_code(one.value) for one in (failed, absent)] == [1, 4]
+
+
+@pytest.mark.parametrize("verb", ["drain", "stop", "pause", "resume", "move"])
+def test_what_needs_a_live_run_is_not_written_when_there_is_none(verb: str) -> None:
+    """Nobody may be there to refuse it, so it is refused here."""
+    for found in (state(), state(run("stopped")), state(run("ended"))):
+        with pytest.raises(NotFound):
+            a.absent(found, a.Wish(verb), JOB)
+    a.absent(state(run("draining")), a.Wish(verb), JOB)
+    a.absent(state(), a.Wish(verb, run_id="tonight"), JOB)
+
+
+def test_a_start_and_a_worker_that_goes_need_no_live_run() -> None:
+    """`start` begins one; `stop --worker P --for-good` is about a processor."""
+    a.absent(state(run("stopped")), a.Wish("start"), JOB)
+    a.absent(state(run("stopped")), a.Wish("stop", arguments={"worker": "w1"}), JOB)
+
+
+GRANTS = (
+    run("draining"),
+    c.SetGrant("Partition 0", 1, "w1", "000001-aa"),
+    c.SetGrant("Partition 1", 1, "w2", "000001-bb"),
+    c.SetTaskState("Partition 0", 1, "drained"),
+    c.SetTaskState("Partition 1", 1, "running"),
+    c.SetAnswer("u1", "running"),
+)
+
+
+def test_a_deadline_lists_the_tasks_that_are_not_drained() -> None:
+    """And not those that are."""
+    assert a.missing(state(*GRANTS), wish("drain")) == ["Partition 1 on w2: running, not drained"]
+
+
+def test_a_deadline_of_a_stop_lists_what_is_not_released() -> None:
+    """Of the whole job, or of the one worker."""
+    assert a.missing(state(*GRANTS), wish("stop")) == [
+        "Partition 0 on w1: drained, not released",
+        "Partition 1 on w2: running, not released",
+    ]
+    assert a.missing(state(*GRANTS), wish("stop", arguments={"worker": "w1"})) == [
+        "Partition 0 on w1: drained, not released"
+    ]
+
+
+def test_a_deadline_without_any_answer_says_who_should_have_given_it() -> None:
+    """The leader by name, or that nobody leads."""
+    assert a.missing(state(run("running"), c.SetLeader(3, "w1", "p1")), wish("drain")) == [
+        "nobody has taken it up: the leader, w1, has not answered"
+    ]
+    assert a.missing(state(), wish("start")) == ["nobody has taken it up: nobody leads; a worker has not answered"]
+
+
+def test_a_deadline_that_passes_is_exit_code_three() -> None:
+    """Between failed and not found."""
+    assert exit_code(DeadlinePassed("too late")) == 3
+
+
+MODEL = c.SetJobModel(
+    JobModel(
+        tasks={f"Partition {n}": (StreamPartition("orders", n),) for n in range(2)}, run_id="r1", version=1, term=1
+    )
+)
+JOINED = (
+    c.SetProcessor("w1", "000001-aa", "p1", "here", c.JOINED),
+    c.SetMember("w1", "000001-aa", "here"),
+)
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "remedy"),
+    [
+        ("move", {"task": "Partition 9", "to": "w1"}, "there are 'Partition 0', 'Partition 1'"),
+        ("move", {"task": "partition 1", "to": "w1"}, "did you mean 'Partition 1'?"),
+        ("move", {"task": "zzz", "to": "w1"}, "there are 'Partition 0', 'Partition 1'"),
+        ("move", {"task": "Partition 0", "to": "worker"}, "there is 'w1'"),
+        ("stop", {"worker": "w2"}, "there is 'w1'"),
+        ("seek", {"stream": "oders", "to": "oldest"}, "did you mean 'orders'?"),
+        ("pause", {"stream": "orders"}, ""),
+    ],
+)
+def test_a_refused_wish_names_what_was_probably_meant(verb: str, arguments: dict, remedy: str) -> None:
+    """Tasks, workers and streams are known here; a name that is right brings no advice."""
+    with pytest.raises(a.Refused) as refused:
+        a.outcome(
+            wish(verb, arguments=arguments),
+            c.SetAnswer("u1", "refused", "no"),
+            state(run("running"), MODEL, *JOINED),
+            JOB,
+        )
+    assert refused.value.remedy == remedy
+
+
+def test_a_wish_for_another_run_is_told_the_live_one() -> None:
+    """And nothing, when there is none."""
+    for found, remedy in ((run("running"), "--run-id r1, or leave it out"), (run("ended"), "")):
+        with pytest.raises(a.Refused) as refused:
+            a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "other run: x"), state(found), JOB)
+        assert refused.value.remedy == remedy
+
+
+def test_whoever_helps_is_named_when_nobody_has_taken_a_wish_up() -> None:
+    """A worker that is there may be stuck; where none is, one must be started. A wish for a run to come stays."""
+    there, nobody = state(run("running"), *JOINED), state(run("stopped"))
+    later = wish("start", not_after=1)
+    assert a.unheard(there, later, JOB) == "is a worker alive? `headgate status sales`; the wish is void from now on"
+    assert a.unheard(nobody, later, JOB).startswith("no worker is there: start one with `headgate run MODULE:app`")
+    assert a.unheard(nobody, wish("drain"), JOB).endswith("`headgate requests withdraw sales u1` takes it back")

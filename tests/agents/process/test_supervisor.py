@@ -1,0 +1,181 @@
+"""Children of `run --workers N`: restarted, reported, and never left behind. The children here are small programs, not workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headgate.agents.process import supervisor as s
+
+pytestmark = pytest.mark.asyncio
+
+CHILD = """
+import os, pathlib, signal, sys, time
+words = sys.argv[1:]
+name = words[words.index("--processor-id") + 1]
+lives = pathlib.Path(os.environ["LIVES"])
+signal.signal(signal.SIGTERM, signal.SIG_IGN if os.environ.get("DEAF") else lambda *_: sys.exit(0))
+with (lives / name).open("a") as file:
+    file.write(f"{os.getpid()} {words[words.index('--supervised') + 1]} {'--successor' in words}\\n")
+code = os.environ.get("CODE", "")
+if code:
+    sys.exit(int(code))
+while True:
+    time.sleep(60)
+"""
+
+
+class Rig:
+    def __init__(self, tmp_path: Path, processors: list[str], **environment: str) -> None:
+        self.lives = tmp_path
+        program = tmp_path / "child.py"
+        program.write_text(CHILD)
+        self.dead: list[tuple[str, str]] = []
+        self.told = asyncio.Event()
+
+        async def report(processor: str, process: str) -> None:
+            self.dead.append((processor, process))
+            self.told.set()
+
+        self.supervisor = s.Supervisor(
+            [sys.executable, str(program)], processors, report, {**os.environ, "LIVES": str(tmp_path), **environment}
+        )
+
+    def lines(self, processor: str) -> list[list[str]]:
+        path = self.lives / processor
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    async def until(self, true) -> None:
+        async with asyncio.timeout(60):
+            while not true():  # noqa: ASYNC110 - what is waited for happens in another process
+                await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def running(rig: Rig):
+    task = asyncio.get_running_loop().create_task(rig.supervisor.run())
+    try:
+        yield task
+    finally:
+        rig.supervisor.signal(signal.SIGKILL)
+        await asyncio.wait_for(task, 60)
+
+
+async def test_a_killed_child_is_reported_and_comes_back_under_its_name(tmp_path: Path) -> None:
+    """The next life is told that the one before is dead; the sibling notices nothing."""
+    rig = Rig(tmp_path, ["w-0", "w-1"])
+    async with running(rig):
+        await rig.until(lambda: rig.lines("w-0") and rig.lines("w-1"))
+        pid, process, successor = rig.lines("w-0")[0]
+        os.kill(int(pid), signal.SIGKILL)
+        await rig.until(lambda: len(rig.lines("w-0")) == 2)
+        assert (successor, rig.lines("w-0")[1][2]) == ("False", "True")
+        assert rig.dead == [("w-0", process)]
+        assert len(rig.lines("w-1")) == 1
+
+
+async def test_sigterm_goes_to_all_and_the_exit_code_is_zero(tmp_path: Path) -> None:
+    """All children leave by themselves, and nothing is started again."""
+    rig = Rig(tmp_path, ["w-0", "w-1", "w-2"])
+    async with running(rig) as task:
+        await rig.until(lambda: all(rig.lines(f"w-{n}") for n in range(3)))
+        pids = [int(rig.lines(f"w-{n}")[0][0]) for n in range(3)]
+        rig.supervisor.signal(signal.SIGTERM)
+        assert await asyncio.wait_for(task, 60) == 0
+        assert [psutil.pid_exists(pid) for pid in pids] == [False, False, False]
+        assert rig.dead == []
+
+
+async def test_a_child_that_is_killed_while_it_leaves_has_not_left(tmp_path: Path) -> None:
+    """The kernel was short of memory, or somebody impatient: what it had not committed it has not committed, so the code is not 0."""
+    rig = Rig(tmp_path, ["w-0", "w-1"], DEAF="1")
+    async with running(rig) as task:
+        await rig.until(lambda: all(rig.lines(f"w-{n}") for n in range(2)))
+        rig.supervisor.signal(signal.SIGTERM)
+        for n in range(2):
+            os.kill(int(rig.lines(f"w-{n}")[0][0]), signal.SIGKILL)
+        assert await asyncio.wait_for(task, 60) == 128 + signal.SIGKILL
+        assert sorted(dead for dead, _ in rig.dead) == ["w-0", "w-1"]
+
+
+async def test_a_second_ctrl_c_kills_all_and_is_exit_code_130(tmp_path: Path) -> None:
+    """As it is for one worker; nobody is told of deaths, for nobody stays to tell."""
+    rig = Rig(tmp_path, ["w-0", "w-1"], DEAF="1")
+    async with running(rig) as task:
+        await rig.until(lambda: all(rig.lines(f"w-{n}") for n in range(2)))
+        rig.supervisor.signal(signal.SIGTERM)
+        rig.supervisor.signal(signal.SIGKILL)
+        assert await asyncio.wait_for(task, 60) == s.ENDED_AT_ONCE == 130
+        assert rig.dead == []
+
+
+async def test_a_child_whose_run_is_closed_is_not_started_again(tmp_path: Path) -> None:
+    """Exit 0 means that the run closed."""
+    rig = Rig(tmp_path, ["w-0", "w-1"], CODE="0")
+    assert await asyncio.wait_for(rig.supervisor.run(), 60) == 0
+    assert [len(rig.lines(f"w-{n}")) for n in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("code", [2, 4])
+async def test_a_child_that_must_not_run_is_not_started_again(tmp_path: Path, code: int) -> None:
+    """Usage, or a closed run with --no-wait: trying again changes nothing."""
+    rig = Rig(tmp_path, ["w-0"], CODE=str(code))
+    assert await asyncio.wait_for(rig.supervisor.run(), 60) == code
+    assert len(rig.lines("w-0")) == 1
+
+
+async def test_a_child_that_always_fails_stays_down_in_the_end(tmp_path: Path, monkeypatch) -> None:
+    """Five short lives in a row, and its code is the exit code."""
+    monkeypatch.setattr(s, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(s, "LONGEST_PAUSE_S", 0.01)
+    rig = Rig(tmp_path, ["w-0"], CODE="1")
+    assert await asyncio.wait_for(rig.supervisor.run(), 90) == 1
+    assert len(rig.lines("w-0")) == s.SHORT_LIVES == len(rig.dead)
+
+
+async def test_a_signal_during_the_pause_before_a_restart_ends_it(tmp_path: Path, monkeypatch) -> None:
+    """Nobody is started once a signal has come."""
+    monkeypatch.setattr(s, "FIRST_PAUSE_S", 600.0)
+    rig = Rig(tmp_path, ["w-0"], CODE="1")
+    for child in rig.supervisor.children:
+        child.pause_s = 600.0
+    async with running(rig) as task:
+        await asyncio.wait_for(rig.told.wait(), 60)
+        rig.supervisor.children[0].pause_s = 600.0
+        rig.supervisor.signal(signal.SIGTERM)
+        await asyncio.wait_for(task, 60)
+        assert len(rig.lines("w-0")) <= 2
+
+
+async def test_children_go_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    """Kill -9 of the supervisor: the kernel tells its children."""
+    program = tmp_path / "outer.py"
+    program.write_text(
+        "import asyncio, os, sys\nfrom headgate.agents.process.supervisor import Supervisor\n"
+        "async def report(*_): pass\n"
+        f"asyncio.run(Supervisor([sys.executable, {str(tmp_path / 'child.py')!r}], ['w-0'], report).run())\n"
+    )
+    rig = Rig(tmp_path, [])
+    outer = await asyncio.create_subprocess_exec(
+        sys.executable, str(program), env={**os.environ, "LIVES": str(tmp_path)}
+    )
+    await rig.until(lambda: rig.lines("w-0"))
+    pid = int(rig.lines("w-0")[0][0])
+    outer.kill()
+    await outer.wait()
+    await rig.until(lambda: gone(pid))
+
+
+def gone(pid: int) -> bool:
+    """Whether this process has ended; who collects it in the end is not ours to wait for."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

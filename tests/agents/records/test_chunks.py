@@ -1,0 +1,143 @@
+"""Buffers and chunks: where a chunk ends, and which position it leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.agents.records.chunks import Buffer, Chunk
+from headgate.agents.records.fetched import Batch
+from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import ArrowFrame, BatchFrame, Drain, UserFrame, Watermark, encode
+
+AT = StreamPartition("orders", 0)
+
+
+@dataclass
+class Rec:
+    offset: int
+    value: bytes | None = b"v"
+    key: bytes | None = None
+    timestamp: int = 0
+    headers: list = field(default_factory=list)
+
+
+def batch(records, following=None, size=100):
+    """A fetched batch of these records."""
+    return Batch.of(records, following=following, size=size)
+
+
+def buffer_of(values, **options):
+    """A buffer that holds these values from offset 0 in one batch."""
+    made = Buffer(AT, 0, **options)
+    made.put([batch([Rec(i, v) for i, v in enumerate(values)])], 0, len(values))
+    return made
+
+
+def test_a_chunk_from_plain_columns():
+    """For drivers without Kafka."""
+    chunk = Chunk.of(AT, [b"a", b"b"], keys=[None, b"k"], base=5)
+    assert (len(chunk), chunk.offsets, chunk.timestamps, chunk.headers) == (2, [5, 6], [0, 0], [[], []])
+    assert chunk.next_position == 7
+    assert chunk.is_data
+    assert chunk.has_keys
+    assert not chunk.has_headers
+    assert "2 records" in repr(chunk)
+
+
+def test_positions_step_over_what_nobody_may_read():
+    """An aborted batch at the front, a hole from compaction inside, a control batch at the end."""
+    buffer = Buffer(AT, 0)
+    assert buffer.empty
+    buffer.put([], 0, 4)
+    assert buffer.position == 4
+    buffer.put([batch([Rec(5), Rec(8)], following=10)], 4, 11)
+    assert buffer.count == 2
+    assert buffer.buffered_to == 11
+    first = buffer.take(1)
+    assert (first.offsets, first.next_position) == ([5], 8)
+    last = buffer.take(10)
+    assert (last.offsets, last.next_position) == ([8], 11)
+    assert buffer.take(1) is None
+    assert buffer.buffered_to == 11
+    buffer.put([batch([], following=12)], 11, 12)
+    assert buffer.empty
+    assert buffer.position == 12
+
+
+def test_the_size_counts_the_batch_that_is_being_handed_out():
+    """Its records are still held."""
+    buffer = Buffer(AT, 0)
+    buffer.put([batch([Rec(0), Rec(1)]), batch([Rec(2)])], 0, 3)
+    assert buffer.size == 200
+    buffer.take(1)
+    assert buffer.size == 200
+    buffer.take(1)
+    assert not buffer.empty
+    assert buffer.size == 100
+    buffer.take(1)
+    assert buffer.empty
+    assert buffer.size == 0
+
+
+def test_frames_that_are_chunks_of_their_own():
+    """Control messages, Arrow and what cannot be read; what stands before them goes first."""
+    mark = Watermark("sales/1", "r", None, 1, 0, 5)
+    drain = Drain("sales/1", "r", "Partition 0", 1, 0, "d")
+    frames = [UserFrame(b"a"), mark, ArrowFrame(b"columns"), drain]
+    buffer = buffer_of([*map(encode, frames), None, encode(UserFrame(b"z"))], framed=True)
+    assert buffer.control() is None
+    assert buffer.take(9).values == [b"a"]
+    assert buffer.control() == (1, mark)
+    assert buffer.take(9).control == mark
+    arrow = buffer.take(9)
+    assert (arrow.arrow, len(arrow), arrow.is_data, arrow.next_position) == (b"columns", 0, False, 3)
+    assert "Arrow, 7 bytes" in repr(arrow)
+    assert buffer.take(9).control == drain
+    assert buffer.take(9).bad.reason == "empty"
+    assert buffer.take(9).values == [b"z"]
+
+
+def test_a_damaged_control_frame_is_no_control_message():
+    """It is taken as what it is, and judged there."""
+    buffer = buffer_of([b"\x01rubbish"], framed=True)
+    assert buffer.control() is None
+    assert buffer.take(1).bad is not None
+
+
+VALUES = st.lists(
+    st.one_of(
+        st.just(UserFrame(b"u")),
+        st.builds(lambda n: BatchFrame([None] * n, [0] * n, [b"b"] * n), st.integers(0, 5)),
+        st.just(Watermark("j/1", "r", None, 1, 0, 1)),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(VALUES, st.integers(1, 6), st.lists(st.integers(1, 4), min_size=1, max_size=12))
+def test_nothing_is_lost_doubled_or_reordered(frames, most, cuts):
+    """However frames fall into batches, and whatever the size of chunks: all rows come out once, in order, and positions rise."""
+    buffer = Buffer(AT, 0, framed=True)
+    records = [Rec(i, encode(frame)) for i, frame in enumerate(frames)]
+    at = 0
+    for cut in cuts:
+        part = records[at : at + cut]
+        if part:
+            buffer.put([batch(part)], at, part[-1].offset + 1)
+        at += cut
+    wanted = []
+    for frame in frames[:at]:
+        wanted += [b"u"] if isinstance(frame, UserFrame) else frame.values if isinstance(frame, BatchFrame) else [frame]
+    got, position = [], 0
+    while (chunk := buffer.take(most)) is not None:
+        got += chunk.values if chunk.is_data else [chunk.control]
+        assert chunk.next_position > position
+        position = chunk.next_position
+        if chunk.is_data:
+            assert len(chunk) <= max(most, 5)
+            assert len(chunk.keys) == len(chunk.timestamps) == len(chunk.offsets) == len(chunk.headers) == len(chunk)
+    assert got == wanted

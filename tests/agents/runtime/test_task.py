@@ -1,0 +1,456 @@
+"""One task at work over memory: what happens to a letter whose task is called off, broken or released at any of its awaits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+
+import headgate as hg
+from headgate.agents.job.declaration import Declared
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.record_batch import Builder
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.operators.trouble import may_pass
+from headgate.agents.port.absence import Unread
+from headgate.agents.records.chunks import Chunk
+from headgate.agents.runtime.buffer import Joining
+from headgate.agents.runtime.state import TaskState
+from headgate.agents.runtime.task import TaskActor
+from headgate.agents.runtime.task_intake import TaskIntake
+from headgate.agents.state.store import NoDisk
+from headgate.agents.worker.faust_app import new_app
+from headgate.agents.worker.mailbox import Mailbox
+from headgate.core.errors import EnvironmentFault
+from headgate.core.names import StreamPartition
+from headgate.core.orders import Release, RunView, Start
+from headgate.core.settings import find, parse
+from headgate.core.task import protocol as t
+from headgate.core.task.plan import InputPlan, TaskPlan, TaskSettings
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
+IN = StreamPartition("in", 0)
+NAME = "Partition 0"
+RUN = RunView("r1", "u1")
+
+
+class Joined(Joining):
+    """The open transaction, with what stands in it to be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            transactional=True,
+            batch=lambda limit: Builder(limit, None, transactional=True),
+            batch_bytes=1 << 20,
+            max_pending_bytes=1 << 30,
+            wake=int,
+        )
+        self.open: list[tuple[str, bytes | None]] = []
+
+    def _join(self, task: str, target: StreamPartition, keys: Any, values: Any, *_: Any) -> None:
+        self.open += [(target.stream, value) for value in values]
+
+
+class Host:
+    """The worker around one task: memory instead of a broker."""
+
+    port = KafkaPort(ClientSettings("nobody:1"))
+    spark: Any = None
+    spark_in_flight = 1
+    settings: dict[str, Any]
+
+    def __init__(self, app: hg.App, **settings: Any) -> None:
+        self.declared = Declared(app)
+        self.settings = settings
+        self.careful: set[str] = set()
+        self.unread = Unread()
+        self.app = new_app("task-actor")
+        self.outbox = Joined()
+        self.outbox.know("out", 1)
+        self.outbox.know(self.declared.topics.dead_letters, 1)
+        self.committed: list[tuple[str, bytes | None]] = []
+        self.positions: list[int] = []
+        self.reports: list[Any] = []
+        self.counts: Counter[str] = Counter()
+        self.astray: list[str] = []
+        self.asked: list[str] = []
+        self.errors: list[BaseException] = []
+        self.learning: Any = None
+        """Awaited when a topic is asked for."""
+        self.actor: TaskActor
+        self._commits = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def seconds(self, name: str) -> float:
+        return parse(name, self.settings.get(name, find(name).default)) / 1000
+
+    def buffer(self, task: str) -> Any:
+        return self.outbox.buffer(task)
+
+    async def room(self) -> None:
+        pass
+
+    async def check_streams(self, plan: TaskPlan) -> None:
+        pass  # these jobs have one stage
+
+    def report(self, report: Any) -> None:
+        self.reports.append(report)
+
+    async def learn(self, topic: str) -> None:
+        self.asked.append(topic)
+        if self.learning is not None:
+            await self.learning()
+        self.outbox.know(topic, 1)
+
+    def want_commit(self, task: str, urgent: bool) -> None:
+        asyncio.get_running_loop().call_soon(self.commit)
+
+    def commit(self) -> None:
+        """One transaction, as a committer has it: whose outputs stand in it without positions spoils it."""
+        self._commits += 1
+        wrote = self.actor.seal(self._commits)
+        rows, self.outbox.open = self.outbox.open, []
+        if not wrote:
+            self.astray += [topic for topic, _ in rows]
+            return
+        self.committed += [(topic, value) for topic, value in rows]
+        self.positions.append(self.actor._contributed[IN])
+        self.actor.apply(self._commits)
+        self.actor.committed(self._commits, self._commits)
+
+    def poisoned(self, task: str, why: str) -> None:
+        self.astray.append(why)
+
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.errors.append(error)
+
+    async def serve(self, name: str, work: Any) -> Any:
+        return self.spawn(work, name)
+
+    def count(self, task: str, name: str, amount: int) -> None:
+        self.counts[name] += amount
+
+    def gone(self, task: str) -> None:
+        pass
+
+    def again(self, start: Start, *orders: Any) -> None:
+        pass
+
+    def open_state(self, task: str, log_partition: int) -> TaskState:
+        async def ends(_: StreamPartition) -> tuple[int, int, int]:
+            return 0, 0, 10**15
+
+        at = StreamPartition("log", log_partition)
+        return TaskState(
+            self.port,
+            self.declared,
+            task,
+            at,
+            job_uuid="u1",
+            disk=NoDisk(),
+            decoded=None,
+            clock=lambda: self.port.clock.now().wall,
+            ends=ends,
+        )
+
+    async def ask_offsets(self, order: t.Resolve) -> t.Resolved:
+        return t.Resolved(order.request, dict.fromkeys(order.positions, 0))
+
+    def make_intake(self, actor: TaskActor, positions: Any) -> Any:
+        async def nothing() -> None:
+            pass
+
+        none = lambda *_, **__: None  # noqa: E731
+        return SimpleNamespace(run=nothing, stop=nothing, wake=none, bound=none, seek=none, stop_fetching=none)
+
+    def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> Mailbox:
+        return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)
+
+    # ----------------------------------------------------------------------------------------------------- for tests
+
+    def give(self, *values: bytes, at: int = 0) -> None:
+        """A chunk, as the intake gives it."""
+        chunk = Chunk.of(IN, list(values), timestamps=[1000 + n for n in range(len(values))], base=at)
+        self.spawn(self.actor.take(chunk), "give")
+
+    def release(self) -> None:
+        self.actor.order(Release("moved"))
+
+    def said(self) -> list[str]:
+        return [one.state for one in self.reports]
+
+    def values(self, topic: str = "out") -> list[bytes | None]:
+        return [value for name, value in self.committed if name == topic]
+
+
+async def until(true: Any) -> None:
+    """Let the loop turn until this holds."""
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def running(app: hg.App, settings: TaskSettings | None = None, **more: Any) -> Any:
+    """A task that runs, and its host."""
+    host = Host(app, **more)
+    host.app.flow_control.resume()  # as its start would do, which takes seconds
+    plan = TaskPlan("job/1", NAME, (InputPlan("in", (0,), 1),), settings=settings or TaskSettings())
+    start = Start(NAME, 1, RUN, 0)
+    host.actor = actor = TaskActor(host, plan, start)
+    await actor.mailbox.start()
+    actor.begin(start)
+    await until(lambda: actor.machine.state == "running")
+    try:
+        yield host
+    finally:
+        await actor.kill()
+    assert host.errors == []
+
+
+class Names(hg.Actor):
+    """Writes each record to the topic that it names; `bad` ones it refuses."""
+
+    async def on_batch(self, ctx: Any, batch: Any) -> None:
+        for one in batch:
+            if one.value.get("bad"):
+                raise ValueError("bad record")
+            ctx.emit(one.value.get("to", "out"), one.value["n"])
+
+
+def naming(policy: str = "skip", actor: type[hg.Actor] = Names) -> hg.App:
+    app = hg.App("job", on_error=policy)
+    app.actor(app.input("in"))(actor)
+    return app
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+async def test_a_topic_that_is_met_while_bad_records_are_found_costs_no_record(policy: str) -> None:
+    """The record behind a bad one names a topic of which nobody knows yet. It was taken for bad itself, and left out."""
+    async with running(naming(policy)) as host:
+        host.give(b'{"bad":1}', b'{"n":1}', b'{"n":2,"to":"new"}', b'{"n":3}')
+        await until(lambda: host.positions[-1:] == [4])
+        assert (host.values(), host.values("new")) == ([b"1", b"3"], [b"2"])
+        assert host.asked == ["new"]
+        assert (host.counts["records_failed"], host.counts["dead_letters"]) == (1, int(policy == "dead_letter"))
+
+
+class Hides(hg.Actor):
+    """Catches whatever an emit raises, or puts an error of its own in its place."""
+
+    async def on_batch(self, ctx: Any, batch: Any) -> None:
+        for one in batch:
+            try:
+                ctx.emit(one.value["to"], one.value["n"])
+            except Exception as error:  # noqa: BLE001 - as users do
+                if "raises" in one.value:
+                    raise KeyError("of its own") from None
+                self.last = error
+
+
+@pytest.mark.parametrize("record", [b'{"to":"new","n":1}', b'{"to":"new","n":1,"raises":1}'])
+async def test_user_code_that_catches_everything_hides_no_topic(record: bytes) -> None:
+    """That a topic must be asked for first is none of a user's business, and yet their `except` lost the record."""
+    async with running(naming("skip", Hides)) as host:
+        host.give(record)
+        await until(lambda: host.positions[-1:] == [1])
+        assert host.values("new") == [b"1"]
+
+
+LEARNS = [KafkaConnectionError("away"), EnvironmentFault("no permission"), ValueError("odd"), asyncio.CancelledError()]
+
+
+@pytest.mark.parametrize("error", LEARNS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("policy", ["skip", "fail"])
+async def test_a_topic_that_cannot_be_asked_for_is_no_fault_of_a_record(policy: str, error: BaseException) -> None:
+    """The broker is away for a moment: the record was skipped for it. Now the task fails, and is started again by itself."""
+
+    async def away() -> None:
+        raise error
+
+    async with running(naming(policy)) as host:
+        host.learning = away
+        host.give(b'{"n":1}', b'{"n":2,"to":"new"}')
+        await until(lambda: "failed" in host.said())
+        last = host.reports[-1]
+        assert (last.passing, host.committed, host.astray) == (True, [], [])
+        assert "new" in last.why
+        assert host.counts["records_failed"] == 0
+
+
+async def test_a_release_while_a_topic_is_asked_for_runs_nothing_more() -> None:
+    """The letter was run once more when the answer came, beside the next owner of the task."""
+    calls, gate = [], asyncio.Event()
+
+    class Counts(Names):
+        async def on_batch(self, ctx: Any, batch: Any) -> None:
+            calls.append(len(batch.values))
+            await super().on_batch(ctx, batch)
+
+    async with running(naming("skip", Counts)) as host:
+        host.learning = gate.wait
+        host.give(b'{"n":2,"to":"new"}')
+        await until(lambda: host.asked)
+        host.release()
+        gate.set()
+        await until(lambda: "released" in host.said())
+        assert (calls, host.committed, host.astray) == ([1], [], [])
+
+
+async def test_a_task_that_breaks_in_the_turn_of_a_retry_commits_nothing_of_it() -> None:
+    """The chunk was run again all the same, and its outputs stood in the transaction without its position: they came twice."""
+    fails = [True]
+
+    def once(value: Any) -> Any:
+        if fails.pop() if fails else False:
+            raise ValueError("once")
+        return value
+
+    app = hg.App("job")
+    app.input("in").map(once).to("out")
+    async with running(app, TaskSettings(error_backoff_s=3600.0)) as host:
+        host.give(b"1")
+        await until(lambda: host.actor.machine.work.retry_s is not None)
+        host.actor.machine.work.retry_s = 0.0
+        host.actor.feed(t.Tick())
+        host.release()
+        await until(lambda: "released" in host.said())
+        assert (host.committed, host.outbox.open, host.astray) == ([], [], [])
+
+
+async def test_a_release_in_the_turn_of_a_step_does_not_wait_for_it() -> None:
+    """The step was not dropped, for it had not begun; and then it ran, on a task that was leaving."""
+    fired = []
+
+    class Waits(hg.Actor):
+        async def on_batch(self, ctx: Any, batch: Any) -> None:
+            ctx.timer("t", after="1h")
+
+        async def on_timer(self, ctx: Any, name: str, at: int) -> None:
+            fired.append(name)
+
+    async with running(naming("fail", Waits)) as host:
+        host.give(b"1")
+        await until(lambda: host.positions[-1:] == [1])
+        assert host.actor._is_due(host.actor.pipeline.due()[1])
+        host.release()
+        await until(lambda: "released" in host.said())
+        assert fired == []
+
+
+async def test_what_a_released_task_is_doing_ends_before_its_hooks_and_its_store() -> None:
+    """User code that awaits went on beside `on_stop`, and beside the next owner of the task."""
+    story, gate = [], asyncio.Event()
+
+    class Long(hg.Actor):
+        async def on_batch(self, ctx: Any, batch: Any) -> None:
+            story.append("begins")
+            try:
+                await gate.wait()
+            finally:
+                story.append("ends")
+
+        async def on_stop(self, ctx: Any) -> None:
+            story.append("stops")
+
+    async with running(naming("fail", Long)) as host:
+        host.give(b"1")
+        await until(lambda: story)
+        host.release()
+        await until(lambda: "released" in host.said())
+        assert story == ["begins", "ends", "stops"]
+
+
+async def test_no_more_records_are_tried_when_the_task_is_released() -> None:
+    """Looking for a bad record goes on for as long as user code takes; a task that is released has nothing to look for."""
+    tried, gate, reached = [], asyncio.Event(), asyncio.Event()
+
+    class Tries(hg.Actor):
+        async def on_batch(self, ctx: Any, batch: Any) -> None:
+            tried.append(len(batch.values))
+            if len(tried) == 2:
+                reached.set()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await gate.wait()
+            raise ValueError("bad record")
+
+    async with running(naming("skip", Tries)) as host:
+        host.give(*[b"1"] * 8)
+        await reached.wait()
+        host.release()
+        await until(lambda: "released" in host.said())
+        gate.set()
+        assert tried == [8, 4]
+
+
+class Reads:
+    """A consumer's answers, as an intake waits for them; once it is stopped, filling is an error."""
+
+    def __init__(self) -> None:
+        self.answered, self.waits, self.stopped = asyncio.Event(), asyncio.Event(), False
+
+    async def start(self) -> None:
+        pass
+
+    async def fill(self, timeout_s: float | None) -> bool:
+        if self.stopped:
+            raise EnvironmentFault("it is not started")
+        self.waits.set()
+        await self.answered.wait()
+        self.answered.clear()
+        return True
+
+    async def stop(self) -> None:
+        self.stopped = True
+        await asyncio.sleep(0)
+
+    def heads(self) -> dict[StreamPartition, Any]:
+        return {}
+
+
+def reading(intake: Any) -> tuple[TaskIntake, asyncio.Task[None]]:
+    idle = asyncio.Event()
+    host = SimpleNamespace(port=KafkaPort(ClientSettings("nobody:1")))
+    actor: Any = SimpleNamespace(bounds=None, plan=SimpleNamespace(inputs=()), idle=idle, host=host)
+    made = TaskIntake(actor, intake, {}, SimpleNamespace())
+    return made, asyncio.get_running_loop().create_task(made.run())
+
+
+async def test_an_answer_that_comes_while_the_intake_stops_is_no_failure() -> None:
+    """The consumer was gone for it; the task that had just failed at a record was told of a broker, and began again and again."""
+    reads = Reads()
+    intake, running_ = reading(reads)
+    await reads.waits.wait()
+    reads.answered.set()
+    await intake.stop()
+    await running_
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), KafkaConnectionError("away")])
+async def test_a_client_that_fails_while_it_reads_ends_the_intake_with_what_may_pass(error: BaseException) -> None:
+    """Cancelled by its own library it read no more, and said nothing; and what a broker did was taken for the task's own fault."""
+
+    class Fails(Reads):
+        async def fill(self, timeout_s: float | None) -> bool:
+            raise error
+
+    intake, running_ = reading(Fails())
+    done, _ = await asyncio.wait([running_], timeout=20)
+    await intake.stop()
+    assert done
+    failed = running_.exception()
+    assert failed is not None
+    assert may_pass(failed)

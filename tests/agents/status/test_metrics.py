@@ -1,0 +1,180 @@
+"""The metrics of a worker: names that people can rely on, values that come from where they say, for every state of a task."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from types import SimpleNamespace as Bag
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headgate.agents.cli.run import restore_line
+from headgate.agents.runtime.unreadable import Unreadable
+from headgate.agents.status import documents
+from headgate.agents.status.metrics import COUNTER, METRICS, render
+from headgate.agents.worker.load import MOST_BYTES, key_load, load_of, task_load
+from headgate.agents.worker.sensors import Counting
+from headgate.core.coordination.events import Heartbeat
+from headgate.core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
+from headgate.core.names import StreamPartition
+from headgate.core.orders import RESTING, WORKING, TaskState
+from headgate.core.progress.frames import MAX_TIME
+
+
+def task(name: str, state: str, watermark: int = 1_000_000):
+    """A task actor, as far as these readers look at it."""
+    head = Bag(
+        lag=5, size=100, position=7, count=1, at_end=False, paused=False, lost=None, blocked=False, degraded=None
+    )
+    at = StreamPartition("orders", 0)
+    known = state in (*WORKING, *RESTING)
+
+    def asked(stream: str) -> int:
+        if not known:
+            raise KeyError(stream)
+        return watermark
+
+    return Bag(
+        name=name,
+        grant=1,
+        since_ms=1_000,
+        machine=Bag(state=state, inputs=Bag(progress=Bag(watermark=asked), by_stream={"orders": Bag(stream="orders")})),
+        intake=Bag(lag=5, intake=Bag(heads=lambda: {at: head})) if known else None,
+        pipeline=None if not known else Bag(keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}})),
+        state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),
+    )
+
+
+def unreadable():
+    """One record of a newer version."""
+    found = Unreadable()
+    found.passed("__headgate_heartbeat_sales_1", 0, 7, "a heartbeat of version 2")
+    return found
+
+
+def worker(*tasks):
+    sensor = Counting()
+    sensor.records["orders"] = 42
+    sensor.requests[200] = 3
+    actors, committing = {one.name: one for one in tasks}, Bag(commits=11)
+    runtime = Bag(producers=Bag(outbox=None, committing=committing), unreadable=unreadable())
+    return Bag(
+        job="sales/1",
+        options=Bag(processor="w1", process="p1"),
+        participant=Bag(
+            exit_code=None,
+            ready=True,
+            why="",
+            coordination=Bag(blocked=""),
+            overrides=Bag(offset=9),
+            runtime=runtime,
+            actors=actors,
+        ),
+        started_ms=5_000,
+        actors=actors,
+        counters={"Partition 0": Counter({"dead_letters": 2})},
+        committing=committing,
+        runtime=runtime,
+        sensor=sensor,
+        app=Bag(agents={"coordinator": 1}),
+        coordination=Bag(),
+    )
+
+
+def test_every_name_says_what_it_is() -> None:
+    """snake_case, one front, counters end in _total, units at the end, few labels."""
+    for metric in METRICS:
+        assert re.fullmatch(r"headgate(_[a-z]+)+", metric.name), metric.name
+        assert metric.name.endswith("_total") == (metric.kind == COUNTER), metric.name
+        assert not re.search(r"_(ms|milliseconds|kb|mb)(_|$)", metric.name), metric.name
+        assert len(metric.labels) <= 1
+        assert metric.doc.endswith(".")
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
+    """Through Prometheus' own parser."""
+    text = render(worker(task("Partition 0", TaskState.RUNNING), task("Partition 1", TaskState.RESTORING))).decode()
+    found = {
+        (sample.name, tuple(v for k, v in sorted(sample.labels.items()) if k not in ("job", "worker"))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["headgate_tasks", ("running",)] == 1.0
+    assert found["headgate_tasks", ("restoring",)] == 1.0
+    assert found["headgate_input_lag_records", ("orders",)] == 5.0
+    assert found["headgate_watermark_seconds", ("orders",)] == 1000.0
+    assert found["headgate_restore_remaining_records", ()] == 70.0
+    assert found["headgate_records_read_total", ("orders",)] == 42.0
+    assert found["headgate_dead_letters_total", ("Partition 0",)] == 2.0
+    assert found["headgate_commits_total", ()] == 11.0
+    assert found["headgate_unreadable_records_total", ("__headgate_heartbeat_sales_1",)] == 1.0
+    assert found["headgate_http_requests_total", ("200",)] == 3.0
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_a_task_can_be_asked_in_every_state(state: str) -> None:
+    """A page or a heartbeat in the middle of a restore must not end a worker."""
+    one = worker(task("Partition 0", state))
+    said = task_load(load_of(one.participant), "Partition 0")
+    assert said["state"] == state
+    assert render(one)
+    assert documents.watermarks(one.actors["Partition 0"]) == (
+        {"orders": 1_000_000} if state in (*WORKING, *RESTING) else {}
+    )
+
+
+def test_how_keys_are_spread_comes_through_heartbeats() -> None:
+    """By input, in how many tasks: what `headgate status` shows."""
+    both = [
+        load_of(worker(task("Partition 0", TaskState.RUNNING)).participant),
+        load_of(worker(task("Partition 1", TaskState.RUNNING)).participant),
+    ]
+    assert key_load(both) == {"orders": {"murmur2": 2}}
+
+
+def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
+    """The maximal watermark is not a date in the far future."""
+    load = load_of(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME)).participant)
+    assert task_load(load, "Partition 0")["watermark_ms"] == MAX_TIME
+    assert documents.time_of(MAX_TIME) == "end"
+    assert (
+        "headgate_watermark_seconds{" not in render(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME))).decode()
+    )
+
+
+def test_a_heartbeat_stays_within_its_limit_however_many_tasks_there_are() -> None:
+    """What does not fit is left out, and that is said."""
+    load = load_of(worker(*(task(f"Partition {n}", TaskState.RUNNING) for n in range(1000))).participant)
+    data = encode_beat(Heartbeat("w1", "p1", "000001-aa", 1.0, load=load))
+    assert len(data) <= MAX_BEAT
+    assert decode_beat(data).load["left_out"] == load["left_out"] > 0
+    assert MOST_BYTES < MAX_BEAT
+
+
+def test_a_task_of_which_nothing_was_heard_is_unknown_not_zero() -> None:
+    """A lag that nobody has measured is no lag of zero."""
+    assert task_load({}, "Partition 0") == {
+        "state": None, "since_ms": None, "lag": None, "watermark_ms": None, "restore_left": None,
+    }  # fmt: skip
+
+
+def test_the_line_of_a_long_restore() -> None:
+    """How far, how many, how long."""
+    assert restore_line([]) == ""
+    assert restore_line([("Partition 3", 250_000, 1_000_000, 5.0)]) == (
+        "restoring Partition 3: 25 %, 250,000 of 1,000,000 records, about 15 s to go"
+    )
+    assert restore_line([("a", 0, 10, 0.0), ("b", 0, 10, 0.0)]) == "restoring 2 tasks: 0 %, 0 of 20 records"
+
+
+def test_a_sensor_hears_letters_and_requests() -> None:
+    """Records of chunks by stream; a letter that is no chunk counts as one letter."""
+    sensor = Counting()
+    chunk = [1, 2, 3]
+    place = Bag(topic="orders")
+    sensor.on_stream_event_out(place, 3, None, Bag(chunk=chunk), sensor.on_stream_event_in(place, 3, None, None))
+    sensor.on_stream_event_out(place, 3, None, Bag(), None)
+    sensor.on_web_request_end(None, None, Bag(status=503), None)
+    assert (sensor.records, sensor.letters, sensor.requests) == ({"orders": 3}, 2, {503: 1})
