@@ -278,6 +278,3 @@ def age(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds / 60:.0f}m"
     return f"{seconds / 3600:.1f}h"
-
-
-__all__ = ["document", "read", "show", "shown", "status"]

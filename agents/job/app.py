@@ -19,7 +19,7 @@ from ...core.settings import parse
 from ..records import serdes
 from ..records.serdes import Serde
 from . import steps as s
-from .actors import HOOKS, Actor, check_actor
+from .actors import Actor, check_actor
 from .checks import (
     Selector,
     called_from,
@@ -424,6 +424,3 @@ def _is_bound(until: Any) -> bool:
     if isinstance(until, Mapping):
         return bool(until) and all(type(one) is int and one >= 0 for pair in until.items() for one in pair)
     return until is None or until in ("newest", "producers") or type(until) is int
-
-
-__all__ = ["HOOKS", "App", "DeclaredTable", "InputOptions"]

@@ -1,7 +1,7 @@
 """What a declared job is made of: one frozen value a step, linked to the steps before it.
 
-Steps decide nothing and run nothing. `stream.py` makes them while the user declares, `declared.py` turns them into the graph
-that `core` checks, and `operators.py` into what a task runs.
+Steps decide nothing and run nothing. `stream.py` makes them while the user declares, `declaration.py` turns them into the graph
+that `core` checks, and `operators/` into what a task runs.
 """
 
 from __future__ import annotations

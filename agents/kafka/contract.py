@@ -1,6 +1,6 @@
 """Which of aiokafka's private names headgate uses, and whether they are as it expects.
 
-Decides whether the fast paths of rawkafka.py (reading, clients) and rawbatch.py (writing) may be taken. With any shortcoming both use
+Decides whether the fast paths of private.py (reading, clients) and record_batch.py (writing) may be taken. With any shortcoming both use
 public calls only: slower, and with the same result. A contract test fails when aiokafka changes.
 """
 

@@ -1,12 +1,12 @@
 """aiokafka from within: record batches taken whole, and what its clients get wrong.
 
-Only this file, `rawbatch` (the way out), `rawrefusal` (what was not taken) and `rawcontract` (what must hold) touch its private names.
+Only this file, `record_batch` (the way out), `refusal` (what was not taken) and `contract` (what must hold) touch its private names.
 What it decides: how an answer is read and a fetched batch is taken before aiokafka makes an object per record of it, and which of
 aiokafka's habits are corrected on the clients that headgate starts (never on others of the same process).
 
 Promises:
 
-- Where aiokafka is not as `rawcontract` expects, `taker()` uses `getmany`: slower, and with the same result.
+- Where aiokafka is not as `contract` expects, `taker()` uses `getmany`: slower, and with the same result.
 - A taken batch has passed its checksum, is no control batch, and belongs to no aborted transaction.
 - Positions advance over control, aborted and empty batches, also over control batches that the log cleaner has emptied.
 - What cannot be read is an error of its partition, at its offset, each time that it is fetched; what stands before it is handed out. This

@@ -1,4 +1,4 @@
-"""A producer of the port, on Kafka: aiokafka's, corrected (`rawkafka`), with what it raises translated.
+"""A producer of the port, on Kafka: aiokafka's, corrected (`private`), with what it raises translated.
 
 Promises: the transactional id is initialised exactly once; what is thrown away leaves no connection and no task behind.
 """

@@ -1,7 +1,7 @@
 """Record batches on their way out: built a column at a time, without one call chain per record.
 
 With the compiled part (`columns.c`) a batch is packed by it and given to aiokafka's sender as if aiokafka had built it; without, or when
-aiokafka is not as `rawcontract` expects, aiokafka's own builder appends record by record, with the same bytes as the result.
+aiokafka is not as `contract` expects, aiokafka's own builder appends record by record, with the same bytes as the result.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The port: all that a task's runtime needs of the world. Kafka's bytes, the clock, threads.
 
-Whatever carries out what the machines say (of tasks: `task_actor`, `task_intake`, `intake`, `outbox`, `committing`, `task_state`,
-`tasklog`; of a process: `coordination`, `steering`, `heartbeat`) speaks to this and to nothing else: so it is the same code on a worker
-(`kafka_port`: Kafka, the wall clock, threads) and in a test driver (`testing_port`: logs in memory, virtual time). It speaks of bytes and
-offsets, never of a client library; what is raised is headgate's own: `outbox_errors` where something is written, `fetched` where something
-is read, `EnvironmentFault` for the rest.
+Whatever carries out what the machines say (of tasks: all of `runtime`; of a process: `coordinator`) speaks to this and to nothing else:
+so it is the same code on a worker (`kafka.port`: Kafka, the wall clock, threads) and in a test driver (`testing.port`: logs in memory,
+virtual time). It speaks of bytes and offsets, never of a client library; what is raised is headgate's own: `errors` where something is
+written, `records.fetched` where something is read, `EnvironmentFault` for the rest.
 """
 
 from __future__ import annotations

@@ -32,10 +32,9 @@ from ..port.errors import OutboxError
 from ..runtime.buffer import LogWrite
 from ..runtime.log import log_write, restore
 from ..runtime.outbox import Outbox
-from ..state.expiry_index import TTL_TABLE
+from ..state.expiry_index import TTL_TABLE, Rows
 from ..state.opening import OWN
 from ..state.store import Changes, MemoryStore, StoreMeta
-from ..state.table import Rows
 
 SIZE_BYTES = 4
 

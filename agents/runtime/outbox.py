@@ -10,7 +10,7 @@ Promises:
   moment that divides two transactions, and chunks that complete meanwhile belong to the next.
 - What its topic would not take (too large, too new, without a key) is never sent, as far as the topic's settings tell: it is refused
   when it is emitted, with the index of the record.
-- Every failure is one of `outbox_errors`, says whether the transaction counts, and ends this outbox. A target that fails is
+- Every failure is one of `port.errors`, says whether the transaction counts, and ends this outbox. A target that fails is
   named together with the tasks that wrote to it; a record that a broker refuses, together with the task that wrote it.
 - Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, `commit` is a flush.
 """
@@ -28,9 +28,7 @@ from ...core.names import StreamPartition
 from ..awaiting import passes
 from ..port.errors import Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from ..port.port import BatchInWork, Port, Producer
-from .buffer import DEFAULT_LIMIT, Joining, LogWrite, Receipt, Sent, TaskBuffer, Transaction
-
-__all__ = ["DEFAULT_LIMIT", "LogWrite", "Outbox", "Receipt", "TaskBuffer"]
+from .buffer import Joining, LogWrite, Receipt, Sent, Transaction
 
 log = structlog.get_logger("headgate.outbox")
 GONE_AFTER_S = 10.0

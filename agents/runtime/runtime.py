@@ -116,7 +116,7 @@ class Life(Protocol):
 
 
 class Runtime:
-    """The tasks of one process, and everything that they need of each other. It is their `task_host.Host`."""
+    """The tasks of one process, and everything that they need of each other. It is their `host.Host`."""
 
     def __init__(
         self,

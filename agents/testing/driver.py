@@ -5,7 +5,7 @@
         assert d.read("totals") == [hg.Record("DE", {"n": 1, "total": 3})]
 
 It runs what a worker runs, and not something like it: the runtime (`runtime`) with its tasks, intakes, choosers, outbox and committer, over
-logs in memory (`testing_port`). What it leaves out is Kafka, Faust, and time: clocks move by `advance` alone, and no call returns before
+logs in memory (`testing.port`). What it leaves out is Kafka, Faust, and time: clocks move by `advance` alone, and no call returns before
 everything that follows from it is processed and committed. The same calls always give the same results.
 """
 

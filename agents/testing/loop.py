@@ -1,7 +1,7 @@
 """The event loop on which a test driver runs a job: it never sleeps. When nothing is left to do but wait, its clock jumps.
 
 Only what really happens outside (a thread, a socket) is really waited for. There are two times here: that of the loop, by which user code
-sleeps and which jumps, and that of the job (`testing_clock`), which moves when the test says so.
+sleeps and which jumps, and that of the job (`clock`), which moves when the test says so.
 """
 
 from __future__ import annotations

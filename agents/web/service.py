@@ -23,10 +23,11 @@ from faust.web.views import View
 
 from ...core.errors import EnvironmentFault, HeadgateError
 from ..process.configuration import Configuration
+from ..state.scan import NoSuchTable
 from ..status import documents
 from ..worker.load import readiness
 from .stuck import Stuck
-from .tables import NoSuchTable, table_document
+from .tables import table_document
 
 if TYPE_CHECKING:
     from ..worker.worker import Worker

@@ -75,6 +75,3 @@ def _number(text: str) -> int:
             f"limit={text!r} is no number between 1 and {MOST}", remedy=f"without it, {PAGE} rows are shown"
         )
     return int(text)
-
-
-__all__ = ["MOST", "NoSuchTable", "readers", "table_document"]

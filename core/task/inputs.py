@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping
 from ..machine import Now
 from ..names import StreamPartition
 from ..orders import RunView
+from ..progress.events import Wait
 from ..progress.frames import NO_TIME, ControlFrame
-from ..progress.tracker import ForeignProducers, Producers, Progress, Sources, Wait
+from ..progress.producers import ForeignProducers, Sources
+from ..progress.tracker import Producers, Progress
 from .plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
 
 JUST_NOW_S = 2.5

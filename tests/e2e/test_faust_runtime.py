@@ -8,8 +8,9 @@ import gc
 import pytest
 
 import headgate as hg
+from headgate.agents.port.port import MailboxClosed
 from headgate.agents.worker.faust_app import new_app
-from headgate.agents.worker.mailbox import Mailbox, MailboxClosed
+from headgate.agents.worker.mailbox import Mailbox
 
 pytestmark = [pytest.mark.asyncio]
 

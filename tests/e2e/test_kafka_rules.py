@@ -19,8 +19,9 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.bounds import log_ends, offset_of
 from headgate.agents.port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
 from headgate.agents.records.target_rules import TooLarge
+from headgate.agents.runtime.buffer import LogWrite
 from headgate.agents.runtime.intake import Intake, LostPosition, Source
-from headgate.agents.runtime.outbox import LogWrite, Outbox
+from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.worker.positions import PositionPublisher
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition

@@ -11,7 +11,8 @@ import pytest
 import headgate as hg
 from headgate.agents.operators.stateless import MapOp
 from headgate.agents.records.writable import TIME_LIMIT, Unwritable, check_headers, check_partition, whole_ms, writable
-from headgate.agents.testing.driver import Driver, DriverError
+from headgate.agents.testing.driver import Driver
+from headgate.agents.testing.state import DriverError
 
 SENT = [{"k": "a", "n": 1}, {"k": "bad", "n": 1}, {"k": "b", "n": 1}, {"k": "a", "n": 2}]
 

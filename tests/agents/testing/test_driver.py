@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.testing.driver import Driver, DriverError
+from headgate.agents.testing.driver import Driver
+from headgate.agents.testing.state import DriverError
 
 
 def counting() -> hg.App:

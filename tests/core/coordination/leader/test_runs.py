@@ -12,6 +12,7 @@ from headgate.core.coordination.leader.protocol import Counts, Refuse, Resolve
 from headgate.core.coordination.leader.runs import Starter, starter
 from headgate.core.coordination.state import JobState
 from headgate.core.graph.graph import Graph, Input, Stage
+from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition
 
 from ...house import House, Worker, plan
@@ -167,8 +168,6 @@ def test_a_run_whose_tasks_cannot_be_made_does_not_begin_and_corrected_code_begi
 
 def Held(house: House):
     """A worker whose broker is slow to say where the inputs begin."""
-    from ...house import Tick, Worker
-
     one = Worker(house, "p1", "slow", plan(resolve=True))
     one.hold.add(Resolve)
     house.workers.append(one)
