@@ -6,7 +6,8 @@ heartbeat stands between two of ours was not silent meanwhile. Then:
 
 - a broker outage, a slow reader or a stopped process kills nobody: nothing of ours came back, or all came back in the same order;
 - a gap between two of our own heartbeats counts as one interval, since in the gap nobody may have been heard;
-- a new leader starts everyone's clock at zero, as does whoever is seen for the first time.
+- whoever is asked about for the first time, and was not heard, starts at zero; whoever was heard is as silent for a new leader as he was
+  for the candidate that it has been, so leaders that change fast do not keep a dead worker alive.
 """
 
 from __future__ import annotations
@@ -77,12 +78,9 @@ class Liveness:
         """Whether its supervisor said that it is dead."""
         return process in self._gone
 
-    def restart(self, process: str | None = None) -> None:
-        """Start the clock of one process, or of everyone, at zero."""
-        if process is None:
-            self._last.clear()
-        else:
-            self._last[process] = self.clock
+    def restart(self, process: str) -> None:
+        """Start the clock of one process at zero."""
+        self._last[process] = self.clock
 
     def forget(self, processes: set[str]) -> None:
         """Keep nothing about processes other than these."""

@@ -277,7 +277,6 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
             return self._round(now)
         self.memory, counts = Memory(), self.memory.counts
         self.memory.counts = counts
-        self.liveness.restart()
         return [Note("leads", {"term": self.term}), *self._round(now)]
 
     def _own(self) -> SetProcessor | None:

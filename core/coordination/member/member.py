@@ -56,6 +56,7 @@ from .protocol import (
 )
 
 STATES = ("new", "reading", "waiting", "fencing", "resting", "initialising", "joined", "leaving", "exited")
+LATE = "whether its grants still stand was answered too late to start on it (after half of session.timeout), and is asked again"
 _EVENTS = (
     Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Probed, Recorded, RecordUnknown, TaskReported,
     SeekApplied, Leave, Tick,
@@ -138,6 +139,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._sure_s: float | None = None
         """When it asked how far to read before a task is started."""
         self._sure_to: int | None = None
+        self._late_s = 0.0
+        """How long the last answer to that took, if too long to rest a start on it; 0 if it did not."""
         self._there = False
         """Its record was seen in the stream: only what is fenced or has left is deleted there."""
         self._in_run = ""
@@ -348,7 +351,12 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if self.state == "joined" and self.job.live and self._for_producers() != self._made_with:
             return self._life_over(now, "the run that began has other settings for producers", due=True)
         said: list[MemberInstruction] = [*self._config()]  # before any task begins with them
-        said += self.tasks.orders(self.job, self._going, now.mono, sure=self._sure(now))
+        late, sure = bool(self._late_s), self._sure(now)
+        if self._late_s and not late:
+            said.append(
+                Note(LATE, {"took_s": round(self._late_s), "session_s": round(self.config.session_s)}, "warning")
+            )
+        said += self.tasks.orders(self.job, self._going, now.mono, sure=sure)
         said += self.tasks.probes(now.mono)
         if self.tasks.eager and self._sure_s is None:
             self._sure_s = now.mono
@@ -367,9 +375,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         """
         if self._sure_s is None or self._sure_to is None or self._position < self._sure_to:
             return False
-        awake = now.mono - self._sure_s <= self.config.session_s / 2
+        took = now.mono - self._sure_s
+        self._late_s = took if took > self.config.session_s / 2 else 0.0
         self._sure_s = self._sure_to = None
-        return awake
+        return not self._late_s
 
     def _superseded(self, now: Now) -> list[MemberInstruction] | None:
         """What to do if this life does not count any more; None if it does."""
@@ -482,7 +491,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return False, "waiting for the leader"
         if run.state != "running":
             return False, f"run {run.run_id} is {run.state}"
-        return (True, "") if self._has_all() and self.tasks.all_ready() else (False, "waiting for its tasks")
+        if self._has_all() and self.tasks.all_ready():
+            return True, ""
+        return False, f"waiting for its tasks; {LATE}" if self._late_s and self.tasks.eager else "waiting for its tasks"
 
     def _has_all(self) -> bool:
         """Whether every task that it is to run was granted to this incarnation: one that has none yet is not ready because of that."""

@@ -95,6 +95,20 @@ def test_the_leader_dies_and_another_leads():
     assert house.owners() == {f"Partition {n}": "p2" for n in range(4)}
 
 
+def test_terms_that_change_fast_find_a_dead_worker_all_the_same():
+    """Each term began to count silence anew, so nobody was found dead while none lasted for a whole session."""
+    house = House()
+    one, two = house.worker("p1"), house.worker("p2")
+    house.run(3)
+    house.kill(two)
+    for _ in range(4):
+        house.run(2)
+        one.feed(one.leader, LeaderIdLost(False, "no answer"))
+    house.run(2)
+    assert house.state.leader.term > 2
+    assert ("p2", two.init[0]) in house.fenced
+
+
 def test_a_broker_outage_kills_nobody():
     """Nothing of the leader's own came back, so nobody was silent."""
     house = House()

@@ -6,8 +6,8 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
-from headgate.core.coordination.events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat
-from headgate.core.coordination.member.member import STATES, Member
+from headgate.core.coordination.events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, Note
+from headgate.core.coordination.member.member import LATE, STATES, Member
 from headgate.core.coordination.member.plan import MemberConfig
 from headgate.core.coordination.member.protocol import (
     CloseProducer,
@@ -248,6 +248,24 @@ def test_an_answer_that_was_long_on_its_way_is_asked_for_again():
     assert AskEnd(3) in said
     assert starts(member.handle(End(5, 2), late)) == []
     assert starts(member.handle(End(5, 3), late)) == [3]
+
+
+def test_answers_that_are_always_late_are_said_and_not_only_asked_for_again():
+    """Its tasks do not start while that is so; it says why, in the log once, and as what it waits for."""
+    member, _ = granted()
+    member.handle(Read((entry(5, c.SetMember("p1", "000001-me", "here")),), 6), NOW)
+    told: list[object] = []
+    for turn in range(2, 5):
+        said = member.handle(End(6, turn), Now((turn - 1) * member.config.session_s, 0))
+        assert AskEnd(turn + 1) in said
+        told += [one for one in said if isinstance(one, Note | Standing)]
+    said = member.handle(End(6, 5), Now(3 * member.config.session_s, 0))
+    assert starts(said) == [3]
+    assert told == [
+        Note(LATE, {"took_s": 6, "session_s": 6}, "warning"),
+        Standing(False, f"waiting for its tasks; {LATE}"),
+    ]
+    assert Standing(False, "waiting for its tasks") in said
 
 
 def test_a_life_that_is_lost_while_leaving_is_not_begun_again():
