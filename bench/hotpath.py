@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TASK_LOG, Topics, TopicSpec
 from headgate.agents.port.errors import OutboxError
 from headgate.agents.records import serdes as serde
+from headgate.agents.runtime.buffer import LogWrite
 from headgate.agents.runtime.intake import Intake, Source
 from headgate.agents.runtime.log import log_write, restore
 from headgate.agents.runtime.outbox import Outbox
@@ -40,6 +41,14 @@ from headgate.core.names import StreamPartition
 PARTITIONS = 4
 CHUNK = 2000
 COMMIT_S = 0.2
+
+
+async def committed(outbox: Outbox, writes: Iterable[LogWrite] = ()) -> dict[StreamPartition, int]:
+    """Commit what is complete, and these writes; the position behind the last record of each target."""
+    outbox.divide(writes)
+    positions = await outbox.flush()
+    await outbox.commit()
+    return positions
 
 
 class Bench:
@@ -94,9 +103,9 @@ class Bench:
                     await outbox.room()
                     await asyncio.sleep(0)
                     if time.perf_counter() - last > COMMIT_S:
-                        await outbox.commit()
+                        await committed(outbox)
                         last = time.perf_counter()
-                await outbox.commit()
+                await committed(outbox)
 
     async def read(self, stage: str, *, raw: bool, parse: bool) -> None:
         intake = Intake(KafkaPort(self.client), [Source(at, 0) for at in self.parts], name="bench", raw=raw)
@@ -154,8 +163,10 @@ class Bench:
                             seen += len(chunk)
                     await outbox.room()
                     if time.perf_counter() - last > COMMIT_S and (commit is None or commit.done()):
-                        commit, last = group.create_task(outbox.commit()), time.perf_counter()
-                await outbox.commit()
+                        commit, last = group.create_task(committed(outbox)), time.perf_counter()
+                if commit is not None:
+                    await commit
+                await committed(outbox)
         await intake.stop()
 
     async def bare_a(self) -> None:
@@ -212,11 +223,9 @@ class Bench:
                     counts.update(known)
                     tables.complete()
                     if n % 25 == 24 or n == self.records // CHUNK - 1:
-                        receipt = await outbox.commit(
-                            lambda: [log_write("t", log, tables.seal(), b"checkpoint", now_ms=1)]
-                        )
-                        logged += receipt.records
-                        end = receipt.positions[log]
+                        write = log_write("t", log, tables.seal(), b"checkpoint", now_ms=1)
+                        logged += len(write.values)
+                        end = (await committed(outbox, [write]))[log]
                         tables.applied(end, checkpoint=b"checkpoint")
             big = outbox.buffer("t")
             for start in range(0, self.records, CHUNK):
@@ -225,7 +234,7 @@ class Bench:
                 big.emit(log.stream, 0, write.keys, write.values, 1)
                 big.complete()
                 await outbox.room()
-            end = (await outbox.commit()).positions[log]
+            end = (await committed(outbox))[log]
         for name, target in (
             ("memory", MemoryStore("bench")),
             ("RocksDB", open_rocks(directory / "restored", memory, "bench")),

@@ -178,7 +178,9 @@ class LogClearer:
                 at = StreamPartition(self._topic, changelogs[task])
                 writes.append(log_write(task, at, changes, None, now_ms=now_ms))
         await self._learn()
-        await self._outbox.commit(lambda: writes)
+        self._outbox.divide(writes)
+        await self._outbox.flush()
+        await self._outbox.commit()
 
     async def _learn(self) -> None:
         topics = TopicsAdmin(self._client)

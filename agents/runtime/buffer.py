@@ -29,24 +29,13 @@ Stamps = Sequence[int] | int
 
 @dataclass(frozen=True, slots=True)
 class LogWrite:
-    """Records that `seal` adds for one task: its task log, or whatever else goes with the commit."""
+    """Records that a task adds at the division: its task log, or whatever else goes with the commit."""
 
     task: str
     at: StreamPartition
     keys: Sequence[Bytes]
     values: Sequence[Bytes]
     timestamps: Stamps
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What a commit wrote. `positions`: behind the last record of each target."""
-
-    positions: dict[StreamPartition, int]
-    tasks: frozenset[str]
-    records: int
-    size: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +57,6 @@ class Transaction:
     ready: list[tuple[StreamPartition, BatchInWork]] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
-    records: int = 0
-    size: int = 0
     begun: bool = False
 
     def wave(self) -> list[tuple[StreamPartition, BatchInWork]]:
@@ -232,14 +219,11 @@ class Joining:
             before = builder.size if builder.count else 0
             at = builder.add(keys, values, stamps, headers, at)
             builder.written_by(task)
-            grown = builder.size - before
-            open_.size += grown
-            self.pending_bytes += grown
+            self.pending_bytes += builder.size - before
             if at < end:
                 open_.ready.append((target, open_.builders.pop(target)))
                 builder = None
                 self._wake_owner()
-        open_.records += end
         if not self._transactional:
             self._wake_owner()
         if self.pending_bytes > self._max_pending:

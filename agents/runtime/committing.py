@@ -1,27 +1,38 @@
-"""Drives a `Committer` over an `Outbox`: the one coroutine through which all transactions of an incarnation go."""
+"""Carries out what a `Committer` says, on an `Outbox`: all transactions of an incarnation go through it.
+
+    Begin → outbox.free    Seal → each task, outbox.divide    Flush → outbox.flush    Commit → outbox.commit    Apply → each task's store
+
+Promise: each answer of the outbox is told to the machine, whatever it is; what is no answer of a producer at all ends the life, or the
+worker. So a transaction never stands still without a word.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+import contextvars
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
 from ...core.machine import Tick
 from ...core.names import StreamPartition
 from ...core.task import commit_protocol as e
-from ...core.task.commit import FINISHED, OVER, Committer
+from ...core.task.commit import OVER, Committer
+from ...core.task.protocol import ApplyFailed
 from ..awaiting import said
 from ..port.alarm import Alarm
-from ..port.errors import Fenced, OutboxError, OutcomeUnknown, Spoiled, TargetFailed
+from ..port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, Spoiled, TargetFailed
 from ..port.port import Port, Timer
 from ..state.store import BUSY_S, StoreBusy
-from .buffer import LogWrite, Receipt
+from .buffer import LogWrite
 from .outbox import Outbox
 
 if TYPE_CHECKING:
     from .task import TaskActor
+
+R = TypeVar("R")
 
 log = structlog.get_logger("headgate.commit")
 
@@ -55,11 +66,15 @@ class Committing:
         self.direct = direct
         """The plain producer of final outputs, when they need not be exactly once."""
         self.machine = Committer(interval_s=interval_s, timeout_s=timeout_s)
-        self.finished = asyncio.Event()
-        self.last: Receipt | None = None
         self.commits = 0
         self._alarm = Alarm(self.machine.deadline, host.port.clock, lambda: self.feed(Tick()))
-        self._transaction: asyncio.Task[None] | None = None
+        self._stopped = False
+        self._context = contextvars.copy_context()
+        """Whoever asks for a commit does so in the middle of its own work, of which nothing is to be seen in it."""
+        self._wants: dict[str, bool] = {}
+        """Tasks that want a commit, and whether urgently, of which the machine has not been told."""
+        self._logs: Mapping[str, StreamPartition] = {}
+        """The task logs that the transaction under way writes to."""
         self._spoilt: dict[str, str] = {}
         self._waiting: dict[str, Timer] = {}
         """Stores that are busy, and are asked again."""
@@ -71,15 +86,16 @@ class Committing:
             self._carry_out(instruction)
         self._alarm.see()
 
-    def _carry_out(self, instruction: Any) -> None:
+    def _carry_out(self, instruction: e.CommitInstruction) -> None:
         match instruction:
             case e.Begin(txn):
-                self.feed(e.Begun(txn))
+                self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn)))
             case e.Seal(txn, tasks):
-                self._transaction = asyncio.get_running_loop().create_task(
-                    self._run(txn, tasks), name=f"transaction {txn}"
-                )
-                self._transaction.add_done_callback(self._ended)
+                self._seal(txn, tasks)
+            case e.Flush(txn):
+                self._ask(self.outbox.flush(), partial(self._flushed, txn))
+            case e.Commit(txn):
+                self._ask(self.outbox.commit(), lambda _: self._committed(txn))
             case e.Apply(txn, task, position):
                 self._apply(txn, task, position)
             case e.TellDone(txn, task, position):
@@ -89,77 +105,104 @@ class Committing:
             case e.TellApplyFailed(task, why):
                 actor = self.host.actor(task)
                 if actor is not None:
-                    from ...core.task.protocol import ApplyFailed
-
                     actor.feed(ApplyFailed(why))
             case e.IncarnationOver():
                 self.host.incarnation_over(self.incarnation, instruction)
-            case e.Finished():
-                self.finished.set()
-            case _:
-                pass  # Flush, Commit and Abandoned: the outbox has done them, or has nothing to do
 
     def pace(self, interval_s: float) -> None:
         """Commit this often from now on, also what is waiting already."""
         self.machine.interval_s = interval_s
         self._alarm.see()
 
+    def want(self, task: str, urgent: bool) -> None:
+        """A task has something to commit. The machine hears of it when what is being decided now is through."""
+        if not self._wants:
+            self.host.port.clock.call_later(0.0, self._tell_wants)
+        self._wants[task] = urgent or self._wants.get(task, False)
+
+    def _tell_wants(self) -> None:
+        wants, self._wants = self._wants, {}
+        for task, urgent in wants.items():
+            self.feed(e.Wanted(task, urgent))
+
     def spoil(self, task: str, why: str) -> None:
         """Outputs of this task stand in the open transaction, and its positions never will."""
         self._spoilt.setdefault(task, why)
         asyncio.get_running_loop().call_soon(self.failed, Spoiled(frozenset({task}), why))
 
-    def _ended(self, transaction: asyncio.Task[None]) -> None:
-        """Whatever a transaction raised that is no error of the producer must not be lost: nobody would commit again."""
-        if transaction.cancelled():
-            if transaction.cancelling() == 0:
-                self.failed(OutcomeUnknown("the transaction was cancelled, and not by headgate"))
-        elif (error := transaction.exception()) is not None:
-            self.host.crash(error)
+    # ------------------------------------------------------------------------------------------------------- the outbox
 
-    async def _run(self, txn: int, tasks: Iterable[str]) -> None:
-        """Seal, send, confirm and commit, in the outbox's one go; the machine hears of each."""
-        contributed: set[str] = set()
-        logs: dict[str, Any] = {}
+    def _ask(self, answer: asyncio.Future[R], then: Callable[[R], None]) -> None:
+        """The outbox was asked for something. It is never called off: whatever comes of it is heard, in a turn of its own."""
+        answer.add_done_callback(partial(self._answered, then), context=self._context)
 
-        def seal() -> list[LogWrite]:
-            writes: list[LogWrite] = []
-            # whoever completed something since the machine named its tasks is in this transaction, too
-            for task in dict.fromkeys([*tasks, *sorted(self.outbox.writers)]):
-                actor = self.host.actor(task)
-                found = actor.seal(txn) if actor is not None else []
-                if found:
-                    contributed.add(task)
-                    logs[task] = found[-1].at
-                    writes += found
-            astray = self.outbox.writers - contributed
-            if astray:
-                raise Spoiled(frozenset(astray), "; ".join(self._spoilt[one] for one in astray if one in self._spoilt))
-            self.feed(e.Sealed(txn, frozenset(contributed)))
-            return writes
-
+    def _answered(self, then: Callable[[Any], None], answer: asyncio.Future[Any]) -> None:
+        if self._stopped:
+            return
         try:
-            receipt = await self.outbox.commit(seal, before=self.direct.commit if self.direct is not None else None)
+            if answer.cancelled():
+                raise OutcomeUnknown("the transaction was cancelled, and not by headgate")
+            then(answer.result())
         except OutboxError as error:
             self.failed(error)
-            return
-        self.last = receipt
-        self.commits += 1
-        if contributed:
-            self.feed(e.Sent(txn))
-            self.feed(e.Acked(txn))
-            self.feed(e.Committed(txn, {task: self._reached(receipt, task, at) for task, at in logs.items()}))
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it must not be lost: nobody would commit again
+            self.host.crash(error)
 
-    def _reached(self, receipt: Receipt, task: str, at: StreamPartition) -> int:
-        """Where a task's log stands now. A broker that had the batch already may not know its offset any more: then it is where the store
+    def _seal(self, txn: int, tasks: Iterable[str]) -> None:
+        """Divide: what the tasks have completed is in this transaction, with the changes and checkpoints that say so."""
+        try:
+            logs = self._divide(txn, tasks)
+        except OutboxError as error:
+            self.failed(error)
+        except Exception as error:  # it costs a life, not the worker: nothing of this transaction counts
+            log.exception("a transaction could not be sealed")
+            self.failed(ProducerBroken(f"a transaction could not be sealed: {said(error)}"))
+        else:
+            self._logs = logs
+            self.feed(e.Sealed(txn, frozenset(logs)))
+
+    def _divide(self, txn: int, tasks: Iterable[str]) -> dict[str, StreamPartition]:
+        """The task logs that it writes to. Whoever completed something since the machine named its tasks is in it, too."""
+        writes: list[LogWrite] = []
+        logs: dict[str, StreamPartition] = {}
+        for task in dict.fromkeys([*tasks, *sorted(self.outbox.writers)]):
+            actor = self.host.actor(task)
+            found = actor.seal(txn) if actor is not None else []
+            if found:
+                logs[task] = found[-1].at
+                writes += found
+        astray = self.outbox.writers - logs.keys()
+        if astray:
+            raise Spoiled(frozenset(astray), "; ".join(self._spoilt[one] for one in astray if one in self._spoilt))
+        if logs:
+            self.outbox.divide(writes)
+        return logs
+
+    def _flushed(self, txn: int, found: Mapping[StreamPartition, int]) -> None:
+        """Final outputs that need not be exactly once are there, too, before the positions behind them are committed."""
+        positions = {task: self._reached(found, task, at) for task, at in self._logs.items()}
+        if self.direct is None:
+            self.feed(e.Flushed(txn, positions))
+        else:
+            self.direct.divide()
+            self._ask(self.direct.flush(), lambda _: self.feed(e.Flushed(txn, positions)))
+
+    def _committed(self, txn: int) -> None:
+        self.commits += 1
+        self.feed(e.Committed(txn))
+
+    def _reached(self, positions: Mapping[StreamPartition, int], task: str, at: StreamPartition) -> int:
+        """Where a task's log will end. A broker that had the batch already may not know its offset any more: then it is where the store
         stands, and a restore reads again what it has, which changes nothing."""
-        found = receipt.positions.get(at)
+        found = positions.get(at)
         if found is not None:
             return found
         actor = self.host.actor(task)
         store = actor.state.store if actor is not None else None
         log.warning("the broker did not say where the task log ends", task=task, log=str(at))
         return store.meta.position or 0 if store is not None else 0
+
+    # ------------------------------------------------------------------------------------------------------- the stores
 
     def _apply(self, txn: int, task: str, position: int) -> None:
         self._waiting.pop(task, None)
@@ -186,9 +229,11 @@ class Committing:
         if self.machine.txn == txn and task in self.machine.tasks:  # else nobody waits for it any more
             self._apply(txn, task, position)
 
+    # ------------------------------------------------------------------------------------------------------- the end
+
     def failed(self, error: OutboxError) -> None:
         """The producer is dead."""
-        if self.machine.state in (OVER, FINISHED):
+        if self._stopped or self.machine.state == OVER:
             return
         kind = "fenced" if isinstance(error, Fenced) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
         target, tasks, refused = "", frozenset[str](), False
@@ -202,7 +247,7 @@ class Committing:
     def stop(self) -> None:
         """Feed nothing any more."""
         self._alarm.stop()
+        self._stopped = True
+        self._wants.clear()
         for handle in self._waiting.values():
             handle.cancel()
-        if self._transaction is not None:
-            self._transaction.cancel()

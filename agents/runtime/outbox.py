@@ -1,25 +1,27 @@
 """Outbox: what tasks write, whole chunks at a time, in transactions that one coroutine owns.
 
-What it decides: which transaction a chunk belongs to, when a batch leaves, and what is known when something fails.
+What it decides: which transaction a chunk belongs to, when a batch leaves, and what is known when something fails. What it is told: when
+to divide, to flush, and to commit.
 
 Promises:
 
 - A chunk is all or nothing: what a task emits stays in its own buffer until `complete()`; then all of it joins the open
   transaction at once, without waiting. `drop()` leaves no trace.
-- A commit happens only when every send has returned and every returned future has succeeded; `seal` is called once, at the
-  moment that divides two transactions, and chunks that complete meanwhile belong to the next.
+- `divide` is the moment between two transactions; chunks that complete behind it belong to the next, of which nothing is sent before
+  the first is committed. `flush` is answered when every send has returned and every returned future has succeeded; only then may
+  `commit` be asked for.
 - What its topic would not take (too large, too new, without a key) is never sent, as far as the topic's settings tell: it is refused
   when it is emitted, with the index of the record.
 - Every failure is one of `port.errors`, says whether the transaction counts, and ends this outbox. A target that fails is
   named together with the tasks that wrote to it; a record that a broker refuses, together with the task that wrote it.
-- Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, `commit` is a flush.
+- Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, and what is flushed is there.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -28,7 +30,7 @@ from ...core.names import StreamPartition
 from ..awaiting import passes
 from ..port.errors import Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from ..port.port import BatchInWork, Port, Producer
-from .buffer import Joining, LogWrite, Receipt, Sent, Transaction
+from .buffer import Joining, LogWrite, Sent, Transaction
 
 log = structlog.get_logger("headgate.outbox")
 GONE_AFTER_S = 10.0
@@ -38,11 +40,11 @@ LOOK_AFTER_S = 2.0
 """A send that takes longer has the metadata asked for, about once a second."""
 
 
-@dataclass(slots=True)
-class _Request:
-    seal: Callable[[], Iterable[LogWrite]]
-    before: Callable[[], Awaitable[object]] | None
-    answer: asyncio.Future[Receipt]
+class _Command(NamedTuple):
+    """What the owner of the producer is to do next."""
+
+    work: Callable[[], Awaitable[Any]]
+    answer: asyncio.Future[Any]
 
 
 class Outbox(Joining):
@@ -86,7 +88,10 @@ class Outbox(Joining):
             patience_ms / 1000
         )  # sooner than the broker aborts it, or nobody would know whose fault it was
         self._commit_deadline_s = commit_deadline_s
-        self._requests: list[_Request] = []
+        self._command: _Command | None = None
+        self._divided: Transaction | None = None
+        """What is to be flushed and committed; until then nothing behind it is sent."""
+        self._flushed = False
         self._stopping = False
         self._in_transaction = False
         self._wrote: dict[StreamPartition, set[str]] = {}
@@ -134,22 +139,39 @@ class Outbox(Joining):
 
     # ----------------------------------------------------------------------------------------------------- the owner
 
-    async def commit(
-        self,
-        seal: Callable[[], Iterable[LogWrite]] = tuple,
-        *,
-        before: Callable[[], Awaitable[object]] | None = None,
-    ) -> Receipt:
-        """Commit what is complete. `seal` adds each task's table changes and checkpoint, at the moment of division.
+    def free(self) -> asyncio.Future[None]:
+        """Answered when nothing is being handed over."""
+        return self._ask(self._nothing)
 
-        `before` is awaited between that moment and the commit: what it raises keeps the transaction from being committed.
-        """
+    def divide(self, writes: Iterable[LogWrite] = ()) -> None:
+        """Whatever is complete now is in one transaction, with these writes at its end; what completes from now on is in the next."""
         if self.failed is not None:
             raise self.failed
-        request = _Request(seal, before, asyncio.get_running_loop().create_future())
-        self._requests.append(request)
-        self._wake.set()
-        return await asyncio.shield(request.answer)
+        if self._divided is not None:
+            raise RuntimeError("a transaction that was divided off is neither committed nor given up")
+        for write in writes:
+            self._join(write.task, write.at, write.keys, write.values, write.timestamps, None)
+        self._divided, self._open, self._flushed = self._open, Transaction(), False
+
+    def flush(self) -> asyncio.Future[dict[StreamPartition, int]]:
+        """Send what was divided off. Answered with the position behind the last record of each target, when each is acknowledged."""
+        return self._ask(self._flush)
+
+    def commit(self) -> asyncio.Future[None]:
+        """Commit what was flushed."""
+        return self._ask(self._commit)
+
+    def _ask(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
+        """Have the owner do something; one thing at a time."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.failed is not None:
+            _fails(answer, self.failed)
+        elif self._command is not None:
+            raise RuntimeError("the outbox is asked for two things at once")
+        else:
+            self._command = _Command(work, answer)
+            self._wake.set()
+        return answer
 
     async def run(self) -> None:
         """Owns the producer until `stop()`; raises the `OutboxError` that ended it."""
@@ -159,9 +181,9 @@ class Outbox(Joining):
                 self._wake.clear()
                 if self._stopping:
                     return
-                if self._requests:
-                    await self._divide()
-                else:
+                if self._command is not None:
+                    await self._obey(self._command)
+                elif self._divided is None:
                     await self._send(self._open, everything=self._id is None)
         except OutboxError as error:
             self._fail(error)
@@ -182,37 +204,41 @@ class Outbox(Joining):
 
     def _fail(self, error: OutboxError) -> None:
         self.failed = self.failed or error
-        requests, self._requests = self._requests, []
-        for request in requests:
-            if not request.answer.done():
-                request.answer.set_exception(error)
-                request.answer.exception()  # the caller may have been cancelled
+        command, self._command = self._command, None
+        if command is not None:
+            _fails(command.answer, error)
         self._roomy.set()
 
-    async def _divide(self) -> None:
-        started = self._clock.now().mono
-        requests, transaction = list(self._requests), self._open
-        for request in requests:
-            for write in request.seal():
-                self._join(write.task, write.at, write.keys, write.values, write.timestamps, None)
-        self._open = Transaction()
+    async def _obey(self, command: _Command) -> None:
+        result = await command.work()
+        self._command = None
+        if not command.answer.done():  # else whoever asked has gone
+            command.answer.set_result(result)
+        if self._divided is None and (self._open.ready or (self._id is None and self._open.builders)):
+            self._wake.set()
+
+    async def _nothing(self) -> None:
+        pass
+
+    async def _flush(self) -> dict[StreamPartition, int]:
+        transaction = self._divided
+        assert transaction is not None, "what is to be flushed must be divided off"
         await self._send(transaction, everything=True)
         positions = await self._confirm(transaction)
-        for request in requests:
-            if request.before is not None:
-                await request.before()
-        if self._id is not None and transaction.begun:
-            await self._commit_transaction()
         for target, writers in transaction.writers.items():
             self._wrote.setdefault(target, set()).update(writers)
-        tasks = frozenset(task for writers in transaction.writers.values() for task in writers)
-        receipt = Receipt(positions, tasks, transaction.records, transaction.size, self._clock.now().mono - started)
-        for request in requests:
-            self._requests.remove(request)
-            if not request.answer.done():
-                request.answer.set_result(receipt)
-        if self._requests or self._open.ready:
-            self._wake.set()
+        self._flushed = True
+        if self._id is None:
+            self._divided = None
+        return positions
+
+    async def _commit(self) -> None:
+        transaction = self._divided
+        assert transaction is not None, "what is to be committed must be divided off"
+        assert self._flushed, "what is to be committed must be flushed"
+        if transaction.begun:
+            await self._commit_transaction()
+        self._divided = None
 
     async def _send(self, transaction: Transaction, *, everything: bool) -> None:
         """Hand over what is ready; every `send_batch` has returned when this does."""
@@ -226,7 +252,7 @@ class Outbox(Joining):
             await producer.begin()
             transaction.begun = self._in_transaction = True
         while transaction.ready:
-            if self._requests and transaction is self._open:
+            if self._command is not None and transaction is self._open:
                 return  # tasks may fill it as fast as it is emptied: a commit must not wait for a lull
             wave = transaction.wave()
             sizes = [builder.size for _, builder in wave]  # before they are compressed
@@ -356,3 +382,10 @@ class Outbox(Joining):
         guilty = [one for one in transaction.writers if one.stream in cause.forbidden] or [target]
         writers = self._all_writers({one.stream for one in guilty}, transaction)
         return TargetFailed(guilty[0], writers, cause.said, cause.code)
+
+
+def _fails(answer: asyncio.Future[Any], error: OutboxError) -> None:
+    """Answer with this, if anybody waits; whoever has gone is not missed."""
+    if not answer.done():
+        answer.set_exception(error)
+        answer.exception()

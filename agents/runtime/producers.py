@@ -158,7 +158,7 @@ class Producers:
     def want_commit(self, task: str, urgent: bool) -> None:
         """A task has something to commit."""
         if self.committing is not None:
-            self.port.clock.call_later(0.0, self.committing.feed, ce.Wanted(task, urgent))
+            self.committing.want(task, urgent)
 
     def poisoned(self, task: str, why: str) -> None:
         """Outputs of a task stand in the open transaction without its positions: it must not commit."""

@@ -1,7 +1,7 @@
 """The process around a test driver's runtime: who runs its coroutines, hears its reports, and knows whether something is under way.
 
-*Quiet* is when nothing is ready to run, nothing runs beside, no actor has a letter, and no transaction is on its way. What serves for as
-long as the driver lives (an intake, an outbox) only waits then.
+*Quiet* is when nothing is ready to run, nothing runs beside, no actor has a letter, and Spark has no batch. What serves for as long as the
+driver lives (an intake, an outbox) only waits then, and no transaction is on its way: in memory each step of one makes the next ready.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...core.coordination.member import protocol as mw
 from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
 from ..state.store import Disk, NoDisk
-from .loop import AT_SPARK, VirtualLoop
+from .loop import VirtualLoop
 from .port import MemoryMailbox
 
 
@@ -148,11 +148,7 @@ class Life:
         """Whether something is under way."""
         for mailbox in [one for one in self._mailboxes if one.ended]:
             del self._mailboxes[mailbox]
-        return (
-            bool(self._beside)
-            or any(mailbox.working for mailbox in self._mailboxes)
-            or any(task.get_name().startswith((AT_SPARK, "transaction ")) for task in asyncio.all_tasks(self._loop))
-        )
+        return bool(self._beside) or any(mailbox.working for mailbox in self._mailboxes) or self._loop.at_spark > 0
 
     async def end(self) -> None:
         """Whatever still serves ends."""

@@ -50,6 +50,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, ring: Callable[[], bool]) -> None:
         self._jumping = _Jumping()
+        self.at_spark = 0
+        """How many batches Spark has."""
         super().__init__(self._jumping)
         self._ring = ring
         self._jumping.idle = ring
@@ -93,7 +95,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         task = super().create_task(coro, **more)
         if task.get_name().startswith(AT_SPARK):
             self._takes_time(task)
+            self.at_spark += 1
+            task.add_done_callback(self._back_from_spark)
         return task
+
+    def _back_from_spark(self, _: Any) -> None:
+        self.at_spark -= 1
 
     def _takes_time(self, future: asyncio.Future[Any]) -> None:
         self._jumping.outside += 1

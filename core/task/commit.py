@@ -2,8 +2,8 @@
 
 One transaction at a time, and one owner of it:
 
-    idle → beginning → sealing → sending → acking → committing → applying → idle
-                        (any failure of the producer: → over)             (finish: → finished)
+    idle → beginning → sealing → flushing → committing → applying → idle
+                        (any failure of the producer: → over)
 
 What this machine decides and promises:
 
@@ -23,8 +23,6 @@ from __future__ import annotations
 
 from ..machine import IllegalEvent, Machine, Now, Tick, rules
 from .commit_protocol import (
-    Abandoned,
-    Acked,
     Applied,
     Apply,
     Begin,
@@ -33,14 +31,12 @@ from .commit_protocol import (
     CommitEvent,
     CommitInstruction,
     Committed,
-    Finish,
-    Finished,
     Flush,
+    Flushed,
     IncarnationOver,
     ProducerFailed,
     Seal,
     Sealed,
-    Sent,
     StoreRefused,
     TaskGone,
     TellApplyFailed,
@@ -51,30 +47,26 @@ from .commit_protocol import (
 IDLE = "idle"
 BEGINNING = "beginning"
 SEALING = "sealing"
-SENDING = "sending"
-ACKING = "acking"
+FLUSHING = "flushing"
 COMMITTING = "committing"
 APPLYING = "applying"
 OVER = "over"
-FINISHED = "finished"
 
-OPEN = (BEGINNING, SEALING, SENDING, ACKING, COMMITTING)
+OPEN = (BEGINNING, SEALING, FLUSHING, COMMITTING)
 """The producer has a transaction whose outcome is not known."""
 LIVE = (IDLE, *OPEN, APPLYING)
-_NEXT = (IDLE, BEGINNING, FINISHED)
-"""Where it goes when nothing is under way: a next transaction, rest, or the end."""
+_NEXT = (IDLE, BEGINNING)
+"""Where it goes when nothing is under way: a next transaction, or rest."""
 
-_late = (Begun, Sealed, Sent, Acked, Committed, Applied, StoreRefused, ProducerFailed, Finish, Wanted, TaskGone, Tick)
+_late = (Begun, Sealed, Flushed, Committed, Applied, StoreRefused, ProducerFailed, Wanted, TaskGone, Tick)
 
 TABLE = rules(
     [
         (IDLE, Wanted, (IDLE, BEGINNING), "urgent, or the interval has passed: begin; else wait for the interval"),
         (IDLE, Tick, (IDLE, BEGINNING), "the interval has passed"),
-        (IDLE, Finish, _NEXT, "what is wanted is committed first"),
         (BEGINNING, Begun, SEALING, "now the tasks contribute"),
-        (SEALING, Sealed, (SENDING, *_NEXT), "nothing contributed: nothing to commit"),
-        (SENDING, Sent, ACKING, "every send has returned"),
-        (ACKING, Acked, COMMITTING, "every future has succeeded, so the commit may be said"),
+        (SEALING, Sealed, (FLUSHING, *_NEXT), "nothing contributed: nothing to commit"),
+        (FLUSHING, Flushed, COMMITTING, "every send has returned, and every future has succeeded"),
         (
             COMMITTING,
             Committed,
@@ -87,10 +79,9 @@ TABLE = rules(
         (APPLYING, Tick, "", "stores have no deadline here: they are the worker's own disk"),
         *((state, Tick, ("", OVER), "too long: the outcome is unknown") for state in OPEN),
         *((state, Wanted, "", "shares the next one") for state in (*OPEN, APPLYING)),
-        *((state, Finish, "", "after what is under way, and what is wanted") for state in (*OPEN, APPLYING)),
         *((state, TaskGone, "", "it wants nothing more") for state in (IDLE, *OPEN)),
         *((state, ProducerFailed, OVER, "a producer of doubtful state writes nothing more") for state in LIVE),
-        *((state, event, "", "too late: nobody listens") for state in (OVER, FINISHED) for event in _late),
+        *((OVER, event, "", "too late: nobody listens") for event in _late),
     ]
 )
 
@@ -116,7 +107,6 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         """Who contributed to it and is waited for."""
         self._wanted: dict[str, None] = {}
         self._urgent = False
-        self._finishing = False
         self._begun_s = float("-inf")
         self._positions: dict[str, int] = {}
         self._gone: set[str] = set()
@@ -130,7 +120,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     # ------------------------------------------------------------------------------------------------- wanting, beginning
 
     def on_Wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
-        if self.state in (OVER, FINISHED):
+        if self.state == OVER:
             return []
         self._wanted[event.task] = None
         self._urgent = self._urgent or event.urgent
@@ -145,10 +135,6 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self.tasks -= {event.task}
         return self._when_applied(now) if self.state == APPLYING else []
 
-    def on_Finish(self, event: Finish, now: Now) -> list[CommitInstruction]:
-        self._finishing = True
-        return self._rest(now) if self.state == IDLE else []
-
     def on_Tick(self, event: Tick, now: Now) -> list[CommitInstruction]:
         if self.state == IDLE:
             return self._rest(now) if self._wanted else []
@@ -158,15 +144,12 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         return []
 
     def _rest(self, now: Now) -> list[CommitInstruction]:
-        """Nothing is under way: begin the next transaction if it is due, or finish, or wait."""
+        """Nothing is under way: begin the next transaction if it is due, or wait."""
         self.state = IDLE
         if not self._wanted:
             self._urgent = False
-            if not self._finishing:
-                return []
-            self.state = FINISHED
-            return [Finished()]
-        if not (self._urgent or self._finishing or now.mono >= self._begun_s + self.interval_s):
+            return []
+        if not (self._urgent or now.mono >= self._begun_s + self.interval_s):
             return []
         self.state = BEGINNING
         self.txn += 1
@@ -189,29 +172,24 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
             return []
         self.tasks = event.tasks - self._gone
         if not event.tasks:
-            return [Abandoned(self.txn), *self._rest(now)]
-        self.state = SENDING
+            return self._rest(now)
+        self.state = FLUSHING
         return [Flush(self.txn)]
 
-    def on_Sent(self, event: Sent, now: Now) -> list[CommitInstruction]:
-        if self._current(event, event.txn):
-            self.state = ACKING
-        return []
-
-    def on_Acked(self, event: Acked, now: Now) -> list[CommitInstruction]:
+    def on_Flushed(self, event: Flushed, now: Now) -> list[CommitInstruction]:
         if not self._current(event, event.txn):
             return []
+        if not self.tasks <= event.positions.keys():
+            raise IllegalEvent(self, event)
         self.state = COMMITTING
+        self._positions = dict(event.positions)
         return [Commit(self.txn)]
 
     def on_Committed(self, event: Committed, now: Now) -> list[CommitInstruction]:
         if not self._current(event, event.txn):
             return []
-        if not self.tasks <= event.positions.keys():
-            raise IllegalEvent(self, event)
         self.state = APPLYING
-        self._positions = {task: event.positions[task] for task in sorted(self.tasks)}
-        apply: list[CommitInstruction] = [Apply(self.txn, task, at) for task, at in self._positions.items()]
+        apply: list[CommitInstruction] = [Apply(self.txn, task, self._positions[task]) for task in sorted(self.tasks)]
         return apply + self._when_applied(now)
 
     def on_Applied(self, event: Applied, now: Now) -> list[CommitInstruction]:
@@ -231,7 +209,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
 
     def _current(self, event: CommitEvent, txn: int) -> bool:
         """Whether anybody still listens; an answer about another transaction than the present one is a mistake of the edge."""
-        if self.state in (OVER, FINISHED):
+        if self.state == OVER:
             return False
         if txn != self.txn:
             raise IllegalEvent(self, event)
@@ -240,7 +218,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     # -------------------------------------------------------------------------------------------------------- the end
 
     def on_ProducerFailed(self, event: ProducerFailed, now: Now) -> list[CommitInstruction]:
-        return [] if self.state in (OVER, FINISHED) else self._over(event)
+        return [] if self.state == OVER else self._over(event)
 
     def _over(self, failure: ProducerFailed) -> list[CommitInstruction]:
         self.state = OVER

@@ -1,14 +1,13 @@
 """The words between the committer of one producer incarnation and its edge.
 
-One transaction at a time: begin → seal (each task contributes what is complete) → all sends have returned → all of their
-futures have succeeded → commit → applied to the stores → the tasks are told. Between any two of these the process may die.
+One transaction at a time: begin → seal (each task contributes what is complete) → flush (everything is sent and acknowledged) → commit
+→ applied to the stores → the tasks are told. Between any two of these the process may die.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
 from ..machine import Tick
 
@@ -32,7 +31,7 @@ class TaskGone:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Answer to `Begin`: the producer has an open transaction."""
+    """Answer to `Begin`: the producer is free."""
 
     txn: int
 
@@ -46,25 +45,18 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """Every send of the transaction has returned."""
+class Flushed:
+    """Answer to `Flush`. `positions`: by task, where its task log ends once this is committed."""
 
     txn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Acked:
-    """Every future of the transaction has succeeded."""
-
-    txn: int
+    positions: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The broker has committed. `positions`: by task, where its task log now ends."""
+    """Answer to `Commit`: the broker has committed."""
 
     txn: int
-    positions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +92,19 @@ class ProducerFailed:
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """Take no new transaction once nothing is wanted any more; then `Finished`. For a worker that stops."""
-
-
 # ---------------------------------------------------------------------------------------------------------- instructions
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin a transaction at the producer, if the outbox has not begun it with its first send; answer `Begun`."""
+    """Have the producer end what it is handing over ahead of the commit; answer `Begun`. Whoever asks meanwhile shares the transaction."""
 
     txn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Synchronously give each of these tasks `CommitBegins(txn)` and carry out its `Contribute`; answer `Sealed`.
+    """Synchronously give each of these tasks, and whoever has written, `CommitBegins(txn)` and carry out its `Contribute`; answer `Sealed`.
 
     What completes afterwards belongs to the next transaction.
     """
@@ -128,21 +115,14 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Wait until every send call has returned (`Sent`), then until every future has succeeded (`Acked`)."""
+    """Send all of it. Answer `Flushed` when every send has returned and every future has succeeded."""
 
     txn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit; answer `Committed`. Only ever said after `Acked`."""
-
-    txn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Abandoned:
-    """Nothing was contributed: abort the empty transaction (or keep it open; nothing is in it). No answer."""
+    """Commit; answer `Committed`. Only ever said after `Flushed`."""
 
     txn: int
 
@@ -188,14 +168,5 @@ class IncarnationOver:
     """The target is well, and did not take what the blamed wrote."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """Nothing is open, nothing is wanted: the producer may be closed."""
-
-
-CommitEvent = (
-    Wanted | TaskGone | Begun | Sealed | Sent | Acked | Committed | Applied | StoreRefused | ProducerFailed | Finish | Tick
-)  # fmt: skip
-CommitInstruction = (
-    Begin | Seal | Flush | Commit | Abandoned | Apply | TellDone | TellApplyFailed | IncarnationOver | Finished
-)  # fmt: skip
+CommitEvent = Wanted | TaskGone | Begun | Sealed | Flushed | Committed | Applied | StoreRefused | ProducerFailed | Tick
+CommitInstruction = Begin | Seal | Flush | Commit | Apply | TellDone | TellApplyFailed | IncarnationOver

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -18,6 +19,7 @@ from headgate.core.coordination.leader.protocol import LeaderEvent, LeaderInstru
 from headgate.core.coordination.member.member import Member
 from headgate.core.coordination.member.protocol import MemberEvent, MemberInstruction
 from headgate.core.task.commit import Committer
+from headgate.core.task.commit_protocol import CommitEvent, CommitInstruction
 from headgate.core.task.protocol import TaskEvent, TaskInstruction
 from headgate.core.task.task import Task
 
@@ -38,12 +40,16 @@ FOR_OTHERS = {
 """Who else uses a name that the house itself does not."""
 
 
-def trees(*rooms: str) -> Iterator[tuple[Path, ast.Module]]:
-    """Every file of these rooms, parsed."""
-    for room in rooms:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            if "__pycache__" not in path.parts:
-                yield path, ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def parsed(room: str) -> list[tuple[Path, ast.Module]]:
+    """Every file of a room."""
+    found = (path for path in sorted((ROOT / room).rglob("*.py")) if "__pycache__" not in path.parts)
+    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in found]
+
+
+def trees(*rooms: str) -> list[tuple[Path, ast.Module]]:
+    """Every file of these rooms."""
+    return [one for room in rooms for one in parsed(room)]
 
 
 def read_in(files: list[tuple[Path, ast.Module]]) -> set[str]:
@@ -99,13 +105,31 @@ def unused(files: list[tuple[Path, ast.Module]], read: set[str]) -> list[str]:
     return found
 
 
+@cache
+def made() -> set[str]:
+    """Whatever is called by its name."""
+    calls = (node for _, tree in trees("agents", "core") for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {ast.unparse(call.func).rpartition(".")[2] for call in calls}
+
+
+@cache
+def named() -> set[str]:
+    """Whatever the edges know by its name."""
+    nodes = (node for _, tree in trees("agents") for node in ast.walk(tree))
+    return {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for node in nodes
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
+
+
 HANDLED = {rule.event.__name__ for machine in MACHINES for rule in machine.TABLE}
 
 
 def test_every_public_name_is_used_by_the_house_itself() -> None:
     """What only tests call is proven in vain: production may do something else."""
-    front = read_in(list(trees("headgate")))
-    found = unused(list(trees("core", "agents", "spark_bridge")), read_in(list(trees(*HOUSE))) | front)
+    front = read_in(trees("headgate"))
+    found = unused(trees("core", "agents", "spark_bridge"), read_in(trees(*HOUSE)) | front)
     if found:
         pytest.fail("\n".join(found), pytrace=False)
 
@@ -120,24 +144,19 @@ def test_a_name_that_nobody_reads_is_named() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [*get_args(TaskEvent), *get_args(LeaderEvent), *get_args(MemberEvent)],
+    [*get_args(TaskEvent), *get_args(CommitEvent), *get_args(LeaderEvent), *get_args(MemberEvent)],
     ids=lambda k: k.__name__,
 )
 def test_every_event_is_fed_by_production(kind: type) -> None:
     """An event that only tests make is a rule that never runs. Machines make orders and reports for one another."""
-    made = {
-        ast.unparse(node.func).rpartition(".")[2]
-        for _, tree in trees("agents", "core")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-    }
-    assert kind.__name__ in made
+    assert kind.__name__ in made()
 
 
 @pytest.mark.parametrize(
     "kind",
     [
         *get_args(TaskInstruction),
+        *get_args(CommitInstruction),
         *get_args(LeaderInstruction),
         *get_args(MemberInstruction),
     ],
@@ -145,10 +164,4 @@ def test_every_event_is_fed_by_production(kind: type) -> None:
 )
 def test_every_instruction_is_carried_out_by_production(kind: type) -> None:
     """An instruction that nobody knows by its name is one that nobody carries out."""
-    named = {
-        node.attr if isinstance(node, ast.Attribute) else node.id
-        for _, tree in trees("agents")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute | ast.Name)
-    }
-    assert kind.__name__ in named
+    assert kind.__name__ in named()

@@ -26,6 +26,8 @@ from headgate.agents.worker.positions import PositionPublisher
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
+from .commits import committed
+
 pytestmark = pytest.mark.kafka
 
 RULES = {
@@ -134,7 +136,7 @@ async def test_a_batch_that_fails_fails_the_commit_and_names_who_wrote_it(kafka,
         emit(outbox, good, [b"a"], task="innocent")
         emit(outbox, small, [b"x" * 5000], task="guilty")
         with pytest.raises(TargetFailed) as failed:
-            await outbox.commit()
+            await committed(outbox)
         assert failed.value.target == StreamPartition(small, 0)
         assert failed.value.tasks == {"guilty"}
         assert failed.value.code == MessageSizeTooLargeError.errno
@@ -149,14 +151,14 @@ async def test_after_any_failure_the_outbox_takes_nothing_more(kafka, topic):
     async with outbox_on(kafka, small + "-tx", small) as outbox:
         emit(outbox, small, [b"x" * 5000])
         with pytest.raises(TargetFailed):
-            await outbox.commit()
+            await committed(outbox)
         with pytest.raises(TargetFailed):
-            await outbox.commit()
+            await committed(outbox)
         with pytest.raises(TargetFailed):
             await outbox.room()
     async with outbox_on(kafka, small + "-tx", small) as outbox:
         emit(outbox, small, [b"fits"])
-        await outbox.commit()
+        await committed(outbox)
     assert (await read_all(kafka, small))[0] == [b"fits"]
 
 
@@ -172,7 +174,7 @@ async def test_a_commit_without_an_answer_is_an_unknown_outcome(kafka, topic, mo
 
         monkeypatch.setattr(outbox._producer.producer, "commit_transaction", silent)
         with pytest.raises(OutcomeUnknown) as unknown:
-            await outbox.commit()
+            await committed(outbox)
         assert unknown.value.committed is None
 
 
@@ -202,7 +204,7 @@ async def test_sequence_numbers_wrap_as_the_broker_expects(kafka, topic, correct
         manager._sequence_numbers[at] = 2**31 - 150
         for n in range(10):
             emit(outbox, name, [b"%d" % (40 * n + i) for i in range(40)])
-            await outbox.commit()
+            await committed(outbox)
         assert manager.sequence_number(at) == 400 - 150
     values, _ = await read_all(kafka, name)
     assert values == [b"%d" % i for i in range(400)]
@@ -215,24 +217,25 @@ async def test_no_batch_crosses_a_commit(kafka, topic):
     done = [0]
     async with outbox_on(kafka, name, name, log, batch_bytes=4096) as outbox:
 
-        def seal():
-            return [LogWrite("t", StreamPartition(log, 0), [b"cp"], [b"%d" % done[0]], 1)]
+        async def commit():
+            for _ in range(5):
+                await committed(outbox, [LogWrite("t", StreamPartition(log, 0), [b"cp"], [b"%d" % done[0]], 1)])
 
-        async with asyncio.TaskGroup() as group:
-            commits = []
-            for n in range(300):
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            commits, n = group.create_task(commit()), 0
+            while not commits.done():
                 emit(outbox, name, [b"%d" % n, b"x" * 500])
                 done[0] += 2
-                if n % 10 == 0:
-                    commits.append(group.create_task(outbox.commit(seal)))
+                n += 1
                 await asyncio.sleep(0)
+                await outbox.room()
         emit(outbox, name, [b"never committed"] * 2000)
         await until_written(kafka, name, behind=True)
     values, _ = await read_all(kafka, name)
     checkpoints, _ = await read_all(kafka, log)
     assert len(values) == int(checkpoints[-1])
     assert [int(v) for v in values if len(v) < 100] == list(range(len(values) // 2))
-    assert len(commits) == 30
+    assert len(checkpoints) == 5
 
 
 @pytest.mark.asyncio
@@ -247,7 +250,7 @@ async def test_too_large_is_refused_before_anything_is_sent(kafka, topic):
         assert (large.value.index, large.value.limit) == (1, 2000)
         buffer.drop()
         emit(outbox, name, [b"y" * 1800, b"z" * 1800, b"s"])  # together above the limit: two batches
-        await outbox.commit()
+        await committed(outbox)
     assert [len(v) for v in (await read_all(kafka, name))[0]] == [1800, 1800, 1]
 
 
@@ -271,7 +274,7 @@ async def test_nothing_makes_a_broker_create_a_topic(kafka, topic, monkeypatch):
         emit(outbox, at.stream, [b"a"])
         await intake.fill(0.3)
         with pytest.raises(OutboxError):
-            await outbox.commit()
+            await committed(outbox)
     named = [allow for topics, allow in asked if topics and at.stream in topics]
     assert named
     assert set(named) == {False}
@@ -317,16 +320,16 @@ async def test_fenced_is_a_typed_error(kafka, topic):
     name = topic()
     async with outbox_on(kafka, name, name) as zombie:
         emit(zombie, name, [b"first"])
-        await zombie.commit()
+        await committed(zombie)
         async with outbox_on(kafka, name, name) as successor:
             emit(zombie, name, [b"zombie"])
             with pytest.raises((Fenced, OutcomeUnknown)) as over:
-                await zombie.commit()
+                await committed(zombie)
             assert over.value.committed is not True
             with pytest.raises(OutboxError):
-                await zombie.commit()
+                await committed(zombie)
             emit(successor, name, [b"second"])
-            await successor.commit()
+            await committed(successor)
     assert (await read_all(kafka, name))[0] == [b"first", b"second"]
 
 
@@ -360,18 +363,18 @@ async def test_an_open_transaction_blocks_and_is_named(kafka, topic):
     at = StreamPartition(name, 0)
     async with outbox_on(kafka, name + "-a", name) as done, outbox_on(kafka, name + "-b", name) as open_:
         emit(done, name, [b"1"])
-        await done.commit()
+        await committed(done)
         emit(open_, name, [b"2"])
         await open_._send(open_._open, everything=True)
         await open_._confirm(open_._open)
         emit(done, name, [b"3"])
-        await done.commit()
+        await committed(done)
         async with intake_on(kafka, Source(at, 0)) as intake:
             await until(lambda: intake.head(at).count == 1, step=lambda: intake.fill(0.1))
             assert intake.take(at, 10).values == [b"1"]
             await until(lambda: intake.head(at).blocked, step=lambda: intake.fill(0.1))
             assert not intake.head(at).at_end
-            await open_.commit()
+            await committed(open_)
             await until(lambda: intake.head(at).count == 2, step=lambda: intake.fill(0.1))
             assert intake.take(at, 10).values == [b"2", b"3"]
             await until(lambda: intake.head(at).at_end, step=lambda: intake.fill(0.1))
@@ -385,7 +388,7 @@ async def test_a_deleted_topic_is_noticed_by_reader_and_writer(kafka, topic, mon
     at = StreamPartition(name, 0)
     async with outbox_on(kafka, name, name, other) as outbox, intake_on(kafka, Source(at, 0), watchdog_s=1.0) as intake:
         emit(outbox, name, [b"a"])
-        await outbox.commit()
+        await committed(outbox)
         await until(lambda: intake.head(at).count == 1, step=lambda: intake.fill(0.1))
         admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
         await admin.start()
@@ -396,7 +399,7 @@ async def test_a_deleted_topic_is_noticed_by_reader_and_writer(kafka, topic, mon
         emit(outbox, other, [b"a"], task="innocent")
         emit(outbox, name, [b"a"], task="guilty")
         with pytest.raises(TargetFailed) as failed:
-            await asyncio.wait_for(outbox.commit(), 90)
+            await asyncio.wait_for(committed(outbox), 90)
         assert (failed.value.target.stream, failed.value.tasks) == (name, {"guilty", "t"})  # t wrote to it before
 
 
@@ -412,7 +415,7 @@ async def test_a_missing_broker_does_not_make_a_client_spin(private_kafka):
     at = StreamPartition("spin", 0)
     async with outbox_on(private_kafka, None, "spin") as outbox, intake_on(private_kafka, Source(at, 0)) as intake:
         emit(outbox, "spin", [b"a"])
-        await outbox.commit()
+        await committed(outbox)
         private_kafka.stop()
         emit(outbox, "spin", [b"b"])
         cpu, wall = time.process_time(), time.monotonic()
@@ -420,7 +423,7 @@ async def test_a_missing_broker_does_not_make_a_client_spin(private_kafka):
             await intake.fill(0.2)
         assert time.process_time() - cpu < 1.5
         await asyncio.to_thread(private_kafka.restart)
-        await asyncio.wait_for(outbox.commit(), 90)
+        await asyncio.wait_for(committed(outbox), 90)
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -450,7 +453,7 @@ async def test_ends_are_asked_of_the_broker(kafka, topic):
     await reader.start()
     async with outbox_on(kafka, name, name) as outbox:
         emit(outbox, name, [b"1", b"2"])
-        await outbox.commit()
+        await committed(outbox)
         emit(outbox, name, [b"3"])
         await outbox._send(outbox._open, everything=True)
         await outbox._confirm(outbox._open)
@@ -471,7 +474,7 @@ async def test_a_lost_position_is_said_and_never_reset(kafka, topic):
     at, missing = StreamPartition(name, 0), StreamPartition(name, 7)
     async with outbox_on(kafka, name, name) as outbox:
         emit(outbox, name, [b"%d" % i for i in range(10)])
-        await outbox.commit()
+        await committed(outbox)
     topics = Topics(ClientSettings(kafka.bootstrap))
     await topics.start()
     trimmed = await topics.trim({at: 4, missing: 1})

@@ -19,6 +19,8 @@ from headgate.agents.runtime.outbox import Outbox
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
+from .commits import committed
+
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 
@@ -82,9 +84,7 @@ async def test_every_column_goes_out(kafka, topic, codec):
         buffer.emit(name, 0, None, [b"last"], 7)
         buffer.emit(name, 0, None, [], 7)
         buffer.complete()
-        receipt = await outbox.commit()
-        assert receipt.positions == {StreamPartition(name, 0): 101}
-        assert (receipt.records, receipt.tasks) == (101, {"t"})
+        assert await committed(outbox) == {StreamPartition(name, 0): 101}
     records = await read(kafka, name)
     assert [r.key for r in records] == [b"k%d" % i for i in range(100)] + [None]
     assert [r.value for r in records] == [b"v" * 50] * 99 + [None, b"last"]
@@ -93,7 +93,7 @@ async def test_every_column_goes_out(kafka, topic, codec):
 
 
 async def test_a_chunk_is_all_or_nothing_and_seals_go_with_it(kafka, topic):
-    """A dropped chunk leaves no trace; what the seal adds stands in the same transaction, behind the data."""
+    """A dropped chunk leaves no trace; what is added at the division stands in the same transaction, behind the data."""
     name, log = topic(), topic("log")
     async with outbox_on(kafka, name, name, log) as outbox:
         good, bad = outbox.buffer("good"), outbox.buffer("bad")
@@ -102,11 +102,10 @@ async def test_a_chunk_is_all_or_nothing_and_seals_go_with_it(kafka, topic):
         bad.drop()
         bad.complete()
         good.complete()
-        receipt = await outbox.commit(lambda: [LogWrite("good", StreamPartition(log, 0), [b"cp"], [b"1"], 1)])
-        assert receipt.tasks == {"good"}
-        assert receipt.positions == {StreamPartition(name, 0): 1, StreamPartition(log, 0): 1}
-        empty = await outbox.commit()
-        assert (empty.records, empty.positions) == (0, {})
+        assert outbox.writers == {"good"}
+        positions = await committed(outbox, [LogWrite("good", StreamPartition(log, 0), [b"cp"], [b"1"], 1)])
+        assert positions == {StreamPartition(name, 0): 1, StreamPartition(log, 0): 1}
+        assert await committed(outbox) == {}
     assert [r.value for r in await read(kafka, name)] == [b"kept"]
     assert [r.value for r in await read(kafka, log)] == [b"1"]
 
@@ -122,7 +121,7 @@ async def test_keys_go_where_javas_partitioner_sends_them(kafka, topic):
         buffer.complete()
         with pytest.raises(EnvironmentFault, match="not known"):
             buffer.emit("never-declared", None, None, [b"a"], 1)
-        await outbox.commit()
+        await committed(outbox)
     records = await read(kafka, name, 4)
     assert {r.key: r.partition for r in records if r.key} == {key: partition_of(key, 4) for key in keys}
     assert {r.key: r.timestamp for r in records if r.key} == {key: i + 1 for i, key in enumerate(keys)}
@@ -139,7 +138,7 @@ async def test_too_much_that_is_unsent_makes_its_writers_wait(kafka, topic):
             buffer.complete()
             await asyncio.wait_for(outbox.room(), 60)
         assert outbox.pending_bytes <= 45_000
-        await outbox.commit()
+        await committed(outbox)
         assert outbox.pending_bytes == 0
     assert len(await read(kafka, name)) == 500
 
@@ -159,7 +158,7 @@ async def test_the_second_producer_sends_at_once_and_flushes(kafka, topic):
             buffer.emit(name, 0, None, [b"%d" % n], 1)
             buffer.complete()
             await asyncio.sleep(0)
-        assert (await outbox.commit()).positions == {StreamPartition(name, 0): 201}
+        assert await committed(outbox) == {StreamPartition(name, 0): 201}
     assert len(await read(kafka, name)) == 201
 
 
@@ -177,7 +176,7 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
                 pass  # until something of it is in the log
         await offsets.stop()
     with pytest.raises(ProducerBroken, match="stopped"):
-        await outbox.commit()
+        await committed(outbox)
     assert await read(kafka, name) == []
 
 
@@ -206,9 +205,9 @@ async def test_a_commit_does_not_wait_for_tasks_to_fall_silent(kafka, topic, exa
             group.create_task(fill())
             await filled.wait()
             for _ in range(3):
-                assert (await outbox.commit()).records > 0
+                assert await committed(outbox)
             busy = False
-        await outbox.commit()
+        await committed(outbox)
     records = await read(kafka, name, 2)
     assert sorted(int(record.value) for record in records) == list(range(made))
 
@@ -236,7 +235,7 @@ async def test_whoever_throws_a_producer_away_leaves_no_unread_failure(kafka, to
     for partition in range(8):
         buffer.emit(out, partition, None, [b"x" * 1000] * 500, 1)
     buffer.complete()
-    committing = asyncio.get_running_loop().create_task(outbox.commit())
+    committing = asyncio.get_running_loop().create_task(committed(outbox))
     while not sent or all(future.done() for future in sent):
         assert not committing.done()
         await asyncio.sleep(0)

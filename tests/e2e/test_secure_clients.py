@@ -18,6 +18,8 @@ from headgate.agents.runtime.intake import Intake, Source
 from headgate.agents.runtime.outbox import Outbox
 from headgate.core.names import StreamPartition
 
+from .commits import committed
+
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow]
 
 
@@ -75,7 +77,7 @@ async def test_records_go_in_and_out_over_tls_and_sasl(secure_kafka):
     name = await made(client)
     async with outbox_on(client, name, name) as outbox:
         emit(outbox, name, b"secret")
-        await outbox.commit()
+        await committed(outbox)
     at = StreamPartition(name, 0)
     intake = Intake(KafkaPort(client), [Source(at, 0)], name="t", max_wait_ms=50)
     await intake.start()
@@ -98,12 +100,12 @@ async def test_a_revoked_right_is_said_with_its_remedy(secure_kafka):
     try:
         async with outbox_on(client, name, name, other) as outbox:
             emit(outbox, name, b"1")
-            await outbox.commit()
+            await committed(outbox)
             await asyncio.to_thread(secure_kafka.allow, *deny)
             emit(outbox, other, b"1", task="innocent")
             emit(outbox, name, b"2", task="guilty")
             with pytest.raises(TargetFailed) as failed:
-                await asyncio.wait_for(outbox.commit(), 90)
+                await asyncio.wait_for(committed(outbox), 90)
             assert (failed.value.target, failed.value.tasks) == (at, {"guilty", "t"})  # t wrote to it before
             assert f"grant WRITE on the topic {name}" in failed.value.remedy
         give_up = time.monotonic() + 60

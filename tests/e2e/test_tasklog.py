@@ -21,6 +21,8 @@ from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 
+from .commits import committed
+
 pytestmark = pytest.mark.kafka
 
 
@@ -60,12 +62,8 @@ async def fill(outbox, at, tables, table, commits=4, keys=500):
         table.delete_many([f"k{n:04}"])
         tables.complete()
         checkpoint = b"checkpoint %d" % n
-
-        def seal(checkpoint=checkpoint):
-            return [log_write("t", at, tables.seal(), checkpoint, now_ms=1)]
-
-        receipt = await outbox.commit(seal)
-        tables.applied(receipt.positions[at], checkpoint=checkpoint)
+        positions = await committed(outbox, [log_write("t", at, tables.seal(), checkpoint, now_ms=1)])
+        tables.applied(positions[at], checkpoint=checkpoint)
 
 
 @pytest.mark.asyncio

@@ -177,40 +177,36 @@ class Tasks:
             logs = (job.log_topic, one.actor.log_partition) == at
             return logs or any((topic, partition) == at for topic, partition, *_ in one.outputs)
 
-        def first(_: None) -> None:
-            self.answer(committer, commits.Sent(order.txn))
-            self.process.write(lambda: send(logged), second, failed)
+        def logs() -> dict[str, int]:
+            send(logged)
+            return {name: kafka.end(job.log_topic, one.actor.log_partition) for name, one in self.contributions.items()}
 
         def second(_: None) -> None:
-            self.answer(committer, commits.Acked(order.txn))
+            self.process.write(logs, lambda ends: self.answer(committer, commits.Flushed(order.txn, ends)), failed)
 
-        self.process.write(lambda: send(data), first, failed)
+        self.process.write(lambda: send(data), second, failed)
 
     def commit(self, order: commits.Commit) -> None:
         producer, committer = self.producer, self.committer
         assert producer is not None
         assert committer is not None
         contributions = self.contributions
-        world, job = self.process.world, self.process.job
+        world = self.process.world
 
-        def effect() -> dict[str, int]:
+        def effect() -> None:
             touched = [(place, records[0].offset) for place, records in producer.touched.items()]
             self.kafka.commit(producer)
             world.invariants.committed(self.process, self.incarnation_of(producer), contributions, touched)
-            return {name: self.kafka.end(job.log_topic, one.actor.log_partition) for name, one in contributions.items()}
 
         def failed(error: Exception | None) -> None:
             kind = "fenced" if error is not None else "unknown"
             self.answer(committer, commits.ProducerFailed(str(error or "no answer to the commit"), kind))
 
-        self.process.write(effect, lambda ends: self.answer(committer, commits.Committed(order.txn, ends)), failed)
+        self.process.write(effect, lambda _: self.answer(committer, commits.Committed(order.txn)), failed)
 
     def incarnation_of(self, producer: Producer) -> str:
         """Whose producer that is."""
         return producer.owner[1]
-
-    def abandoned(self, _: commits.Abandoned) -> None:
-        pass
 
     def apply(self, order: commits.Apply) -> None:
         one = self.contributions[order.task]
@@ -252,19 +248,14 @@ class Tasks:
             self.process.world.invariants.refused(self.process, target, order.blamed)
         self.process.to_member(member_words.ProducerLost(incarnation, order.why, failed, target))
 
-    def finished(self, _: commits.Finished) -> None:
-        pass
-
 
 COMMITTER_EDGE: dict[type, Any] = {
     commits.Begin: Tasks.begin,
     commits.Seal: Tasks.seal,
     commits.Flush: Tasks.flush,
     commits.Commit: Tasks.commit,
-    commits.Abandoned: Tasks.abandoned,
     commits.Apply: Tasks.apply,
     commits.TellDone: Tasks.tell_done,
     commits.TellApplyFailed: Tasks.tell_apply_failed,
     commits.IncarnationOver: Tasks.over,
-    commits.Finished: Tasks.finished,
 }

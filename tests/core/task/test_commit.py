@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
 from headgate.core.task.commit import LIVE, OPEN, OVER, Committer
 from headgate.core.task.commit_protocol import (
-    Abandoned,
-    Acked,
     Applied,
     Apply,
     Begin,
@@ -20,14 +18,12 @@ from headgate.core.task.commit_protocol import (
     Commit,
     CommitEvent,
     Committed,
-    Finish,
-    Finished,
     Flush,
+    Flushed,
     IncarnationOver,
     ProducerFailed,
     Seal,
     Sealed,
-    Sent,
     StoreRefused,
     TaskGone,
     TellApplyFailed,
@@ -39,6 +35,7 @@ from ..whole import everything
 
 A, B = "Partition 0", "Partition 1"
 AB = frozenset({A, B})
+AT = {A: 5, B: 7}
 
 
 def at(mono: float) -> Now:
@@ -51,16 +48,12 @@ T = at(10.0)
 def reach(state: str) -> Committer:
     """A committer in this state, by the shortest way; transaction 1 holds A and B."""
     committer = Committer(interval_s=0.2, timeout_s=60.0)
-    if state == "finished":
-        committer.handle(Finish(), T)
-        return committer
     path = {
         "beginning": [Wanted(A), Wanted(B)],
         "sealing": [Begun(1)],
-        "sending": [Sealed(1, AB)],
-        "acking": [Sent(1)],
-        "committing": [Acked(1)],
-        "applying": [Committed(1, {A: 5, B: 7})],
+        "flushing": [Sealed(1, AB)],
+        "committing": [Flushed(1, AT)],
+        "applying": [Committed(1)],
         "over": [ProducerFailed("gone")],
     }
     if state == "idle":
@@ -79,16 +72,14 @@ SAMPLES: dict[type, object] = {
     TaskGone: TaskGone(A),
     Begun: Begun(1),
     Sealed: Sealed(1, AB),
-    Sent: Sent(1),
-    Acked: Acked(1),
-    Committed: Committed(1, {A: 5, B: 7}),
+    Flushed: Flushed(1, AT),
+    Committed: Committed(1),
     Applied: Applied(1, A),
     StoreRefused: StoreRefused(1, A, "disk full"),
     ProducerFailed: ProducerFailed("gone"),
-    Finish: Finish(),
     Tick: Tick(),
 }
-STATES = (*LIVE, OVER, "finished")
+STATES = (*LIVE, OVER)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -111,9 +102,8 @@ def test_a_whole_transaction_says_each_step_only_after_the_one_before_it():
     assert committer.handle(Wanted(A), T) == []
     assert committer.handle(Begun(1), T) == [Seal(1, (B, A))]
     assert committer.handle(Sealed(1, AB), T) == [Flush(1)]
-    assert committer.handle(Sent(1), T) == []
-    assert committer.handle(Acked(1), T) == [Commit(1)]
-    assert committer.handle(Committed(1, {A: 5, B: 7}), T) == [Apply(1, A, 5), Apply(1, B, 7)]
+    assert committer.handle(Flushed(1, AT), T) == [Commit(1)]
+    assert committer.handle(Committed(1), T) == [Apply(1, A, 5), Apply(1, B, 7)]
     assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7)]
     assert committer.handle(Applied(1, A), T) == [TellDone(1, A, 5)]
     assert committer.state == "idle"
@@ -152,7 +142,7 @@ def test_who_asks_while_one_is_under_way_shares_the_next_one():
     committer = reach("committing")
     assert committer.handle(Wanted(A, urgent=True), T) == []
     assert committer.handle(Wanted(B, urgent=True), T) == []
-    committer.handle(Committed(1, {A: 5, B: 7}), T)
+    committer.handle(Committed(1), T)
     committer.handle(Applied(1, A), T)
     assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7), Begin(2)]
     assert committer.handle(Begun(2), T) == [Seal(2, (A, B))]
@@ -160,7 +150,7 @@ def test_who_asks_while_one_is_under_way_shares_the_next_one():
 
 def test_nothing_contributed_is_nothing_committed():
     committer = reach("sealing")
-    assert committer.handle(Sealed(1, frozenset()), T) == [Abandoned(1)]
+    assert committer.handle(Sealed(1, frozenset()), T) == []
     assert committer.state == "idle"
 
 
@@ -169,7 +159,7 @@ def test_urgency_does_not_outlive_a_task_that_went():
     committer = reach("committing")
     committer.handle(Wanted(A, urgent=True), T)
     committer.handle(TaskGone(A), T)
-    committer.handle(Committed(1, {B: 7}), T)
+    committer.handle(Committed(1), T)
     assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7)]
     assert committer.handle(Wanted(B), T) == []
 
@@ -187,9 +177,8 @@ def test_a_task_that_goes_between_sealing_and_its_answer_is_committed_and_not_wa
     committer.handle(TaskGone(A), T)
     committer.handle(TaskGone(B), T)
     assert committer.handle(Sealed(1, AB), T) == [Flush(1)]
-    committer.handle(Sent(1), T)
-    assert committer.handle(Acked(1), T) == [Commit(1)]
-    assert committer.handle(Committed(1, {}), T) == []
+    assert committer.handle(Flushed(1, {}), T) == [Commit(1)]
+    assert committer.handle(Committed(1), T) == []
     assert committer.state == "idle"
 
 
@@ -229,7 +218,7 @@ def test_any_failure_ends_the_incarnation_and_blames_only_who_wrote_to_the_targe
 
 
 def test_without_a_target_nobody_is_blamed():
-    committer = reach("acking")
+    committer = reach("flushing")
     assert committer.handle(ProducerFailed("fenced", "fenced", tasks=AB), T) == [IncarnationOver("fenced", "fenced")]
 
 
@@ -252,10 +241,9 @@ def test_an_answer_about_another_transaction_is_a_mistake_of_the_edge():
     for state, event in (
         ("beginning", Begun(2)),
         ("sealing", Sealed(2, AB)),
-        ("sending", Sent(2)),
-        ("acking", Acked(2)),
-        ("committing", Committed(2, {A: 1, B: 1})),
-        ("committing", Committed(1, {A: 1})),
+        ("flushing", Flushed(2, AT)),
+        ("flushing", Flushed(1, {A: 1})),
+        ("committing", Committed(2)),
         ("applying", Applied(2, A)),
         ("applying", StoreRefused(2, A, "")),
     ):
@@ -266,30 +254,10 @@ def test_an_answer_about_another_transaction_is_a_mistake_of_the_edge():
         assert everything(committer) == before
 
 
-def test_finish_commits_what_is_wanted_first():
-    committer = finished_once()
-    committer.handle(Wanted(A), at(10.05))
-    assert committer.handle(Finish(), at(10.05)) == [Begin(2)]
-    committer.handle(Begun(2), at(10.06))
-    committer.handle(Sealed(2, frozenset({A})), at(10.06))
-    committer.handle(Sent(2), at(10.06))
-    committer.handle(Acked(2), at(10.06))
-    committer.handle(Committed(2, {A: 9}), at(10.06))
-    assert committer.handle(Applied(2, A), at(10.07)) == [TellDone(2, A, 9), Finished()]
-    assert committer.handle(Sent(2), at(10.08)) == []
-    assert committer.handle(Acked(2), at(10.08)) == []
-
-
-def test_finish_while_one_is_under_way_ends_after_it():
-    committer = reach("sealing")
-    assert committer.handle(Finish(), T) == []
-    assert committer.handle(Sealed(1, frozenset()), T) == [Abandoned(1), Finished()]
-
-
 def test_the_table_draws_itself_and_a_story_plays_again():
-    assert "acking --> committing: Acked" in diagram(Committer)
+    assert "flushing --> committing: Flushed" in diagram(Committer)
     committer = finished_once()
-    assert "acking → committing" in committer.story()
+    assert "flushing → committing" in committer.story()
     assert replay(lambda: Committer(interval_s=0.2, timeout_s=60.0), committer.steps()).state == "idle"
 
 
@@ -298,24 +266,23 @@ def test_the_table_draws_itself_and_a_story_plays_again():
 def test_in_any_order_of_events_nothing_is_told_before_it_is_durable(data):
     """A random edge that answers, fails, forgets tasks and asks at any moment; the promises of the file hold throughout."""
     committer = Committer(interval_s=0.2, timeout_s=5.0)
-    now, acked, durable, told, begun = 0.0, set(), set(), set(), 0
+    now, flushed, durable, told, begun = 0.0, set(), set(), set(), 0
     for _ in range(data.draw(st.integers(5, 60))):
         now += data.draw(st.sampled_from([0.0, 0.05, 0.3]))
         txn = committer.txn
         answers: dict[str, list[object]] = {
             "beginning": [Begun(txn)],
             "sealing": [Sealed(txn, frozenset({A})), Sealed(txn, AB), Sealed(txn, frozenset())],
-            "sending": [Sent(txn)],
-            "acking": [Acked(txn)],
-            "committing": [Committed(txn, {A: txn, B: txn})],
+            "flushing": [Flushed(txn, {A: txn, B: txn})],
+            "committing": [Committed(txn)],
             "applying": [Applied(txn, A), Applied(txn, B), StoreRefused(txn, A, "full")],
         }
-        choices = [Wanted(A), Wanted(B, True), TaskGone(A), Tick(), Finish()] + 3 * answers.get(committer.state, [])
+        choices = [Wanted(A), Wanted(B, True), TaskGone(A), Tick()] + 3 * answers.get(committer.state, [])
         if data.draw(st.integers(0, 40)) == 0:
             choices = [ProducerFailed("no")]
         event = data.draw(st.sampled_from(choices))
-        if type(event) is Acked:
-            acked.add(txn)
+        if type(event) is Flushed:
+            flushed.add(txn)
         if type(event) is Committed:
             durable.add(txn)
         for did in committer.handle(event, at(now)):  # type: ignore[arg-type]
@@ -323,7 +290,7 @@ def test_in_any_order_of_events_nothing_is_told_before_it_is_durable(data):
                 begun += 1
                 assert did.txn == begun
             if type(did) is Commit:
-                assert did.txn in acked
+                assert did.txn in flushed
             if type(did) in (Apply, TellDone):
                 assert did.txn in durable
             if type(did) is TellDone:

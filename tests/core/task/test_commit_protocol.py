@@ -7,8 +7,7 @@ from typing import get_args
 
 import pytest
 
-from headgate.core.task import commit_protocol as commit_events
-from headgate.core.task.commit_protocol import CommitEvent, CommitInstruction, Committed, Wanted
+from headgate.core.task.commit_protocol import CommitEvent, CommitInstruction, Wanted
 
 
 def test_every_word_is_a_frozen_slotted_dataclass_with_a_docstring():
@@ -24,9 +23,3 @@ def test_words_are_equal_by_value_and_cannot_be_changed():
     assert Wanted("a", True) == Wanted("a", True)
     with pytest.raises(dataclasses.FrozenInstanceError):
         Wanted("a").task = "b"  # type: ignore[misc]
-
-
-def test_no_positions_means_an_empty_read_only_mapping():
-    with pytest.raises(TypeError):
-        Committed(1).positions["a"] = 1  # type: ignore[index]
-    assert commit_events.Committed(1).positions == {}
