@@ -18,10 +18,10 @@ import asyncio
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.coordination import messages as c
 from ...core.coordination import requests as r
@@ -40,6 +40,7 @@ from .reading import Follower, folded, following, heard, shown
 TIMEOUT_S = 25.0
 _NONE: Mapping[str, Any] = MappingProxyType({})
 Say = Callable[[c.SetAnswer, JobState], None]
+T = TypeVar("T")
 
 
 class Refused(HeadgateError):
@@ -274,7 +275,19 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
 
 def _ask_now(job: str, wish: Wish, bootstrap: str, wait: bool, timeout: float | str) -> Outcome:
     client, topics = _reached(job, bootstrap)
-    return asyncio.run(ask(client, topics, wish, wait=wait, timeout_s=duration_ms(timeout) / 1000))
+    return _run(ask(client, topics, wish, wait=wait, timeout_s=duration_ms(timeout) / 1000))
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    work.close()
+    raise HeadgateError(
+        "an event loop runs in this thread, and this call would block it",
+        remedy="call it in another thread: `await asyncio.to_thread(hg.drain, job)`",
+    )
 
 
 def _reached(job: str, bootstrap: str) -> tuple[ClientSettings, Topics]:
@@ -295,9 +308,9 @@ def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S)
     limit_s = duration_ms(timeout) / 1000
 
     def carried(request: c.SetRequest) -> None:
-        asyncio.run(ask(client, topics, Wish.of(request), wait=False, timeout_s=limit_s))
+        _run(ask(client, topics, Wish.of(request), wait=False, timeout_s=limit_s))
 
-    return MetadataStore(lambda: asyncio.run(folded(client, topics)), carried, wall_ms)
+    return MetadataStore(lambda: _run(folded(client, topics)), carried, wall_ms)
 
 
 def drain(

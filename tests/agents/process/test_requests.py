@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+import headgate as hg
 from headgate.agents.cli.group import exit_code
 from headgate.agents.process import requests as a
 from headgate.core.coordination import messages as c
@@ -147,3 +150,22 @@ def test_whoever_helps_is_named_when_nobody_has_taken_a_wish_up() -> None:
     assert a.unheard(there, later, JOB) == "is a worker alive? `headgate status sales`; the wish is void from now on"
     assert a.unheard(nobody, later, JOB).startswith("no worker is there: start one with `headgate run MODULE:app`")
     assert a.unheard(nobody, wish("drain"), JOB).endswith("`headgate requests withdraw sales u1` takes it back")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: hg.drain("sales", bootstrap="127.0.0.1:1"),
+        lambda: hg.metadata("sales", bootstrap="127.0.0.1:1").all("config"),
+        lambda: hg.metadata("sales", bootstrap="127.0.0.1:1").put("requests", "x", {"verb": "drain"}),
+    ],
+)
+def test_a_call_that_would_block_an_event_loop_is_refused(call) -> None:
+    """`asyncio.run() cannot be called from a running event loop` said neither why nor what to do."""
+
+    async def inside() -> None:
+        call()
+
+    with pytest.raises(hg.HeadgateError, match="an event loop runs in this thread") as told:
+        asyncio.run(inside())
+    assert "asyncio.to_thread" in told.value.remedy
