@@ -65,6 +65,11 @@ def keeps_the_contract(store: MetadataStore, processor: str, takes: Any) -> None
     assert store.all("config") == {}
 
 
+def most(worker: Any) -> set[int]:
+    """How many records its tasks take at once at most."""
+    return {one.intake.chooser.limit for one in worker.actors.values() if one.intake is not None}
+
+
 async def test_over_the_coordinator_stream_of_a_running_job(job, topic):
     inp, out = topic("in"), topic("out")
     running = await job.start(copies(job.name, inp, out))
@@ -72,7 +77,7 @@ async def test_over_the_coordinator_stream_of_a_running_job(job, topic):
     loop = asyncio.get_running_loop()
 
     def takes(records: int) -> None:
-        applied = running.until(lambda: running.worker.value("chunk.max-records") == records, f"{records} a chunk")
+        applied = running.until(lambda: most(running.worker) == {records}, f"{records} a chunk")
         asyncio.run_coroutine_threadsafe(applied, loop).result()
 
     store = hg.metadata(job.name, bootstrap=job.bootstrap)
