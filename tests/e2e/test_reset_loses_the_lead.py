@@ -81,7 +81,7 @@ async def test_a_worker_that_only_waits_for_a_run_ends_as_the_refusal_says(job, 
     await job.ask("stop")
     await first.ended()
     waits = await job.start(app, processor="w2")
-    await waits.until(lambda: "stopped" in waits.worker.why, "it waits")
+    await waits.until(lambda: "stopped" in waits.worker.participant.why, "it waits")
     to = Target(JobName(job.name), job.topics, configure(Said(job.bootstrap)))
     found = await reset._look(to, False)
     with pytest.raises(HeadgateError) as told:
