@@ -26,25 +26,6 @@ from .schemas import BATCHES, TIMERS, TableSpec, schema_of_aggregate, schema_of_
 if TYPE_CHECKING:
     from .app import App
 
-VERBS: Mapping[type[s.Step], str] = {
-    s.MapStep: "map",
-    s.FlatMapStep: "flat-map",
-    s.FilterStep: "filter",
-    s.MapAsyncStep: "map-async",
-    s.MergeStep: "merge",
-    s.RekeyStep: "rekey",
-    s.AggregateStep: "agg",
-    s.TableStep: "table",
-    s.JoinTableStep: "join",
-    s.BatchStep: "batch",
-    s.SparkStep: "spark",
-    s.ToStep: "to",
-    s.SinkStep: "sink",
-    s.AgentStep: "agent",
-    s.ActorStep: "actor",
-}
-STATEFUL = (s.AggregateStep, s.TableStep, s.BatchStep, s.SparkStep, s.AgentStep, s.ActorStep)
-
 
 class Declared:
     """A finished declaration: its steps with their final names, and the graph that they make."""
@@ -61,7 +42,7 @@ class Declared:
         for step in self.steps:
             name = step.name
             if not name:
-                loose[verb := _verb(step)] += 1
+                loose[verb := step.verb] += 1
                 name = loose_name(verb, taken, loose[verb])
             if isinstance(step, s.TableStep):
                 name = f"table:{name}"  # a table may be called like the input that it is made of
@@ -117,14 +98,7 @@ class Declared:
         found: set[int] = set()
         for step in reversed(self.steps):  # parents stand before children
             after = readers.get(id(step), [])
-            if after and all(
-                isinstance(one, s.TableStep)
-                or (
-                    isinstance(one, s.MapStep | s.FilterStep | s.FlatMapStep | s.RekeyStep | s.MergeStep)
-                    and id(one) in found
-                )
-                for one in after
-            ):
+            if after and all(isinstance(one, s.TableStep) or (one.passing and id(one) in found) for one in after):
                 found.add(id(step))
         return frozenset(found)
 
@@ -150,13 +124,13 @@ class Declared:
             writes = (step.sink,)
         return Stage(
             name=self.name(step),
-            verb=_verb(step),
+            verb=step.verb,
             reads=reads,
             writes=writes,
             by=by,
             on=on,
             width=width,
-            stateful=isinstance(step, STATEFUL),
+            stateful=step.stateful,
             arguments=between,
         )
 
@@ -217,7 +191,7 @@ class Declared:
         steps = tuple(
             StepPlan(self.name(step), frozenset(self.graph.sources(self.name(step))) & owned.keys())
             for step in self.steps
-            if isinstance(step, HEARS_TIME)
+            if step.hears_time
         )
         return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings, steps)
 
@@ -227,18 +201,13 @@ def graph_of(app: App) -> Graph:
     return Declared(app).graph
 
 
-HEARS_TIME = (s.ActorStep, s.BatchStep)
-"""Steps whose operators hear of time; their `letters` is true."""
-EFFECTS = (s.ToStep, s.SinkStep, s.AgentStep, s.ActorStep, s.AggregateStep, s.TableStep, s.SparkStep)
-
-
 def _has_effect(app: App) -> None:
     """A job reads something and does something; nothing is shuffled or batched for nobody."""
     if not any(isinstance(step, s.InputStep) for step in app.steps):
         raise DeclarationError(
             f"the job '{app.name}' reads nothing", remedy='app.input("topic") declares what it reads'
         )
-    if not any(isinstance(step, EFFECTS) for step in app.steps):
+    if not any(step.effective for step in app.steps):
         raise DeclarationError(
             f"the job '{app.name}' writes, keeps and calls nothing",
             remedy="end a stream with .to(…), .sink(…), .agg(…) or .table(…), or give it to an agent or actor",
@@ -247,14 +216,8 @@ def _has_effect(app: App) -> None:
     for step in app.steps:
         if isinstance(step, s.ShuffleStep | s.BatchStep) and id(step) not in used:
             raise DeclarationError(
-                f"nobody reads what {_verb(step)} '{step.name}' ({step.where}) gives", remedy="use it, or take it away"
+                f"nobody reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or take it away"
             )
-
-
-def _verb(step: s.Step) -> str:
-    if isinstance(step, s.ShuffleStep):
-        return "broadcast" if step.everyone else "repartition"
-    return VERBS.get(type(step), step.kind)
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from .aggregates import Plan
@@ -22,6 +22,23 @@ Policy = str | Callable[..., Any] | None
 class Step:
     """Base of all steps. `name` is empty for steps that keep no state and shuffle nothing."""
 
+    VERB: ClassVar[str] = ""
+    """What a stage of the graph is called that does this; the rules of `core.graph` go by it, and messages name it."""
+    stateful: ClassVar[bool] = False
+    """Whether it keeps state under its name."""
+    passing: ClassVar[bool] = False
+    """Whether all that it does with a row is to pass it on: what ends in tables alone behind it is read before anything else."""
+    effective: ClassVar[bool] = False
+    """Whether a job that ends with this has done something."""
+    hears_time: ClassVar[bool] = False
+    """Whether its operator is told how far event time is; its `letters` is true."""
+    remembers: ClassVar[bool] = False
+    """Whether what it does with a row may depend on the rows before it."""
+    irrevocable: ClassVar[bool] = False
+    """Whether the user's function does something that cannot be taken back: it is not tried again to find the row that failed."""
+    by_row: ClassVar[bool] = False
+    """Whether the user's function runs for one row, with nothing else: a policy may leave that row out, so it runs with its chunk."""
+
     parents: tuple[Step, ...] = field(default=(), repr=False)
     name: str = ""
     on_error: Policy = None
@@ -29,14 +46,16 @@ class Step:
     """File and line of the declaration, for messages."""
 
     @property
-    def kind(self) -> str:
-        """What it is, in a word for messages."""
-        return type(self).__name__.removesuffix("Step").lower()
+    def verb(self) -> str:
+        """What it is, in a word."""
+        return self.VERB
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class InputStep(Step):
     """A topic that the job reads."""
+
+    VERB = "input"
 
     topic: str
     serde: Any
@@ -59,6 +78,10 @@ class InputStep(Step):
 class MapStep(Step):
     """One value in, one out."""
 
+    VERB = "map"
+    passing = True
+    by_row = True
+
     fn: Callable[[Any], Any]
     with_record: bool = False
 
@@ -66,6 +89,10 @@ class MapStep(Step):
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class FlatMapStep(Step):
     """One value in, any number out."""
+
+    VERB = "flat-map"
+    passing = True
+    by_row = True
 
     fn: Callable[[Any], Any]
     with_record: bool = False
@@ -75,6 +102,10 @@ class FlatMapStep(Step):
 class FilterStep(Step):
     """Keeps the rows for which the function is true."""
 
+    VERB = "filter"
+    passing = True
+    by_row = True
+
     fn: Callable[[Any], Any]
     with_record: bool = False
 
@@ -82,6 +113,8 @@ class FilterStep(Step):
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class MapAsyncStep(Step):
     """Awaits a coroutine per row, `concurrency` at a time; results keep the order of their input."""
+
+    VERB = "map-async"
 
     fn: Callable[[Any], Any]
     concurrency: int = 16
@@ -92,10 +125,17 @@ class MapAsyncStep(Step):
 class MergeStep(Step):
     """Several streams as one."""
 
+    VERB = "merge"
+    passing = True
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class RekeyStep(Step):
     """Another key on the same partition; only a shuffle or an output may follow what depends on it."""
+
+    VERB = "rekey"
+    passing = True
+    by_row = True
 
     by: str | Callable[[Any], Any]
 
@@ -112,10 +152,20 @@ class ShuffleStep(Step):
     combine: AggregateStep | None = None
     """The aggregate that begins here, before its rows travel: what fails in it is its failure."""
 
+    @property
+    def verb(self) -> str:
+        """It is one of two."""
+        return "broadcast" if self.everyone else "repartition"
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AggregateStep(Step):
     """A running aggregate for each key; its updates go on."""
+
+    VERB = "agg"
+    effective = True
+    stateful = True
+    remembers = True
 
     plan: Plan
     key_serde: Any
@@ -125,6 +175,11 @@ class AggregateStep(Step):
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class TableStep(Step):
     """Keeps the last value of each key in a table. `broadcast`: a copy on every worker, else partitioned like its stream."""
+
+    VERB = "table"
+    effective = True
+    stateful = True
+    remembers = True
 
     key_serde: Any
     serde: Any
@@ -137,6 +192,9 @@ class TableStep(Step):
 class JoinTableStep(Step):
     """Looks each row up in a table."""
 
+    VERB = "join"
+    by_row = True
+
     table: TableStep
     on: str | Callable[[Any], Any] | None
     into: Callable[[Any, Any], Any]
@@ -147,6 +205,10 @@ class JoinTableStep(Step):
 class BatchStep(Step):
     """Collects rows into a bounded batch."""
 
+    VERB = "batch"
+    hears_time = True
+    stateful = True
+
     max_rows: int | None = None
     max_bytes: int | None = None
     max_age_ms: int | None = None
@@ -156,6 +218,10 @@ class BatchStep(Step):
 class SparkStep(Step):
     """Gives each bounded batch to a function of PySpark."""
 
+    VERB = "spark"
+    effective = True
+    stateful = True
+
     fn: Callable[..., Any]
     schema: Any
 
@@ -163,6 +229,9 @@ class SparkStep(Step):
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ToStep(Step):
     """Writes to an output topic."""
+
+    VERB = "to"
+    effective = True
 
     topic: str
     serde: Any
@@ -175,12 +244,22 @@ class ToStep(Step):
 class SinkStep(Step):
     """Calls a function with each chunk of rows, at least once."""
 
+    VERB = "sink"
+    effective = True
+    irrevocable = True
+
     fn: Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AgentStep(Step):
     """An async generator of the user's, one for each task."""
+
+    VERB = "agent"
+    effective = True
+    stateful = True
+    remembers = True
+    irrevocable = True
 
     fn: Callable[..., Any]
     sink: str | None = None
@@ -191,6 +270,13 @@ class AgentStep(Step):
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ActorStep(Step):
     """A class of the user's, one instance for each task."""
+
+    VERB = "actor"
+    hears_time = True
+    effective = True
+    stateful = True
+    remembers = True
+    irrevocable = True
 
     cls: type[Any]
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -45,7 +45,7 @@ async def find_bad(
     found: list[tuple[int, BaseException]] = []
     trouble = pipeline.trouble
     source = pipeline.sources[chunk.at.stream]
-    effects = isinstance(trouble, UserCodeError) and isinstance(trouble.step, EFFECTS)
+    effects = isinstance(trouble, UserCodeError) and trouble.step.irrevocable
     if trouble is not None and effects and policy_of(trouble, source, pipeline.app) == "fail":
         return found
     in_place = keeps_state(pipeline, chunk.at.stream)
@@ -79,20 +79,14 @@ async def find_bad(
 def keeps_state(pipeline: Pipeline, stream: str) -> bool:
     """Whether what a row of this stream does may depend on the rows before it."""
     behind = (op.step for op in pipeline.operators if stream in pipeline.reads[id(op)])
-    return bool(pipeline.app.tables) or any(isinstance(step, REMEMBERING) for step in behind)
-
-
-EFFECTS = (s.SinkStep, s.AgentStep, s.ActorStep)
-"""Steps whose functions do something that cannot be taken back."""
-REMEMBERING = (s.AggregateStep, s.TableStep, s.AgentStep, s.ActorStep)
-"""Steps that keep something of the rows that they have seen."""
+    return bool(pipeline.app.tables) or any(step.remembers for step in behind)
 
 
 def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:
     """Key, value and headers of a dead letter: the record as it came, with where it was from and what went wrong."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     step = error.step if isinstance(error, UserCodeError) else None
-    where = step.name or f"{step.kind} ({step.where})" if step else "decode"
+    where = step.name or f"{step.verb} ({step.where})" if step else "decode"
     headers = [
         *(chunk.headers[index] if chunk.has_headers else ()),
         ("hg-topic", chunk.at.stream.encode()),

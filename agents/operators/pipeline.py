@@ -169,8 +169,7 @@ class Pipeline:
             [operator.step.on_error] if operator.step.on_error else [self.app.on_error, *(i.on_error for i in inputs)]
         )
         lenient = any(policy not in (None, "fail") for policy in policies)
-        own = isinstance(operator, MapOp | FilterOp | FlatMapOp | RekeyOp | JoinTableOp)
-        return own and lenient
+        return operator.step.by_row and lenient
 
     def _operator(self, step: s.Step) -> Operator:
         origin = self.origin

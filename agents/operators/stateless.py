@@ -35,7 +35,7 @@ class UserCodeError(HeadgateError):
         self.index = index
         name = f" '{step.name}'" if step.name else ""
         what = f": {cause}" if isinstance(cause, HeadgateError) else f" raised {said(cause)}"
-        super().__init__(f"{step.kind}{name} ({step.where}){what}{'; ' if hint else ''}{hint}")
+        super().__init__(f"{step.verb}{name} ({step.where}){what}{'; ' if hint else ''}{hint}")
         self.__cause__ = cause_for(self, cause)
 
 

@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..errors import DeclarationError
-from ..settings import did_you_mean
-from .graph import KEYED, VERBS, Graph, Stage
+from .graph import KEYED, Graph, Stage
 
 REKEYED = object()
 """Stands for the key of records whose key was changed where they are: equal keys need not be in equal tasks."""
@@ -64,11 +63,6 @@ def _names(graph: Graph) -> None:
             f"'{both[0]}' is the name of an input and of a stage", remedy="give the stage another name"
         )
     for stage in graph.stages:
-        if stage.verb not in VERBS:
-            raise DeclarationError(
-                f"'{stage.name}' is to {stage.verb!r}, and there is no such verb",
-                remedy=did_you_mean(stage.verb, VERBS) or f"the verbs are {', '.join(sorted(VERBS))}",
-            )
         if not stage.name or not stage.reads:
             raise DeclarationError(
                 f"stage '{stage.name}' ({stage.verb}) " + ("reads nothing" if stage.name else "has no name"),

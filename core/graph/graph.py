@@ -28,11 +28,6 @@ SHUFFLES = frozenset({"repartition", "broadcast", "gather"})
 """Verbs that write an intermediate stream."""
 SHARE = "share"
 """The verb that writes a stream between two jobs."""
-VERBS = frozenset(
-    ("actor", "agent", "agg", "batch", "broadcast", "filter", "flat-map", "frame", "gather", "join", "map", "map-async",
-     "merge", "process", "rekey", "repartition", "share", "sink", "spark", "table", "to", "window")
-)  # fmt: skip
-"""All verbs there are: what is none of them would silently be a step that passes on."""
 KEYED = frozenset({"agg", "join", "table", "window"})
 """Verbs whose state is per key: whatever they read must have equal keys in equal tasks."""
 

@@ -46,7 +46,7 @@ def test_a_misspelt_field_of_agg_is_the_aggregates_and_not_the_shuffles(aggregat
     with Driver(app) as d, pytest.raises(hg.HeadgateError) as wrong:
         d.send("in", GOOD)
     said = str(wrong.value)
-    assert re.search(r"aggregate 'totals' \(\S*test_blame\.py:\d+\)", said)
+    assert re.search(r"agg 'totals' \(\S*test_blame\.py:\d+\)", said)
     assert "shuffle 'by-k'" not in said
     assert "the value has no field 'totla': did you mean 'total'?" in said
 
@@ -63,7 +63,7 @@ def test_a_merge_that_raises_is_the_aggregates_and_not_the_shuffles() -> None:
     with Driver(app, settings={"chunk.max-records": 1}) as d, pytest.raises(hg.HeadgateError) as wrong:
         d.send_all("in", [GOOD, GOOD])
     said = str(wrong.value)
-    assert re.search(r"aggregate 'totals' \(\S*test_blame\.py:\d+\) raised ValueError: it does not merge", said)
+    assert re.search(r"agg 'totals' \(\S*test_blame\.py:\d+\) raised ValueError: it does not merge", said)
     assert "shuffle 'by-k'" not in said
 
 

@@ -161,15 +161,3 @@ def test_a_job_does_not_read_the_stream_that_it_shares():
     )
     with pytest.raises(DeclarationError, match="which it shares itself"):
         validate(graph)
-
-
-def test_an_unknown_verb_is_refused_with_the_nearest():
-    """A misspelt shuffle was taken for a step that passes on: nothing was shuffled, and nothing said so."""
-    stage = Stage("x", "repartiton", ("a",), by="k", writes=("j-1-x",))
-    with pytest.raises(DeclarationError) as caught:
-        validate(Graph((A,), (stage,)))
-    assert caught.value.what == "'x' is to 'repartiton', and there is no such verb"
-    assert "repartition" in caught.value.remedy
-    with pytest.raises(DeclarationError) as caught:
-        validate(Graph((A,), (Stage("x", "zzzzzz", ("a",)),)))
-    assert "the verbs are actor, agent" in caught.value.remedy

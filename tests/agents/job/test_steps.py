@@ -1,0 +1,22 @@
+"""Each kind of step says itself what it is: no list elsewhere has to know of it."""
+
+from __future__ import annotations
+
+from headgate.agents.job import steps as s
+from headgate.core.graph.graph import KEYED, SHARE, SHUFFLES
+
+KINDS = [one for one in vars(s).values() if isinstance(one, type) and issubclass(one, s.Step) and one is not s.Step]
+
+
+def test_every_kind_of_step_has_a_verb_of_its_own():
+    """A step without one, or with another's, would be taken for something else by the rules of the graph."""
+    verbs = [kind.VERB for kind in KINDS if kind is not s.ShuffleStep]
+    assert "" not in verbs
+    assert len(set(verbs)) == len(verbs)
+    assert {s.ShuffleStep(by="k", serde=None, key_serde=None, everyone=one).verb for one in (True, False)} <= SHUFFLES
+
+
+def test_the_rules_of_the_graph_name_verbs_that_there_are():
+    """A verb that is misspelt there would turn a rule off without a word; `window` and `gather` are planned."""
+    verbs = {kind.VERB for kind in KINDS} | {"broadcast", "repartition"}
+    assert (KEYED | SHUFFLES | {SHARE}) - verbs == {"window", "gather", SHARE}
