@@ -10,12 +10,14 @@ Promise: whatever stands in the topic, it is passed. What is no heartbeat of thi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from ...core.coordination.events import Beat, Heartbeat
+from ...core.coordination.leader.leader import Leader
 from ...core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
+from ...core.coordination.member.member import Member
 from ...core.errors import DataError, EnvironmentFault
 from ...core.names import StreamPartition
 from ..awaiting import passes
@@ -27,6 +29,8 @@ log = structlog.get_logger("headgate.heartbeat")
 CONNECT_S = 5.0
 SEND_S = 5.0
 POLL_MS = 500
+TURN_S = 0.5
+"""How often the main loop says that it turns."""
 
 
 class Heartbeats:
@@ -157,3 +161,50 @@ class Heartbeats:
             tell(self._unread, *self._at, offset, str(error))
         else:
             tell(self._heard, Beat(beat))
+
+
+class Pulse:
+    """What heartbeats say of this process: that it lives, how long ago its main loop has turned, and what it has to do."""
+
+    def __init__(self, port: Port, load: Callable[[], Mapping[str, float]]) -> None:
+        self.heartbeats: Heartbeats | None = None
+        self._clock = port.clock
+        self._load_of = load
+        self._load: Mapping[str, float] = {}
+        self._turned = self._clock.now().mono
+        self._member: Member
+        self._leader: Leader
+
+    def begin(self, member: Member, leader: Leader, heartbeats: Heartbeats) -> None:
+        """From here on they are said."""
+        self._member, self._leader, self.heartbeats = member, leader, heartbeats
+        heartbeats.start()
+
+    async def turn(self) -> None:
+        """The main loop's turns."""
+        while True:
+            self._turned = self._clock.now().mono
+            self._load = self._load_of()
+            await pause(self._clock, TURN_S)
+
+    def age(self) -> float:
+        """How long ago the main loop turned; may be asked in any thread."""
+        return self._clock.now().mono - self._turned
+
+    def say(self) -> Heartbeat:
+        """The next heartbeat; asked in another thread."""
+        member, leader = self._member, self._leader
+        return Heartbeat(
+            processor=member.config.processor,
+            process=member.config.process,
+            incarnation=member.incarnation,
+            sent_s=self._clock.now().mono,
+            turn_age_s=self.age(),
+            term=leader.term,
+            load=self._load,
+        )
+
+    async def hush(self) -> None:
+        """They are said no more."""
+        if self.heartbeats is not None:
+            await self.heartbeats.stop()

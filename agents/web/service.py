@@ -98,7 +98,7 @@ class Page:
             made.page = self
             web.route(pattern, made)
         await web.start()
-        self._stuck = Stuck(self._socket, worker.coordination.turn_age)
+        self._stuck = Stuck(self._socket, worker.coordination.pulse.age)
         self._stuck.start()
 
     async def stop(self) -> None:

@@ -25,7 +25,8 @@ from ...core.errors import DeclarationError
 from ...core.names import worker_id
 from ...core.orders import Order, Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
-from ..coordinator.driver import Coordination, JobTopics
+from ..coordinator.driver import Coordination
+from ..coordinator.leader_edge import JobTopics
 from ..job.plans import task_settings
 from ..live_settings import Settings
 from ..port.port import Offsets, Port
@@ -76,9 +77,7 @@ class Participant:
         self._exits_on_failure = False
         """What `failure.policy` says."""
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
-        self.coordination = Coordination(
-            self, life, port, offsets, topics, declared.graph, declared.topics, options.processor, stamp
-        )
+        self.coordination = Coordination(self, life, port, offsets, topics, declared.graph, declared.topics, stamp)
         self.runtime = Runtime(
             f"{declared.app.job.slug}-{options.processor}",
             life,

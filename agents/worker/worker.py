@@ -177,7 +177,7 @@ class Worker:
         unfinished = [
             *([f"not released: {', '.join(tasks)}"] if tasks else []),
             *([] if participant.exit_code is not None else ["`left` is not said"]),
-            *([] if self.coordination.resigned.is_set() else ["the leadership is not given back"]),
+            *([] if self.coordination.resigned else ["the leadership is not given back"]),
         ]
         patience = self.settings.seconds("stop.timeout")
         participant.exit_code = DEADLINE_PASSED

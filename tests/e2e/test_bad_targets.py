@@ -35,14 +35,14 @@ def asked(one):
     """Has every question to a target counted from now on."""
     count = itertools.count(1)
     said = {"questions": 0}
-    before = one.worker.coordination.probe
+    before = one.worker.coordination.member_edge.probe
 
     async def probe(target):
         answer = await before(target)
         said["questions"] = next(count)
         return answer
 
-    one.worker.coordination.probe = probe
+    one.worker.coordination.member_edge.probe = probe
     return said
 
 

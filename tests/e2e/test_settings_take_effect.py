@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 import headgate as hg
-from headgate.agents.coordinator import driver as coordination
+from headgate.agents.coordinator import driven
 from headgate.agents.worker import logs
 from headgate.core.settings import DYNAMIC, SETTINGS
 from headgate.spark_bridge.session import Spark
@@ -348,7 +348,7 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
     await third.until_running(1)
     ((name, actor),) = third.worker.actors.items()
     let_go, fences = asyncio.Event(), []
-    put_down, fence = actor._put_down, coordination.fence
+    put_down, fence = actor._put_down, driven.fence
 
     async def hung():
         await let_go.wait()
@@ -361,7 +361,7 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
         await fence(*words)
 
     monkeypatch.setattr(actor, "_put_down", hung)
-    monkeypatch.setattr(coordination, "fence", lost)
+    monkeypatch.setattr(driven, "fence", lost)
     with contextlib.suppress(Exception):
         await job.ask("move", task=name, to="w1", wait=False)
     await third.until(lambda: third.state(name) == "releasing", "it is told to let go")
@@ -377,8 +377,8 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
 
     # a main loop that hangs
     await first.until(lambda: third.worker.participant.ready, "the third one has begun again")
-    say = third.worker.coordination.heartbeats.say
-    third.worker.coordination.heartbeats.say = lambda: replace(say(), turn_age_s=100.0)
+    say = third.worker.coordination.pulse.heartbeats.say
+    third.worker.coordination.pulse.heartbeats.say = lambda: replace(say(), turn_age_s=100.0)
     await change(job, "stall.timeout", "30s", first)
     await first.until_running(2)
 

@@ -385,7 +385,7 @@ def test_what_a_member_says_is_said_in_the_end_whatever_becomes_of_a_record(
     house.until(house.runs)
     port = house.ports["a"]
     port.planted, port.whose = (call, error), "own"
-    house.do(house.there["a"].coordination.own.stop())  # the next record begins with another producer
+    house.do(house.there["a"].coordination.member_edge.own.stop())  # the next record begins with another producer
     house.ask(SetRequest("u1", "drain", house.state.run.run_id if house.state.run else "", {}, None, "me"))
     house.until(lambda: port.struck == [call])
     house.until(lambda: house.state.run is not None and house.state.run.state == "drained")

@@ -1,0 +1,96 @@
+"""A machine that steers, driven: events in, its instructions carried out in their order, its deadline awaited.
+
+What an instruction wants of the world that takes time runs beside, and its answer is the next event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import structlog
+
+from ...core.coordination import events as ce
+from ...core.coordination import messages as c
+from ...core.machine import Machine, Tick
+from ...core.names import JobName
+from ..awaiting import answered
+from ..port.alarm import Alarm
+from ..port.outlasting import outlasted
+from ..port.port import Mailbox, Port
+from .stream import CoordinatorReader, fence
+
+log = structlog.get_logger("headgate.coordination")
+
+
+class Process(Protocol):
+    """Who runs coroutines, and hears of what must not happen."""
+
+    def crash(self, error: BaseException) -> None: ...
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
+    async def serve(self, name: str, work: Awaitable[None]) -> Any: ...
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> Mailbox: ...
+
+
+class Driven:
+    """Either of a process's two machines. It carries out itself what both of them ask for."""
+
+    def __init__(
+        self,
+        machine: Machine[Any, Any],
+        process: Process,
+        port: Port,
+        job: JobName,
+        reader: CoordinatorReader,
+        handlers: Mapping[type[Any], Callable[[Any], None]],
+    ) -> None:
+        """`handlers`: how its own instructions are carried out."""
+        self._machine = machine
+        self._process = process
+        self._port = port
+        self._job = job
+        self._reader = reader
+        self._handlers = {c.AskEnd: self._ask_end, ce.Fence: self._fence, ce.Note: self._note, **handlers}
+        self._alarm = Alarm(machine.deadline, port.clock, lambda: self.feed(Tick()))
+        self._stopped = False
+
+    def feed(self, event: Any) -> None:
+        """One event."""
+        if self._stopped:
+            return
+        for instruction in self._machine.handle(event, self._port.clock.now()):
+            self._handlers[type(instruction)](instruction)
+        self._alarm.see()
+
+    def stop(self) -> None:
+        """It is fed nothing any more."""
+        self._stopped = True
+        self._alarm.stop()
+
+    def _ask_end(self, order: c.AskEnd) -> None:
+        async def work() -> None:
+            self.feed(c.End(await outlasted(self._reader.end), order.ticket))
+
+        self._process.spawn(work(), "end of the coordinator stream")
+
+    def _fence(self, order: ce.Fence) -> None:
+        async def work() -> None:
+            try:
+                with answered("the fence"):
+                    await fence(self._port, self._job, order.processor, order.incarnation)
+            except Exception as error:  # noqa: BLE001 - the machine asks again, and says so
+                self.feed(ce.FenceFailed(order.processor, order.incarnation, str(error)))
+            else:
+                self.feed(ce.FenceReturned(order.processor, order.incarnation))
+
+        self._process.spawn(work(), f"fence {order.processor} {order.incarnation}")
+
+    def _note(self, order: ce.Note) -> None:
+        getattr(log, order.level)(order.text, **order.fields)

@@ -1,0 +1,168 @@
+"""What carries out the instructions of a process's `Leader`: its transactions, the topics that they speak of, the bounds of a new run.
+
+Promises: a transaction that failed, or may have, is said as such; the producer that it failed with is not used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from ...core.coordination import messages as c
+from ...core.coordination.leader import protocol as lw
+from ...core.coordination.leader.leader import Leader
+from ...core.errors import DeclarationError, EnvironmentFault
+from ...core.graph.graph import Graph
+from ...core.graph.model import JobModel
+from ...core.names import Topics
+from ..awaiting import answered
+from ..port.bounds import run_bounds
+from ..port.outlasting import outlasted
+from ..port.port import Offsets, Port, pause
+from .driven import Driven, Process
+from .stream import CoordinatorReader, LeaderLost, LeaderWriter
+
+log = structlog.get_logger("headgate.coordination")
+COUNT_S = 30.0
+"""How often the partitions of inputs are counted."""
+RESIGN_S = 5.0
+
+
+class JobTopics(Protocol):
+    """The topics of the job, as far as its leader makes and counts them."""
+
+    async def input_counts(self) -> dict[str, int]:
+        """How many partitions each input has, now. Raises `EnvironmentFault` for one that does not exist; `BrokerAway` for no answer."""
+        ...
+
+    async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
+        """Make task log and intermediate streams as wide as the model says."""
+        ...
+
+
+class LeaderEdge:
+    """The leader, and what it has of the world."""
+
+    def __init__(
+        self,
+        leader: Leader,
+        refuse: Callable[[DeclarationError], None],
+        offsets: Offsets,
+        topics: JobTopics,
+        process: Process,
+        port: Port,
+        graph: Graph,
+        names: Topics,
+        stamp: c.Stamp,
+        reader: CoordinatorReader,
+    ) -> None:
+        """`refuse`: told when no run of this code can begin."""
+        self.leader = leader
+        self.resigned = asyncio.Event()
+        self.driven = Driven(
+            leader,
+            process,
+            port,
+            names.job,
+            reader,
+            {
+                lw.InitLeaderId: self._init_leader,
+                lw.Commit: self._commit,
+                lw.Resolve: self._resolve,
+                lw.Resigned: self._resigned,
+                lw.Refuse: self._refuse,
+            },
+        )
+        self._process = process
+        self._port = port
+        self._offsets = offsets
+        self._topics = topics
+        self._graph = graph
+        self._names = names
+        self._stamp = stamp
+        self._refused = refuse
+        self._writer: LeaderWriter | None = None
+
+    def _init_leader(self, order: lw.InitLeaderId) -> None:
+        async def work() -> None:
+            if self._writer is not None:
+                await self._writer.stop()
+            names = self._names
+            writer = self._writer = LeaderWriter(self._port, names.job, names.coordinator, self._stamp)
+            try:
+                await writer.start()
+            except LeaderLost as error:
+                self.driven.feed(lw.LeaderIdLost(error.fenced, str(error)))
+            else:
+                self.driven.feed(lw.LeaderIdReady())
+
+        self._process.spawn(work(), f"leader's id for term {order.term}")
+
+    def _commit(self, order: lw.Commit) -> None:
+        async def work() -> None:
+            try:
+                with answered("making topics"):
+                    await self._make_topics(order.writes)
+                if self._writer is None:
+                    raise LeaderLost("the leader has no producer", fenced=False)
+                last = await self._writer.commit(order.writes)
+            except LeaderLost as error:
+                self.driven.feed(lw.LeaderIdLost(error.fenced, str(error)))
+            except Exception as error:  # noqa: BLE001 - a topic that cannot be made: said, and tried again by a new term
+                log.error("the leader could not write", error=str(error))
+                self.driven.feed(lw.LeaderIdLost(False, str(error)))
+            else:
+                self.driven.feed(lw.Committed(last))
+
+        self._process.spawn(work(), "leader's commit")
+
+    async def _make_topics(self, writes: tuple[c.Write, ...]) -> None:
+        """Those that the leader's writes speak of."""
+        models = [write.model for write in writes if isinstance(write, c.SetJobModel)]
+        logs = {write.task: write.partition for write in writes if isinstance(write, c.SetChangelog)}
+        if not models and not logs:
+            return
+        known = {**self.leader.job.changelogs, **logs}
+        model = models[-1] if models else self.leader.job.model
+        await self._topics.ensure_for(model, max(known.values(), default=-1) + 1)
+
+    def _resolve(self, order: lw.Resolve) -> None:
+        async def work() -> None:
+            self.driven.feed(await outlasted(lambda: self._bounds(order.run_id)))
+
+        self._process.spawn(work(), "resolve")
+
+    async def _bounds(self, run_id: str) -> lw.Resolved:
+        """Where a new run starts and ends."""
+        starts, untils = await run_bounds(self._offsets, self._graph, await self._topics.input_counts())
+        return lw.Resolved(run_id, starts, untils)
+
+    def _refuse(self, order: lw.Refuse) -> None:
+        self._refused(DeclarationError(order.what, remedy=order.remedy))
+
+    def _resigned(self, _: lw.Resigned) -> None:
+        self.resigned.set()
+
+    async def count(self) -> None:
+        """Count the partitions of the inputs, for as long as the process lives."""
+        known = False
+        while True:
+            try:
+                counts = await outlasted(self._topics.input_counts)
+            except EnvironmentFault as error:
+                if not known:
+                    raise
+                # an input that vanishes under a running job is its tasks' business: they say so, with their own policy
+                log.warning("inputs cannot be counted", why=str(error))
+            else:
+                known = True
+                self.driven.feed(lw.Counts(counts))
+            await pause(self._port.clock, COUNT_S)
+
+    async def close(self) -> None:
+        """Close its client."""
+        if self._writer is not None:
+            await self._writer.stop()

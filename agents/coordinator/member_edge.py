@@ -1,0 +1,148 @@
+"""What carries out the instructions of a process's `Member`: its records, the lives of its producer, probes, and what is told its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import structlog
+
+from ...core.coordination import messages as c
+from ...core.coordination.member import protocol as mw
+from ...core.coordination.member.member import Member
+from ...core.errors import DeclarationError
+from ...core.graph.graph import Graph
+from ...core.names import StreamPartition, Topics, TransactionalId
+from ...core.orders import Order
+from ..awaiting import answered
+from ..port.port import Port
+from .driven import Driven, Process
+from .stream import CoordinatorReader, OwnWriter, WriteUnknown
+
+log = structlog.get_logger("headgate.coordination")
+
+
+class World(Protocol):
+    """What is steered."""
+
+    def tell(self, task: str, order: Order) -> None: ...
+    def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None: ...
+    def standing(self, ready: bool, why: str) -> None: ...
+    def load(self) -> Mapping[str, float]:
+        """What heartbeats say of it, beside that it lives."""
+        ...
+
+    def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
+        """A record of the job's own topics is none that anybody understands; it was passed."""
+        ...
+
+    async def init_producer(self, incarnation: str) -> None: ...
+    async def close_producer(self, incarnation: str) -> None: ...
+    async def learn(self, topic: str) -> None:
+        """A target is well again: its width and limits may be others."""
+        ...
+
+    def exit(self, code: int, why: str) -> None:
+        """The member says that it is over."""
+        ...
+
+    @property
+    def refuse(self) -> Callable[[DeclarationError], None]:
+        """What was declared cannot run: leave, and end with this."""
+        ...
+
+
+class MemberEdge:
+    """The member, and what it has of the world."""
+
+    def __init__(
+        self,
+        member: Member,
+        world: World,
+        process: Process,
+        port: Port,
+        graph: Graph,
+        names: Topics,
+        stamp: c.Stamp,
+        reader: CoordinatorReader,
+    ) -> None:
+        self.member = member
+        self.own = OwnWriter(port, names.coordinator, stamp)
+        self.driven = Driven(
+            member,
+            process,
+            port,
+            names.job,
+            reader,
+            {
+                mw.Record: self._record,
+                mw.InitProducer: self._init_producer,
+                mw.CloseProducer: self._close_producer,
+                mw.Probe: self._probe,
+                mw.Tell: lambda order: world.tell(order.task, order.order),
+                mw.ConfigChanged: lambda order: world.config_changed(order.overrides, order.offset),
+                mw.Standing: lambda order: world.standing(order.ready, order.why),
+                mw.Exit: lambda order: world.exit(order.code, order.why),
+            },
+        )
+        self._world = world
+        self._process = process
+        self._port = port
+        self._graph = graph
+        self._names = names
+        self._probing = asyncio.Lock()
+        """Probes share a transactional id, so they come one after the other."""
+
+    def _record(self, order: mw.Record) -> None:
+        async def work() -> None:
+            try:
+                last = await self.own.write(order.messages)
+            except WriteUnknown as error:
+                self.driven.feed(mw.RecordUnknown(str(error)))
+            else:
+                self.driven.feed(mw.Recorded(last))
+
+        self._process.spawn(work(), "record")
+
+    def _init_producer(self, order: mw.InitProducer) -> None:
+        async def work() -> None:
+            try:
+                with answered("the producer's start"):
+                    await self._world.init_producer(order.incarnation)
+            except Exception as error:  # noqa: BLE001 - the machine decides what follows, and it is logged there
+                self.driven.feed(mw.ProducerLost(order.incarnation, f"{type(error).__name__}: {error}"))
+            else:
+                self.driven.feed(mw.ProducerReady(order.incarnation))
+
+        self._process.spawn(work(), f"producer {order.incarnation}")
+
+    def _close_producer(self, order: mw.CloseProducer) -> None:
+        self._process.spawn(self._world.close_producer(order.incarnation), f"close producer {order.incarnation}")
+
+    def _probe(self, order: mw.Probe) -> None:
+        async def work() -> None:
+            try:
+                with answered("the probe"):
+                    why = await self.probe(order.target)
+            except Exception as error:  # noqa: BLE001 - the machine asks again, with growing pauses
+                why = f"{type(error).__name__}: {error}"
+            log.info("target was asked", target=str(order.target), well=not why, why=why)
+            self.driven.feed(mw.Probed(order.target, why))
+
+        self._process.spawn(work(), f"probe of {order.target}")
+
+    async def probe(self, target: StreamPartition) -> str:
+        """Why this target cannot be written now; nothing when it can, and then its width and limits are learnt again."""
+        names = self._names
+        ours = target.stream in (names.log, names.dead_letters) or target.stream in self._graph.intermediates
+        transactional_id = str(TransactionalId(names.job, self.member.config.processor, "probe"))
+        async with self._probing:
+            why = await self._port.probe(transactional_id, target, narrower=not ours)
+        if not why:
+            await self._world.learn(target.stream)
+        return why
+
+    async def close(self) -> None:
+        """Close its client."""
+        await self.own.stop()
