@@ -19,6 +19,8 @@ from .intake import Head, Intake
 if TYPE_CHECKING:
     from .task import TaskActor
 
+GAP_S = 2.5
+"""Answers that are further apart do not say together that there was nothing all the time: whoever was stopped meanwhile has not looked."""
 LOOK_S = 1.0
 """How long a fill waits for an answer before it looks who has been given none."""
 
@@ -36,6 +38,8 @@ class TaskIntake:
         """Control messages that stand at a head, taken from the buffer and not yet passed."""
         self._said: dict[StreamPartition, int] = {}
         self._ends_told: dict[StreamPartition, int] = {}
+        self._answered_s: dict[StreamPartition, float] = {}
+        """When the last answer came that was told."""
         self._moved: dict[StreamPartition, int] = dict(positions)
         self._trouble: dict[StreamPartition, str] = {}
         """What keeps a partition from being read, as far as it was logged."""
@@ -206,6 +210,10 @@ class TaskIntake:
         if head.answered_age_s is None or head.answers == self._ends_told.get(at):
             return
         self._ends_told[at] = head.answers
+        answered_s = self._clock.now().mono - head.answered_age_s
+        if self._look_s is not None and answered_s - self._answered_s.get(at, answered_s) > GAP_S:
+            self.actor.feed(t.NotAnswered(at))
+        self._answered_s[at] = answered_s
         if head.at_end or head.end_reached:
             self.actor.feed(t.AtEnd(at, head.position, self.actor.owes(), head.answered_age_s))
         elif head.blocked:

@@ -27,6 +27,7 @@ from headgate.agents.state.store import NoDisk
 from headgate.agents.worker.faust_app import new_app
 from headgate.agents.worker.mailbox import Mailbox
 from headgate.core.errors import EnvironmentFault
+from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 from headgate.core.orders import Release, RunView, Start
 from headgate.core.settings import find, parse
@@ -437,6 +438,24 @@ async def test_an_answer_that_comes_while_the_intake_stops_is_no_failure() -> No
     reads.answered.set()
     await intake.stop()
     await running_
+
+
+def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_came_meanwhile() -> None:
+    """A worker that was stopped for seconds finds an old answer when it wakes. Its sources were idle then, and what had waited came late."""
+    told: list[Any] = []
+    clock = SimpleNamespace(now=lambda: Now(clock.s, 0), s=100.0)
+    actor: Any = SimpleNamespace(bounds=None, plan=SimpleNamespace(inputs=()), feed=told.append, owes=lambda: False)
+    actor.host = SimpleNamespace(port=SimpleNamespace(clock=clock, silent=True))
+    intake = TaskIntake(actor, Reads(), {}, SimpleNamespace())
+    for number, after_s in enumerate((0.5, 0.5, 3.5, 0.5)):
+        clock.s += after_s
+        head: Any = SimpleNamespace(
+            degraded=None, answered_age_s=0.1, answers=number + 1, at_end=True, end_reached=False, position=7
+        )
+        intake._tell_end(IN, head)
+    at_end = t.AtEnd(IN, 7, False, 0.1)
+    assert [type(one) for one in told] == [t.AtEnd, t.AtEnd, t.NotAnswered, t.AtEnd, t.AtEnd]
+    assert told[-1] == at_end
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KafkaConnectionError("away")])
