@@ -440,8 +440,8 @@ async def test_an_answer_that_comes_while_the_intake_stops_is_no_failure() -> No
     await running_
 
 
-def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_came_meanwhile() -> None:
-    """A worker that was stopped for seconds finds an old answer when it wakes. Its sources were idle then, and what had waited came late."""
+async def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_came_meanwhile() -> None:
+    """A worker that was stopped for seconds finds an old answer when it wakes: its sources were idle then, and what had waited was late."""
     told: list[Any] = []
     clock = SimpleNamespace(now=lambda: Now(clock.s, 0), s=100.0)
     actor: Any = SimpleNamespace(bounds=None, plan=SimpleNamespace(inputs=()), feed=told.append, owes=lambda: False)
