@@ -11,7 +11,7 @@ from tests.sim.outcome import outcome, story
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 25
-FIXED = 1250
+FIXED = 300
 
 
 def run_block(seeds: list[int]) -> Counter[str]:

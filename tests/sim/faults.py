@@ -16,7 +16,9 @@ from headgate.core.coordination.leader import protocol as leader_words
 from headgate.core.coordination.member import protocol as member_words
 from headgate.core.names import StreamPartition
 
+from .disk import Location
 from .job import EXTRAS, SOURCE
+from .log import Partition
 from .process import Process, Slot
 
 if TYPE_CHECKING:
@@ -141,7 +143,7 @@ class Faults:
         victim = self.process()
         if victim is not None and victim.exit is None:
             victim.guilty_until = self.schedule.moment + 60.0
-            self.schedule.post(victim, 0.0, victim.to_member, member_words.Leave("SIGTERM"))
+            victim.to_member(member_words.Leave("SIGTERM"))
             self.world.took_effect("sigterm")
 
     def twin(self) -> None:
@@ -168,13 +170,13 @@ class Faults:
         victim = self.process()
         if victim is not None:
             victim.read_delay_s = self.rng.uniform(0.3, 3.0)
-            victim.tasks.fetch_delay_s = self.rng.choice((0.0, 0.5))
+            victim.fetch_delay_s = self.rng.choice((0.0, 0.5))
             self.world.took_effect("slow-reader")
             self.schedule.at(self.rng.uniform(1.0, 8.0), self._fast_again, victim)
 
     def _fast_again(self, victim: Process) -> None:
         victim.read_delay_s = 0.0
-        victim.tasks.fetch_delay_s = 0.0
+        victim.fetch_delay_s = 0.0
 
     def duplicate(self) -> None:
         self.world.duplicate_beats += self.rng.randint(0, 3)
@@ -239,7 +241,7 @@ class Faults:
 
     def _counts(self) -> None:
         for job in self.world.jobs:
-            for process in list(job.coordinator_watchers):
+            for process in list(job.processes):
                 event = leader_words.Counts(job.counts())
                 self.schedule.post(process, self.rng.uniform(0.0, 2.0), process.to_leader, event)
 
@@ -253,6 +255,45 @@ class Faults:
 
     def user_error(self) -> None:
         self.world.failing_chunks += 1
+        self.world.failing_starts += 1
+
+    def cancelled_await(self) -> None:
+        self.world.cancelled_awaits += 1
+
+    # -------------------------------------------------------------------------------------------- of disks and of records
+
+    def refused_write(self) -> None:
+        self.world.refusing_writes += 1
+
+    def full_disk(self) -> None:
+        location = self.world.disk(self.rng.choice(self.world.locations))
+        location.full = True
+        self.schedule.at(self.rng.uniform(0.3, 6.0), self._room_again, location)
+
+    def _room_again(self, location: Location) -> None:
+        location.full = False
+        self.world.quiet_from = self.schedule.moment
+
+    def busy_disk(self) -> None:
+        location = self.world.disk(self.rng.choice(self.world.locations))
+        location.busy = True
+        self.schedule.at(self.rng.uniform(0.05, 2.0), self._followed, location)
+
+    def _followed(self, location: Location) -> None:
+        location.busy = False
+
+    def poison(self) -> None:
+        """A record that nobody can decode comes into one partition; after a while the broker has a good copy of it."""
+        topics = sorted({*self.world.feeds, *self.world.framed})
+        log = self.rng.choice(self.kafka.topics[self.rng.choice(topics)])
+        offset = log.end + self.rng.randrange(3)
+        log.damaged.add(offset)
+        self.world.took_effect("poison")
+        self.schedule.at(self.rng.uniform(0.5, 8.0), self._decoded_again, log, offset)
+
+    def _decoded_again(self, log: Partition, offset: int) -> None:
+        log.damaged.discard(offset)
+        self.world.quiet_from = self.schedule.moment
 
     # --------------------------------------------------------------------------------------------------------- wishes
 
@@ -345,7 +386,9 @@ class Faults:
         world = self.world
         if not self.concluding:
             self.concluding = True
-            world.failing_chunks = world.failing_fences = 0
+            world.failing_chunks = world.failing_starts = world.failing_fences = world.cancelled_awaits = (
+                world.refusing_writes
+            ) = 0
             world.kafka.broken.clear()
             world.quiet_from = self.schedule.moment
             for job in world.jobs:
@@ -401,6 +444,11 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "growth": Faults.growth,
     "clock-jump": Faults.clock_jump,
     "user-error": Faults.user_error,
+    "cancelled-await": Faults.cancelled_await,
+    "refused-write": Faults.refused_write,
+    "full-disk": Faults.full_disk,
+    "busy-disk": Faults.busy_disk,
+    "poison": Faults.poison,
     "drain": Faults.drain,
     "stop": Faults.stop,
     "pause": Faults.pause,

@@ -13,6 +13,7 @@ from typing import Any
 from headgate.core.coordination import messages as words
 from headgate.core.coordination.member import protocol as member_words
 from headgate.core.coordination.messages import FORGOTTEN
+from headgate.core.coordination.wire import read
 
 from .job import Shape
 from .process import Slot
@@ -115,8 +116,8 @@ class Generations(World):
         log.clean(self.schedule.wall_ms)
         last: dict[Any, Any] = {}
         for record in log.read(log.start, 1 << 30)[0]:
-            last[record.key] = record.value
-        standing = [value for value in last.values() if value is not None]
+            last[record.key] = read(record.offset, record.key, record.value).message
+        standing = [message for message in last.values() if message is not None]
         about = {m.processor for m in standing if words.key_of(m)[0] in OF_WORKERS} - {FORGOTTEN}
         spoken_of = {slot.processor for slot in self.job.slots} | self.gone.keys()
         if late := sorted(about - spoken_of):

@@ -3,7 +3,7 @@
 Nothing here looks at the whole world: each check is made where something became visible (a commit, a message of the coordinator
 stream, a grant taken up, a letter, a record handed to an operator), against a small reference that is kept beside it.
 
-    one running owner per task, by grant            `actor_started`, `log_ends_asked`, `committed`, `_grant`
+    one running owner per task, by grant            `actor_started`, `end_asked`, `committed`, `_grant`
     an incarnation initialises its id once          `initialising`
     a fenced writer writes nothing                  the modelled broker refuses it; `committed` sees that the committer was the owner
     positions move without gaps, back only by seek  `committed`
@@ -21,26 +21,27 @@ stream, a grant taken up, a letter, a record handed to an operator), against a s
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import orders
 from headgate.core.coordination import messages as words
-from headgate.core.coordination.member import protocol as member_words
 from headgate.core.coordination.state import FINAL, JobState
+from headgate.core.coordination.wire import read
 from headgate.core.names import StreamPartition, incarnation_order, worker_id
-from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
+from headgate.core.progress.frames import MAX_TIME, NO_TIME, Watermark, is_control
 from headgate.core.task import protocol as facts
-from headgate.core.task.checkpoint import MAX_APPLIED
+from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
 
-from .job import LAG_MS, Sent
-from .log import COMMITTED, MARKER
+from .job import LAG_MS, Row, framed
+from .log import COMMITTED, Producer, Record
 
 if TYPE_CHECKING:
-    from .actor import Actor, Contribution, Store
+    from .life import Watched
     from .process import Process
     from .world import Job, World
 
-CONTROL = (Watermark, EndOfStream, Drain)
+Tables = dict[str, dict[bytes, bytes]]
 
 
 class Violation(Exception):
@@ -57,19 +58,17 @@ class Reference:
         "max_ts",
         "owner",
         "positions",
-        "rows",
         "run",
         "seeks",
-        "table",
+        "tables",
         "times",
     )
 
     def __init__(self) -> None:
         self.grant = 0
-        self.owner: Actor | None = None
-        self.table: dict[Any, Any] = {}
-        self.rows: dict[bytes, bytes] = {}
-        self.checkpoint: Any = None
+        self.owner: Watched | None = None
+        self.tables: Tables = {}
+        self.checkpoint: bytes | None = None
         self.positions: dict[StreamPartition, int] = {}
         self.max_ts: dict[StreamPartition, int] = {}
         self.closed_run = ""
@@ -119,8 +118,10 @@ class Invariants:
         self.max_ts: dict[StreamPartition, list[tuple[int, int]]] = {}
 
     def fail(self, what: str) -> None:
-        """Stop the world."""
-        raise Violation(f"{what} (step {self.world.schedule.steps}, at {self.world.schedule.moment:.3f})")
+        """Stop the world. Whoever catches what is raised here does not keep it from being seen."""
+        violation = Violation(f"{what} (step {self.world.schedule.steps}, at {self.world.schedule.moment:.3f})")
+        self.world.broke(violation)
+        raise violation
 
     def reference(self, job: str, task: str) -> Reference:
         found = self.references.get((job, task))
@@ -137,11 +138,11 @@ class Invariants:
             self.fail(f"{process.name} initialises {incarnation} a second time: a zombie would unfence itself")
         self.initialised.add(name)
 
-    def fencing(self, process: Process, order: Any) -> None:
+    def fencing(self, process: Process, processor: str, incarnation: str) -> None:
         """A process that beats, turns, obeys and stays is not fenced because the broker was away."""
         world = self.world
-        for other in process.job.coordinator_watchers:
-            if other.slot.processor != order.processor or other.member.incarnation != order.incarnation:
+        for other in process.job.processes:
+            if other.slot.processor != processor or other.member.incarnation != incarnation:
                 continue
             if other is process or other.name in self.condemned:
                 continue
@@ -150,18 +151,14 @@ class Invariants:
                     other.name
                 )  # what was decided is asked again until it is done, also when it has woken meanwhile
                 continue
-            said = self.truth(process.job).state.recorded(order.processor).get(order.incarnation)
+            said = self.truth(process.job).state.recorded(processor).get(incarnation)
             if said is not None and said.state in (words.LEFT, words.LEAVING):
                 continue  # it had left, and was granted something in the same moment
-            self.fail(f"{process.name} fences {other.name} ({order.incarnation}), which lives and beats")
-
-    def _fenced_at_broker(self, actor: Actor) -> bool:
-        producer = actor.producer
-        return self.world.kafka.producers.get(producer.txid) is not producer
+            self.fail(f"{process.name} fences {other.name} ({incarnation}), which lives and beats")
 
     # ------------------------------------------------------------------------------------------------------ grants
 
-    def actor_started(self, actor: Actor) -> None:
+    def actor_started(self, actor: Watched) -> None:
         """A grant is taken up once, by its holder, after the one before is released or fenced."""
         reference = self.reference(actor.job.name, actor.name)
         before = reference.owner
@@ -172,7 +169,8 @@ class Invariants:
             before is not None
             and not again
             and before.reported != orders.TaskState.RELEASED
-            and not self._fenced_at_broker(before)
+            and not (before.reported == orders.TaskState.FAILED and before.actor.ended.is_set())
+            and not before.fenced()
         ):
             self.fail(
                 f"{actor.process.name} starts {actor.name} under grant {actor.grant}, but {before.process.name} "
@@ -195,77 +193,103 @@ class Invariants:
         actor.max_ts = dict(reference.max_ts) if reference.run == actor.run_id else {}
         actor.times = reference.times.setdefault(actor.run_id, set())
 
-    def refused(self, process: Process, target: StreamPartition, tasks: frozenset[str]) -> None:
+    def refused(self, process: Process, target: StreamPartition, tasks: Iterable[str]) -> None:
         """A target took nothing of these tasks, and the process knows it."""
         if target in self.world.kafka.broken:
             process.refused |= {(task, target, self.world.kafka.broken[target]) for task in tasks}
 
-    def _not_refused(self, actor: Actor) -> None:
+    def _not_refused(self, actor: Watched) -> None:
         """Whoever failed at a target is not started before the target takes something: each try would end a producer of all."""
         for task, target, time in actor.process.refused:
             if task == actor.name and self.world.kafka.broken.get(target) == time:
                 self.fail(f"{actor.process.name} starts {task}, which has failed at {target}, and that is still broken")
 
-    def log_ends_asked(self, actor: Actor) -> None:
-        """The end of the log means something only if nobody else can still write there."""
-        if self.reference(actor.job.name, actor.name).owner is actor:
-            log = self.world.kafka.topics[actor.job.log_topic][actor.log_partition]
-            if log.open:
-                self.fail(f"{actor.name} asks for the end of its log while {len(log.open)} transaction is open in it")
+    def end_asked(self, process: Process, at: StreamPartition, committed: bool) -> None:
+        """The end of a log means something only if nobody else can still write there."""
+        if committed or at.stream != process.job.log_topic:
+            return
+        log = self.world.kafka.topics[at.stream][at.partition]
+        for watched in process.watched.values():
+            owner = self.reference(process.job.name, watched.name).owner
+            if watched.log_partition == at.partition and owner is watched and log.open:
+                self.fail(f"{watched.name} asks for the end of its log while {len(log.open)} transaction is open in it")
 
-    def actor_gone(self, actor: Actor) -> None:
-        """Its process may be gone without a word; then only a fence makes room for the next."""
-
-    def reported(self, actor: Actor, report: orders.TaskReported) -> None:
+    def reported(self, actor: Watched, report: orders.TaskReported) -> None:
         """What is reported is durable."""
         reference = self.reference(actor.job.name, actor.name)
         if report.state in (orders.TaskState.DRAINED, orders.TaskState.ENDED):
-            if reference.owner is actor and actor.ready_data():
-                self.fail(f"{actor.name} reports {report.state} with outputs that are not committed")
+            if reference.owner is actor and (actor.moves or actor.sealed):
+                self.fail(f"{actor.name} reports {report.state} with records that are not committed")
             reference.closed_run = actor.run_id
 
     # ------------------------------------------------------------------------------------------------------ commits
 
     def committed(
-        self, process: Process, incarnation: str, contributions: dict[str, Contribution], touched: list[Any]
+        self, process: Process, producer: Producer, touched: list[tuple[tuple[str, int], int, list[Record]]]
     ) -> None:
         """A data transaction became visible."""
         self.commits += 1
         job = process.job
-        for name in sorted(contributions):
-            one = contributions[name]
-            actor = one.actor
-            reference = self.reference(job.name, name)
-            if reference.owner is not actor:
-                self.fail(
-                    f"{process.name} ({incarnation}) commits for {name} under grant {actor.grant}, "
-                    f"but grant {reference.grant} has been taken up"
-                )
-            self._moves(job, actor, reference, one)
-            for key, value in one.changes.items():
-                if value is None:
-                    reference.table.pop(key, None)
-                else:
-                    reference.table[key] = value
-            for key, value in one.rows.items():
-                if value is None:
-                    reference.rows.pop(key, None)
-                else:
-                    reference.rows[key] = value
-            reference.checkpoint = one.checkpoint
-            reference.max_ts = one.max_ts
-            reference.run = actor.run_id
-        for (topic, partition), first in touched:
+        contributed = process.contributed.pop(producer.owner[1], {})
+        for (topic, partition), _, records in touched:
+            if topic != job.log_topic:
+                continue
+            task = records[-1].by[0]
+            actor = contributed.pop(task, None)
+            if actor is None:
+                self.fail(f"{process.name} commits changes of {task}, which has contributed nothing")
+                return
+            self._contributed(process, producer, actor, partition, records)
+        if contributed:
+            self.fail(f"{process.name} commits without the checkpoint of {sorted(contributed)}")
+        written = {record.by[0] for (topic, _), _, records in touched if topic != job.log_topic for record in records}
+        logged = {records[-1].by[0] for (topic, _), _, records in touched if topic == job.log_topic}
+        if astray := sorted(written - logged):
+            self.fail(f"{process.name} commits what {astray[0]} has written, without its positions")
+        for (topic, partition), first, _ in touched:
             if topic in self.world.framed:
                 self._wire(StreamPartition(topic, partition), first)
 
-    def _moves(self, job: Job, actor: Actor, reference: Reference, one: Contribution) -> None:
+    def _contributed(
+        self, process: Process, producer: Producer, actor: Watched, partition: int, records: list[Record]
+    ) -> None:
+        reference = self.reference(process.job.name, actor.name)
+        if reference.owner is not actor:
+            self.fail(
+                f"{process.name} ({producer.owner[1]}) commits for {actor.name} under grant {actor.grant}, "
+                f"but grant {reference.grant} has been taken up"
+            )
+        if partition != actor.log_partition:
+            self.fail(
+                f"{actor.name} writes into partition {partition} of the log, and its own is {actor.log_partition}"
+            )
+        checkpoint: Checkpoint | None = None
+        for record in records:
+            if record.key == CHECKPOINT_KEY:
+                reference.checkpoint = record.value
+                checkpoint = decode_checkpoint(record.value)
+                continue
+            at = parse_log_key(record.key)
+            rows = reference.tables.setdefault(at.table or "", {})
+            if record.value is None:
+                rows.pop(at.key, None)
+            else:
+                rows[at.key] = record.value
+        if checkpoint is None:
+            self.fail(f"{actor.name} commits without a checkpoint")
+            return
+        self._moves(process.job, actor, reference, checkpoint)
+        actor.sealed = []
+        reference.max_ts = actor.sealed_ts
+        reference.run = actor.run_id
+
+    def _moves(self, job: Job, actor: Watched, reference: Reference, checkpoint: Checkpoint) -> None:
         """Positions go on from where they stood, over records that were processed in this very transaction."""
         intervals = self.intervals.setdefault(job.name, {})
-        applied = one.checkpoint.applied
+        applied = checkpoint.applied
         sought = any(request not in reference.seeks for request in applied)
         upto = dict(reference.positions)
-        for at, begin, end in one.moves:
+        for at, begin, end in actor.sealed:
             before = upto.get(at, 0)
             if begin != before and not sought and (begin < before or self._has_data(at, before, begin)):
                 self.fail(f"{actor.name} went on in {at} at {begin}, but {before} was committed")
@@ -273,7 +297,7 @@ class Invariants:
                 self.fail(f"{actor.name} goes on in {at} from {begin} to {end} after it drained or ended")
             upto[at] = end
             intervals.setdefault(at, []).append((begin, end))
-        for at, position in one.checkpoint.positions.items():
+        for at, position in checkpoint.positions.items():
             done = upto.get(at, 0)
             if position != done and not sought:
                 low, high = min(done, position), max(done, position)
@@ -286,6 +310,7 @@ class Invariants:
         for request in applied:
             if request not in reference.seeks:
                 reference.seeks[request] = actor.grant
+                self.world.waiting.applied(actor.name, request)
                 self.world.seek_committed(job)
 
     def _has_data(self, at: StreamPartition, begin: int, end: int) -> bool:
@@ -293,7 +318,7 @@ class Invariants:
             return False
         log = self.world.kafka.topics[at.stream][at.partition]
         for record in log.records[bisect_left(log.offsets, begin) : bisect_left(log.offsets, end)]:
-            if record.status == COMMITTED and type(record.value) not in CONTROL:
+            if record.status == COMMITTED and not (at.stream in self.world.framed and is_control(record.value)):
                 return True
         return False
 
@@ -309,66 +334,67 @@ class Invariants:
         while index < len(records) and records[index].offset < stop:
             record = records[index]
             index += 1
-            if record.status != COMMITTED or record.status == MARKER:
+            if record.status != COMMITTED:
                 continue
-            value = record.value
-            if type(value) is Sent:
-                self._data_on_wire(at, wire, value, record.ts)
+            value = framed(record.value)
+            if isinstance(value, list):
+                for row, ts in value:
+                    self._data_on_wire(at, wire, record.by, row, ts)
             elif type(value) is Watermark:
                 mark = (value.run, value.task)
                 if value.ts < wire.marks.get(mark, value.ts):
                     self.fail(f"the watermark of {value.task} in {at} goes back to {value.ts}")
                 if not value.idle:
                     wire.marks[mark] = value.ts
-            elif type(value) in (EndOfStream, Drain):
+            else:
                 wire.closed[value.run, type(value).__name__, value.task] = record.offset
         wire.upto = max(wire.upto, stop)
 
-    def _data_on_wire(self, at: StreamPartition, wire: Wire, sent: Sent, ts: int) -> None:
-        for task in (sent.task, None):
+    def _data_on_wire(self, at: StreamPartition, wire: Wire, by: tuple[str, str], row: Row, ts: int) -> None:
+        writer, run = by
+        for task in (writer, None):
             for what in ("EndOfStream", "Drain"):
-                if (sent.run, what, task) in wire.closed:
-                    self.fail(f"{sent} stands in {at} behind the {what} of {task or 'all producers'}")
-            mark = wire.marks.get((sent.run, task))
-            if task is None and (at.stream, sent.run, sent.task) in self.world.idle_said:
+                if (run, what, task) in wire.closed:
+                    self.fail(f"{row} of {by} stands in {at} behind the {what} of {task or 'all producers'}")
+            mark = wire.marks.get((run, task))
+            if task is None and (at.stream, run, writer) in self.world.idle_said:
                 continue  # the others did not wait for it
-            if mark is not None and ts < mark and not self._may_be_late(sent):
-                self.fail(f"{sent} at {ts} stands in {at} behind a watermark {mark} of {task or 'all'}")
+            if mark is not None and ts < mark and not self._may_be_late(row):
+                self.fail(f"{row} of {by} at {ts} stands in {at} behind a watermark {mark} of {task or 'all'}")
 
     # ------------------------------------------------------------------------------------------------ tables, stores
 
-    def restored(self, actor: Actor, store: Store) -> None:
+    def restored(self, actor: Watched) -> None:
         """What was restored is what was committed, whatever was compacted, and from whatever store it began."""
         self.restores += 1
         reference = self.reference(actor.job.name, actor.name)
-        if reference.owner is not actor:
+        store = actor.actor.state.store
+        if reference.owner is not actor or store is None:
             return
-        if store.table != reference.table:
-            wrong = {
-                key: (store.table.get(key), reference.table.get(key))
-                for key in sorted(store.table.keys() | reference.table.keys())
-                if store.table.get(key) != reference.table.get(key)
-            }
-            self.fail(f"{actor.name} restored a table that differs from its log (restored, true): {wrong}")
-        if store.rows != reference.rows:
-            self.fail(f"{actor.name} restored a control table that differs from its log")
-        if store.checkpoint != reference.checkpoint:
-            self.fail(
-                f"{actor.name} restored another checkpoint than the last: {store.checkpoint}, {reference.checkpoint}"
-            )
+        for name in sorted({*store.tables(), *reference.tables}):
+            have, want = dict(store.range(name)), reference.tables.get(name, {})
+            if have != want:
+                wrong = {
+                    key: (have.get(key), want.get(key))
+                    for key in sorted({*have, *want})
+                    if have.get(key) != want.get(key)
+                }
+                self.fail(f"{actor.name} restored a table {name} that differs from its log (restored, true): {wrong}")
+        if store.meta.checkpoint != reference.checkpoint:
+            self.fail(f"{actor.name} restored another checkpoint than the last")
 
     # ------------------------------------------------------------------------------------------------ control, time
 
-    def control_sent(self, actor: Actor, order: facts.SendControl) -> None:
+    def control_sent(self, actor: Watched, order: facts.SendControl) -> None:
         """What a task says of its sources is what its operators have heard; that it is idle, only when nothing waits for it."""
         frame = order.frame
         if type(frame) is not Watermark or frame.task is None:
             return
         name = (order.stream, frame.run, frame.task)
-        sources = [head for head in actor.heads.values() if actor.job.stages[head.at.stream] == "shuffle"]
+        sources = actor.sources()
         if not sources:
             return
-        heard = actor.marks.get(sources[0].at.stream, frame.ts)
+        heard = actor.marks.get(sources[0].stream, frame.ts)
         if frame.ts not in (MAX_TIME, NO_TIME) and not self.world.seeks and frame.ts > heard:
             self.fail(f"{actor.name} says watermark {frame.ts}; its operators have heard {heard}")
         if not frame.idle:
@@ -376,42 +402,47 @@ class Invariants:
         elif name not in self.world.idle_now:
             self.world.idle_now.add(name)
             self.world.idle_said.add(name)
-            for head in sources:
-                self._nothing_waits(actor, head)
+            for at in sources:
+                self._nothing_waits(actor, at)
 
-    def _nothing_waits(self, actor: Actor, head: Any) -> None:
+    def _nothing_waits(self, actor: Watched, at: StreamPartition) -> None:
         """Idle means that the broker has nothing: not that nobody looked."""
         old = self.world.schedule.wall_ms - 3_000
         if self.world.last_outage_ms > old - 3_000:
             return
-        at = bisect_left(head.log.offsets, head.position)
-        if at < len(head.log.records) and head.log.records[at].append_ms < old:
-            record = head.log.records[at]
-            self.fail(
-                f"{actor.name} says that it is idle, but {record} has waited in {head.at} for more than three seconds"
-            )
+        log = self.world.kafka.topics[at.stream][at.partition]
+        index = bisect_left(log.offsets, actor.actor.machine.position(at))
+        if index < len(log.records) and log.records[index].append_ms < old:
+            record = log.records[index]
+            self.fail(f"{actor.name} says that it is idle, but {record} has waited in {at} for more than three seconds")
 
-    def processed(self, actor: Actor, at: StreamPartition, record: Any) -> None:
-        """A record was handed to the stage behind a framed stream."""
+    def processed(self, actor: Watched, at: StreamPartition, begin: int, end: int) -> None:
+        """Records were handed to the stage behind a framed stream."""
         mark = actor.marks.get(at.stream)
-        sent: Sent = record.value
-        late = mark is not None and record.ts < mark and not self._may_be_late(sent)
-        if late and (at.stream, sent.run, sent.task) not in self.world.idle_said:
-            self.fail(f"{actor.name} gets {sent} of {at} at {record.ts}, behind its own watermark {mark}")
-        if at.stream in actor.closed:
-            self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
+        log = self.world.kafka.topics[at.stream][at.partition]
+        for record in log.records[bisect_left(log.offsets, begin) : bisect_left(log.offsets, end)]:
+            found = framed(record.value) if record.status == COMMITTED else None
+            if not isinstance(found, list):
+                continue
+            writer, run = record.by
+            for row, ts in found:
+                late = mark is not None and ts < mark and not self._may_be_late(row)
+                if late and (at.stream, run, writer) not in self.world.idle_said:
+                    self.fail(f"{actor.name} gets {row} of {at} at {ts}, behind its own watermark {mark}")
+            if found and at.stream in actor.closed:
+                self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
 
-    def _may_be_late(self, sent: Sent) -> bool:
+    def _may_be_late(self, row: Row) -> bool:
         """After a seek rows come again; and a partition that is new is read from its beginning, when time has gone on."""
-        return bool(self.world.seeks) or sent.row.producer >= self.world.shape.sources
+        return bool(self.world.seeks) or row.producer >= self.world.shape.sources
 
-    def letter(self, actor: Actor, order: facts.RunStep) -> None:
+    def letter(self, actor: Watched, order: facts.RunStep) -> None:
         """Operators see time go forward, and an end once."""
         if order.stream is None:
             return
         if order.kind == facts.WATERMARK:
             assert order.ts is not None
-            exact = actor.job.stages[order.stream] == "shuffle" and order.ts != MAX_TIME and not self.world.seeks
+            exact = actor.job.is_source(order.stream) and order.ts != MAX_TIME and not self.world.seeks
             if exact and order.ts not in actor.times:
                 self.fail(
                     f"{actor.name} hears watermark {order.ts} of {order.stream}, which was never its greatest "
@@ -423,16 +454,10 @@ class Invariants:
         elif order.kind in (facts.END, facts.DRAIN):
             actor.closed[order.stream] = order.kind
 
-    def config_applied(self, process: Process, order: member_words.ConfigChanged) -> None:
+    def config_applied(self, process: Process, offset: int) -> None:
         """The offset that a worker has applied never goes back, and means what the stream means there."""
-        if order.offset < process.config_offset:
-            self.fail(f"{process.name} applies configuration {order.offset} after {process.config_offset}")
-
-    def leader_note(self, process: Process, order: Any) -> None:
-        """Nothing depends on notes."""
-
-    def task_note(self, actor: Actor, order: Any) -> None:
-        """Nothing depends on notes."""
+        if offset < process.config_offset:
+            self.fail(f"{process.name} applies configuration {offset} after {process.config_offset}")
 
     # --------------------------------------------------------------------------------------------- coordinator stream
 
@@ -450,11 +475,10 @@ class Invariants:
             return
         records, truth.position = log.read(max(truth.position, log.start), 1 << 30)
         for record in records:
-            message = record.value
-            check = CHECKS.get(type(message))
+            entry = read(record.offset, record.key, record.value, record.append_ms)
+            check = CHECKS.get(type(entry.message))
             if check is not None:
-                check(self, job, truth, message)
-            entry = words.Entry(record.offset, record.key, message, record.append_ms)
+                check(self, job, truth, entry.message)
             truth.state.apply(entry)
             truth.entries.append(entry)
 
@@ -523,7 +547,7 @@ class Invariants:
         log = self.world.kafka.topics[job.coordinator_topic][0]
         compacted = JobState()
         for record in log.read(log.start, 1 << 30)[0]:
-            compacted.apply(words.Entry(record.offset, record.key, record.value, record.append_ms))
+            compacted.apply(read(record.offset, record.key, record.value, record.append_ms))
         if compacted != self.truth(job).state:
             self.fail(f"the compacted coordinator stream of {job.name} folds to another state")
 

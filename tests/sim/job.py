@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
+import orjson
+
+from headgate.core.progress.frames import BatchFrame, ControlFrame, Drain, EndOfStream, UserFrame, Watermark, decode
+
 from .log import Kafka
 
 LAG_MS = 500
@@ -24,6 +28,7 @@ EXTRAS = "extras"
 """A second source, of the jobs that are `mixed`."""
 OUTPUT = "counted"
 OUTPUTS = 2
+TABLE = "counts"
 CYCLE = 3
 """A key that has been counted so often is deleted from the table, and counted from one again."""
 
@@ -39,24 +44,43 @@ class Row(NamedTuple):
 class Counted(NamedTuple):
     """One record of the output: the row that was counted, and how many its key has had."""
 
-    producer: int
-    seq: int
-    key: int
+    row: Row
     count: int
     """0 where the job does not count."""
 
 
-class Sent(NamedTuple):
-    """One record of the shuffled stream: the task that wrote it, in which run, and the row."""
-
-    task: str
-    run: str
-    row: Row
+CONTROL = (Watermark, EndOfStream, Drain)
 
 
-def passes(row: Row) -> bool:
+def value_of(row: Row) -> bytes:
+    """A row as the job's inputs hold it."""
+    return orjson.dumps({"p": row.producer, "s": row.seq, "k": str(row.key)})
+
+
+def row_of(value: bytes) -> Row:
+    """Back from the bytes of an input, a row of a frame, or an output."""
+    found = orjson.loads(value)
+    return Row(found["p"], found["s"], int(found["k"]))
+
+
+def counted_of(value: bytes) -> Counted:
+    """A record of the output."""
+    return Counted(row_of(value), orjson.loads(value)["n"])
+
+
+def framed(value: bytes) -> ControlFrame | list[tuple[Row, int]]:
+    """A record of a framed stream: a control message, or its rows with their times."""
+    frame: Any = decode(value)
+    if isinstance(frame, CONTROL):
+        return frame
+    assert not isinstance(frame, UserFrame), "the shuffle writes batches"
+    assert isinstance(frame, BatchFrame), frame
+    return [(row_of(one or b""), at) for one, at in zip(frame.values, frame.timestamps, strict=True)]
+
+
+def passes(value: Any) -> bool:
     """The filter of the first stage."""
-    return row.seq % 5 != 3
+    return value["s"] % 5 != 3
 
 
 @dataclass(frozen=True)
@@ -135,7 +159,7 @@ class Feed:
         self.newest[partition] = newest
         late = rng.randint(0, LAG_MS) if seq and rng.random() < 0.3 else 0
         row = Row(self.base + partition, seq, rng.randrange(self.shape.keys))
-        self.kafka.plain(self.topic, partition, row.key, row, newest - late)
+        self.kafka.plain(self.topic, partition, str(row.key).encode(), value_of(row), newest - late)
         return True
 
 
@@ -169,7 +193,7 @@ Lanes = dict[tuple[int, int], list[int]]
 """By key and producer: the numbers of the rows, in order."""
 
 
-def taken_in(kafka: Kafka, intervals: Intervals) -> tuple[Lanes, dict[int, int]]:
+def taken_in(kafka: Kafka, intervals: Intervals, *, frames: bool) -> tuple[Lanes, dict[int, int]]:
     """The rows that the committed positions speak for and that pass the filter, and how many each key has of them."""
     lanes: Lanes = {}
     recount: dict[int, int] = {}
@@ -179,39 +203,45 @@ def taken_in(kafka: Kafka, intervals: Intervals) -> tuple[Lanes, dict[int, int]]
             for record in records:
                 if not begin <= record.offset < end:
                     continue
-                row = row_of(record.value)
-                if row is not None and passes(row):
+                for row, _ in rows_in(record.value, frames=frames):
                     lanes.setdefault((row.key, row.producer), []).append(row.seq)
                     recount[row.key] = recount.get(row.key, 0) + 1
     return lanes, recount
 
 
-def row_of(value: Any) -> Row | None:
-    """The row in a record of the source, the shuffled stream or the output; None for a control frame."""
-    if isinstance(value, Row):
-        return value
-    if isinstance(value, Counted):
-        return Row(value.producer, value.seq, value.key)
-    return value.row if isinstance(value, Sent) else None
+def rows_in(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
+    """The rows of a record that was taken in, as far as they pass the filter."""
+    if frames:
+        return rows_out(value, frames=True)
+    row = row_of(value)
+    return [(row, 0)] if row.seq % 5 != 3 else []
 
 
-def account(kafka: Kafka, intervals: Intervals, output: str, tables: dict[int, int] | None) -> Account:
-    """Compare the output with what was taken in. `tables` is the count of each key in the tasks' logs, where there are tables."""
+def rows_out(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
+    """The rows of a record of the output, each with its count; of a shared stream they have none."""
+    if not frames:
+        return [counted_of(value)]
+    found = framed(value)
+    return [(row, 0) for row, _ in found] if isinstance(found, list) else []
+
+
+def account(
+    kafka: Kafka, intervals: Intervals, output: str, tables: dict[int, int] | None, *, reads: bool, writes: bool
+) -> Account:
+    """Compare the output with what was taken in. `reads`, `writes`: those are streams of frames; `tables` is the count of each key in the
+    tasks' logs, where there are tables."""
     result = Account()
-    expected, recount = taken_in(kafka, intervals)
+    expected, recount = taken_in(kafka, intervals, frames=reads)
     found: Lanes = {}
     counts: dict[int, int] = {}
     for partition in range(len(kafka.topics[output])):
         for record in kafka.read(output, partition, 0, 1 << 30)[0]:
-            row = row_of(record.value)
-            if row is None:
-                continue
-            result.rows += 1
-            found.setdefault((row.key, row.producer), []).append(row.seq)
-            if isinstance(record.value, Counted):
+            for row, count in rows_out(record.value, frames=writes):
+                result.rows += 1
+                found.setdefault((row.key, row.producer), []).append(row.seq)
                 counts[row.key] = counts.get(row.key, 0) % CYCLE + 1
-                if record.value.count not in (0, counts[row.key]):
-                    result.miscounted.append(("output", record.value, counts[row.key]))
+                if count not in (0, counts[row.key]):
+                    result.miscounted.append(("output", row, count, counts[row.key]))
     for lane in sorted(expected.keys() | found.keys()):
         want, have = expected.get(lane, []), found.get(lane, [])
         if want == have:

@@ -49,9 +49,13 @@ class OffsetOutOfRange(Exception):
 class Record:
     """One record as it stands in a partition."""
 
-    __slots__ = ("append_ms", "horizon_ms", "key", "offset", "pid", "status", "ts", "value")
+    __slots__ = ("append_ms", "by", "horizon_ms", "key", "offset", "pid", "status", "ts", "value")
 
-    def __init__(self, offset: int, key: Any, value: Any, ts: int, append_ms: int, pid: int, status: int) -> None:
+    def __init__(
+        self, offset: int, key: Any, value: Any, ts: int, append_ms: int, pid: int, status: int, by: Any = None
+    ) -> None:
+        self.by = by
+        """Who wrote it, for those who watch."""
         self.offset = offset
         self.key = key
         self.value = value
@@ -69,11 +73,26 @@ class Record:
 class Partition:
     """One partition: records by offset (with gaps, where compaction took some), and which transactions are open in it."""
 
-    __slots__ = ("compact", "delete_retention_ms", "end", "offsets", "open", "records", "start", "watchers")
+    __slots__ = (
+        "append_time",
+        "compact",
+        "damaged",
+        "delete_retention_ms",
+        "end",
+        "offsets",
+        "open",
+        "records",
+        "start",
+        "watchers",
+    )
 
     def __init__(self, compact: bool, delete_retention_ms: int) -> None:
         self.compact = compact
         self.delete_retention_ms = delete_retention_ms
+        self.append_time = False
+        """Whether readers are told when a record was appended, and not what its writer says."""
+        self.damaged: set[int] = set()
+        """Offsets of records that nobody can decode."""
         self.records: list[Record] = []
         self.offsets: list[int] = []
         self.start = 0
@@ -231,7 +250,9 @@ class Kafka:
             self.fenced_writes += 1
             raise Fenced(f"{producer.txid} epoch {producer.epoch}")
 
-    def send(self, producer: Producer, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> int:
+    def send(
+        self, producer: Producer, topic: str, partition: int, key: Any, value: Any, ts: int = 0, by: Any = None
+    ) -> int:
         """One record of a transaction, which begins with its first; returns the offset."""
         self._current(producer)
         if (topic, partition) in self.broken:
@@ -244,7 +265,7 @@ class Kafka:
         if mine is None:
             mine = producer.touched[place] = []
             log.open[producer.pid] = log.end
-        record = Record(log.end, key, value, ts, self.now_ms, producer.pid, OPEN)
+        record = Record(log.end, key, value, ts, self.now_ms, producer.pid, OPEN, by)
         mine.append(record)
         return log.append(record)
 

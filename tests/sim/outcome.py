@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import sys
 import traceback
+import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+import structlog
+
+from headgate.agents.port import bounds
 
 from .faults import WISHES
 from .invariants import Violation
 from .planted import Plant
-from .world import World
+from .world import LOG_RETENTION_MS, World
 
 LEAST_STEPS = 500
 LEAST_FAULTS = 4
@@ -44,6 +53,32 @@ class Outcome:
         return f"seed {self.seed}: {how}\n  {self.steps} steps, {self.seconds:.1f} s of its own time, {self.rows} rows; {happened}"
 
 
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """What the runtime logs, and what Python says of coroutines that a kill has ended, interests nobody: the trace tells more.
+
+    In here tombstones of task logs are kept for seconds, and not for days.
+    """
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
+        logger_factory=structlog.ReturnLoggerFactory(),
+        processors=[],
+    )
+    retention, bounds.LOG_DELETE_RETENTION_MS = bounds.LOG_DELETE_RETENTION_MS, LOG_RETENTION_MS
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
+    finally:
+        sys.unraisablehook = hook
+        bounds.LOG_DELETE_RETENTION_MS = retention
+        structlog.reset_defaults()
+        if before is not None:
+            structlog.configure(**before)
+
+
 def outcome(seed: int, *, trace: bool = False, faulty: bool = True, plant: Plant | None = None) -> Outcome:
     """Run it to its end."""
     found = Outcome(seed)
@@ -52,7 +87,11 @@ def outcome(seed: int, *, trace: bool = False, faulty: bool = True, plant: Plant
         world = World(seed, trace=trace, faulty=faulty)
         if plant is not None:
             plant.into(world)
-        world.run()
+        with unheard():
+            try:
+                world.run()
+            finally:
+                world.close()
         found.rows = sum(one.rows for _, one in world.accounts())
     except Violation as violation:
         found.violation = str(violation)

@@ -15,14 +15,32 @@ if TYPE_CHECKING:
 ABSENT = object()
 
 
+def random() -> float:
+    """Of the world in which it is asked."""
+    from .app import process_now
+
+    return process_now().schedule.rng.random()
+
+
 class Plant:
     """One bug: methods of core's machines that are replaced while a world runs."""
 
-    def __init__(self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]]) -> None:
+    def __init__(
+        self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
+    ) -> None:
+        """`needs`: faults without which it never shows; seeds that have drawn others are not worth a run."""
         self.name = name
         self.why = why
+        self.needs = frozenset(needs)
         self._patches = patches
         self._undo: list[tuple[Any, str, Any]] = []
+
+    def shows(self, seed: int) -> bool:
+        """Whether a seed has drawn what it needs."""
+        from .world import World
+
+        faults = World(seed).faults
+        return not self.needs or (faults is not None and self.needs <= {*faults.kinds})
 
     def into(self, world: World) -> None:
         """Put it in."""
@@ -252,6 +270,99 @@ def _tried_instead_of_asked() -> list[tuple[Any, str, Any]]:
     return [(Targets, "due", due)]
 
 
+def _half_a_chunk_completed() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.runtime.task import TaskActor
+
+    original = TaskActor._complete
+
+    def complete(self: Any) -> Any:
+        if random() < 0.02:
+            self.pipeline.buffer.complete()
+            self._fail_work("completing has failed", RuntimeError("completing has failed"))
+            return None
+        return original(self)
+
+    return [(TaskActor, "_complete", complete)]
+
+
+def _cancelled_await_taken_for_asked() -> list[tuple[Any, str, Any]]:
+    from headgate.agents import awaiting
+
+    return [(awaiting, "asked_for", lambda: True)]
+
+
+def _refused_write_forgotten() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.runtime.committing import Committing
+    from headgate.agents.state.store import GuardedStore
+    from headgate.core.task import commit_protocol as commits
+
+    original = GuardedStore.write
+
+    def write(self: Any, *args: Any, **named: Any) -> None:
+        self._refusal = ""
+        original(self, *args, **named)
+
+    def feed(self: Any, event: Any) -> None:
+        if isinstance(event, commits.StoreRefused):
+            event = commits.Applied(event.txn, event.task)
+        fed(self, event)
+
+    fed = Committing.feed
+    return [(GuardedStore, "write", write), (Committing, "feed", feed)]
+
+
+def _stale_fetch_behind_a_seek() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.runtime.intake import Intake
+
+    async def absorb(self: Any) -> bool:
+        taken = [] if self._consumer is None else await self._consumer.take()
+        for one in taken:
+            part = self._parts[one.at]
+            if one.error is not None:
+                await self._failed(part, one.error)
+            else:
+                self._put(part, one)
+        return bool(taken)
+
+    return [(Intake, "_absorb", absorb)]
+
+
+def _flag_outlives_its_letter() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.pipeline import Pipeline
+
+    original = Pipeline.drop
+
+    def drop(self: Any) -> None:
+        self._before = []
+        original(self)
+
+    return [(Pipeline, "drop", drop)]
+
+
+def _damaged_and_never_read_again() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.runtime.intake import Intake
+
+    original = Intake._damaged
+
+    def damaged(self: Any, part: Any, *args: Any) -> None:
+        original(self, part, *args)
+        part.retry_at = float("inf")
+
+    return [(Intake, "_damaged", damaged)]
+
+
+def _damaged_and_passed() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.runtime.intake import Intake
+
+    def look(self: Any, part: Any) -> None:
+        if part.buffer.damaged is not None:
+            _, behind = part.buffer.damaged
+            part.buffer.clear(behind)
+            self._consumer.seek(part.at, behind)
+
+    return [(Intake, "_look", look)]
+
+
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
@@ -285,7 +396,7 @@ PLANTS: dict[str, Plant] = {
         ),
         Plant("guessed-idle", "a source is idle when nothing was read from it for a while", _idle_guessed_from_silence),
         Plant("older-epochs", "a marker of an older epoch does not count for its producer", _older_epochs_dropped),
-        Plant("old-store", "a local store is used whatever its age", _store_older_than_the_tombstones),
+        Plant("old-store", "a local store is used whatever its age", _store_older_than_the_tombstones, ("compaction",)),
         Plant("undone-drain", "a worker that starts again begins a new run after a drain", _restart_undoes_a_drain),
         Plant("outage-kills", "silence is counted while the broker is away", _silence_counted_during_an_outage),
         Plant(
@@ -293,6 +404,39 @@ PLANTS: dict[str, Plant] = {
             "a task whose target is broken is started after a pause, and the target is not asked before",
             _tried_instead_of_asked,
         ),
-        Plant("applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice),
+        Plant(
+            "half-completed",
+            "a chunk whose completing fails is tried again, and a half of it counts",
+            _half_a_chunk_completed,
+        ),
+        Plant(
+            "cancelled-await",
+            "a cancellation that user code raised is taken for one that was asked for",
+            _cancelled_await_taken_for_asked,
+            ("cancelled-await",),
+        ),
+        Plant(
+            "refused-write",
+            "a store goes on behind a write that it has refused",
+            _refused_write_forgotten,
+            ("refused-write",),
+        ),
+        Plant("stale-fetch", "what was fetched before a seek is put behind it", _stale_fetch_behind_a_seek, ("seek",)),
+        Plant(
+            "flag-outlives",
+            "a flag of an operator outlives the letter that was dropped",
+            _flag_outlives_its_letter,
+            ("user-error",),
+        ),
+        Plant(
+            "never-read-again",
+            "a partition with a record that could not be decoded is never fetched again",
+            _damaged_and_never_read_again,
+            ("poison",),
+        ),
+        Plant("damaged-passed", "a record that cannot be decoded is passed", _damaged_and_passed, ("poison",)),
+        Plant(
+            "applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice, ("seek",)
+        ),
     )
 }

@@ -60,6 +60,9 @@ class Schedule:
         self.rng = random.Random(seed)
         self.moment = 0.0
         self.steps = 0
+        """Events that machines were given."""
+        self.turns = 0
+        """Things taken from the heap."""
         self._order = 0
         self._heap: list[tuple[float, int, Host | None, Callable[..., Any], tuple[Any, ...]]] = []
         self.trace: list[str] | None = None
@@ -97,7 +100,7 @@ class Schedule:
                 if host.frozen_until > self.moment:
                     heappush(heap, (host.frozen_until, order, host, call, args))
                     continue
-            self.steps += 1
+            self.turns += 1
             call(*args)
             return True
         return False

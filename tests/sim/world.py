@@ -8,35 +8,35 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
-from headgate.core import orders
+import orjson
+
 from headgate.core.coordination import messages as words
 from headgate.core.coordination.leader.leader import Leader
 from headgate.core.coordination.leader.plan import LeaderConfig, Plan, Timing
 from headgate.core.coordination.member.member import Member
 from headgate.core.coordination.member.plan import MemberConfig
 from headgate.core.coordination.state import FINAL
-from headgate.core.graph.checks import validate
-from headgate.core.graph.graph import Graph, Input, Stage
+from headgate.core.coordination.wire import encode
 from headgate.core.graph.grouping import by_partition, by_stream_partition
 from headgate.core.names import JobName, StreamPartition, leader_id
-from headgate.core.task.plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
-from headgate.core.task.plan import SOURCE as PLAIN
-from headgate.core.task.task import Task
+from headgate.core.task.checkpoint import parse_log_value
 
-from .actor import Actor, Store
+from .app import SHUFFLED, declared
+from .disk import Location
 from .faults import Faults
 from .invariants import Invariants, Violation
-from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, Account, Feed, Shape, account
+from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, TABLE, Account, Feed, Shape, account
 from .log import Kafka
 from .process import Process, Slot
 from .schedule import Schedule
-from .tasks import Tasks
+from .waiting import Waiting
 
 DEPLOYMENT = "v1"
 SESSION_S = 6.0
+LOG_RETENTION_MS = 8_000
+"""How long tombstones of task logs are kept once compaction has met them."""
 BOUND_S = 150.0
 """How long, after the last fault and the last wish, everything may take to come to its end."""
 BOUND_STEPS = 80_000
@@ -52,35 +52,6 @@ def modulo(partitions: Any, broadcast: frozenset[str]) -> dict[str, list[StreamP
     return tasks
 
 
-class Disk:
-    """The stores at one location. A process that is killed leaves its stores as they were; one that is frozen keeps its lock."""
-
-    def __init__(self) -> None:
-        self.stores: dict[tuple[str, str], Store] = {}
-        self.holders: dict[tuple[str, str], Actor] = {}
-
-    def open(self, job: str, task: str, actor: Actor) -> tuple[Store, bool]:
-        """The store, and whether its directory was still held by somebody who lives: then a fresh one is taken."""
-        name = (job, task)
-        holder = self.holders.get(name)
-        held = holder is not None and not holder.gone and holder.process.alive
-        if held or name not in self.stores:
-            self.stores[name] = Store()
-        self.holders[name] = actor
-        return self.stores[name], held
-
-    def wipe(self, job: str, task: str, actor: Actor) -> Store:
-        """An empty store in its place."""
-        self.stores[job, task] = Store()
-        self.holders[job, task] = actor
-        return self.stores[job, task]
-
-    def close(self, job: str, task: str, actor: Actor) -> None:
-        """Give the lock back."""
-        if self.holders.get((job, task)) is actor:
-            del self.holders[job, task]
-
-
 class Job:
     """One job of the world: its topics, its plan, and its workers."""
 
@@ -91,21 +62,28 @@ class Job:
         self.shape = shape
         self.job_name = JobName(name)
         self.leader_txid = leader_id(self.job_name)
-        self.coordinator_topic = f"coordinator-{name}"
-        self.heartbeat_topic = f"heartbeat-{name}"
-        self.log_topic = f"log-{name}"
+        self.declared = declared(kind, shape.width, shape.stateful, shape.mixed, shape.bounded)
+        self.coordinator_topic = self.declared.topics.coordinator
+        self.heartbeat_topic = self.declared.topics.heartbeat
+        self.log_topic = self.declared.topics.log
         self.heartbeat_s = 1.0
-        self.delete_retention_ms = 8_000
-        self.shuffled = "shuffled"
-        self.output = OUTPUT
-        self.outputs = OUTPUTS
+        self.delete_retention_ms = LOG_RETENTION_MS
+        front = kind if kind != "downstream" else "upstream"
+        self.shuffled = declared(front, shape.width, shape.stateful, shape.mixed, shape.bounded).topics.intermediate(
+            SHUFFLED
+        )
+        self.lag_ms = LAG_MS
+        self.given: dict[str, Any] = {
+            "watermark.idle-timeout": "2s",
+            "control.aggregate-above": 0 if shape.aggregated else 1 << 30,
+            "chunk.max-records": shape.chunk,
+            "transaction.timeout": "15s",
+        }
+        self.written = [self.log_topic, *([OUTPUT] if kind != "upstream" else [])]
+        if kind != "downstream":
+            self.written.append(self.shuffled)
         self.slots: list[Slot] = []
-        self.coordinator_watchers: list[Process] = []
-        self.stages = {
-            "whole": {SOURCE: "shuffle", EXTRAS: "shuffle", "shuffled": "count" if shape.stateful else "map"},
-            "upstream": {SOURCE: "shuffle"},
-            "downstream": {"shuffled": "count"},
-        }[kind]
+        self.processes: list[Process] = []
         self.plan = self._plan()
         self.timing = Timing(
             session_s=SESSION_S,
@@ -127,69 +105,32 @@ class Job:
         kafka.create(self.heartbeat_topic, 1)
         kafka.create(self.log_topic, 1, compact=True, delete_retention_ms=self.delete_retention_ms)
         self.coordinator_log = kafka.topics[self.coordinator_topic][0]
-        self.coordinator_log.watchers[self] = None
-
-    def wake(self) -> None:
-        """The coordinator stream has more."""
-        for process in self.coordinator_watchers:
-            process.coordinator_changed()
+        self.coordinator_log.append_time = True
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """External streams."""
         if self.kind == "downstream":
-            return ("shuffled",)
+            return (self.shuffled,)
         return (SOURCE, EXTRAS) if self.shape.mixed else (SOURCE,)
+
+    def is_source(self, stream: str) -> bool:
+        """Whether a stream holds records from outside, and no frames."""
+        return stream in (SOURCE, EXTRAS)
 
     def _plan(self) -> Plan:
         return Plan(
             deployment=DEPLOYMENT,
             fingerprint={"job": self.kind},
-            graph=validate(self.graph),
+            graph=self.declared.graph,
             grouper=modulo if self.shape.modulo else by_stream_partition if self.shape.mixed else by_partition,
             resolve=self.shape.bounded and self.kind != "downstream",
             ends=self.inputs,
         )
 
-    @cached_property
-    def graph(self) -> Graph:
-        """The job as it would be declared."""
-        foreign = (str(JobName("upstream")),) if self.kind == "downstream" else ()
-        inputs = tuple(Input(stream, producers=foreign) for stream in self.inputs)
-        front: tuple[Stage, ...] = (Stage("passes", "merge", self.inputs),)
-        shuffle = Stage("shuffle", "share" if self.kind == "upstream" else "repartition", ("passes",), (self.shuffled,))
-        counted = Stage(
-            "counted",
-            "agg" if self.shape.stateful else "map",
-            ("shuffled" if foreign else "shuffle",),
-            stateful=self.shape.stateful,
-        )
-        match self.kind:
-            case "upstream":
-                stages = (*front, shuffle)
-            case "downstream":
-                stages = (counted,)
-            case _:
-                stages = (*front, replace(shuffle, width=self.shape.width), counted)
-        return Graph(inputs, stages)
-
     def counts(self) -> dict[str, int]:
         """What the broker says of the inputs."""
         return {stream: len(self.world.kafka.topics[stream]) for stream in self.inputs}
-
-    def resolve(self) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-        """Where a run starts and ends."""
-        topics = self.world.kafka.topics
-        starts = {stream: tuple(log.start for log in topics[stream]) for stream in self.inputs}
-        untils = {}
-        if self.shape.bounded:
-            rng, rows = self.world.rng, self.shape.rows
-            untils = {
-                stream: tuple(max(log.stable, min(rows, log.stable + rng.randrange(rows))) for log in topics[stream])
-                for stream in self.inputs
-                if stream != EXTRAS
-            }
-        return starts, untils
 
     def need_log_partition(self, partition: int) -> None:
         """The task log has as many partitions as tasks."""
@@ -211,46 +152,6 @@ class Job:
         self.resumes -= 1
         return self.resumes >= 0
 
-    def task_plan(self, process: Process, start: orders.Start) -> TaskPlan:
-        """What this task reads and writes, from the model that the member has."""
-        model = process.member.job.model
-        assert model is not None
-        widths = model.streams
-        inputs = []
-        run = process.member.job.run
-        for stream in sorted(widths):
-            owned = tuple(at.partition for at in model.tasks[start.task] if at.stream == stream)
-            external = stream in self.inputs
-            kind = (FOREIGN if self.kind == "downstream" else PLAIN) if external else INTERMEDIATE
-            until = dict(enumerate(run.untils.get(stream, ()))) if external and run is not None else {}
-            inputs.append(
-                InputPlan(
-                    stream,
-                    owned,
-                    widths[stream],
-                    kind,
-                    lag_ms=LAG_MS if kind == PLAIN else 0,
-                    until_of={n: until[n] for n in owned if n in until},
-                    jobs=(str(JobName("upstream")),) if kind == FOREIGN else (),
-                )
-            )
-        outputs: tuple[OutputPlan, ...] = ()
-        if self.kind != "downstream":
-            fed = self.graph.upstreams(self.shuffled)
-            outputs = (OutputPlan(self.shuffled, self.shape.width, fed, crosses=self.kind == "upstream"),)
-        return TaskPlan(str(self.job_name), start.task, tuple(inputs), outputs, self.settings)
-
-    @property
-    def settings(self) -> TaskSettings:
-        """The settings that a task's machine needs."""
-        return TaskSettings(
-            idle_timeout_s=2.0,
-            watermark_quorum=0.5,
-            aggregate_above=0 if self.shape.aggregated else 1 << 30,
-            restore_deadline_s=40.0,
-            error_backoff_s=0.2,
-        )
-
 
 class World:
     """Everything of one seed."""
@@ -266,15 +167,23 @@ class World:
         self.kafka = Kafka()
         self.kafka.now_ms = self.schedule.wall_ms
         self.invariants = Invariants(self)
-        self.disks: dict[str, Disk] = {}
+        self.waiting = Waiting(self)
+        self.disks: dict[str, Location] = {}
         self.effects: Counter[str] = Counter()
-        self.framed = {"shuffled"}
+        self.framed: set[str] = set()
+        self.found: Exception | None = None
+        """The first that may not be; whoever raised it may have been caught."""
         self.idle_said: set[tuple[str, str, str]] = set()
         self.idle_now: set[tuple[str, str, str]] = set()
         self.last_outage_ms = 0
         self.failing_fences = 0
         self.slow_fences = 0
         self.failing_chunks = 0
+        self.failing_starts = 0
+        self.cancelled_awaits = 0
+        self.refusing_writes = 0
+        self.instances = 0
+        """Of the second stage's actor."""
         self.duplicate_beats = 0
         self.duplicate_singles = 0
         self.seeks = 0
@@ -284,7 +193,6 @@ class World:
         self._uuids = 0
         self.shape = self.draw()
         self.kafka.create(SOURCE, self.shape.sources)
-        self.kafka.create("shuffled", self.shape.width)
         self.kafka.create(OUTPUT, OUTPUTS)
         self.feeds = {SOURCE: Feed(self.kafka, self.rng, self.shape)}
         if self.shape.mixed:
@@ -292,6 +200,9 @@ class World:
             self.feeds[EXTRAS] = Feed(self.kafka, self.rng, self.shape, EXTRAS, base=100)
         kinds = (("upstream", "upstream"), ("downstream", "downstream")) if self.shape.split else (("job", "whole"),)
         self.jobs = [Job(self, name, kind, self.shape) for name, kind in kinds]
+        self.framed = {job.shuffled for job in self.jobs}
+        for topic in sorted(self.framed):
+            self.kafka.create(topic, self.shape.width)
         locations = [f"host{n}" for n in range(self.rng.choice((1, 2, 3)))]
         for job in self.jobs:
             for n in range(3 if self.shape.split else self.rng.choice((3, 3, 4))):
@@ -336,17 +247,16 @@ class World:
             )
         )
 
-    def make_tasks(self, process: Process) -> Tasks:
-        return Tasks(process)
-
-    def make_task(self, process: Process, start: orders.Start) -> Task:
-        return Task(process.job.task_plan(process, start))
-
-    def disk(self, location: str) -> Disk:
+    def disk(self, location: str) -> Location:
         found = self.disks.get(location)
         if found is None:
-            found = self.disks[location] = Disk()
+            found = self.disks[location] = Location()
         return found
+
+    def broke(self, error: BaseException) -> None:
+        """Something that may not be: it ends the world, whoever catches it."""
+        if self.found is None and isinstance(error, Exception):
+            self.found = error
 
     def fence_delay(self) -> float:
         """How long a fence takes before it takes effect."""
@@ -440,7 +350,7 @@ class World:
             return
         if self.schedule.trace is not None:
             self.schedule.note("operator", request.verb, request)
-        self.kafka.single(request.uuid, 1, job.coordinator_topic, 0, words.key_of(request), request)
+        self.kafka.single(request.uuid, 1, job.coordinator_topic, 0, *encode(request))
 
     # -------------------------------------------------------------------------------------------------------- running
 
@@ -461,6 +371,7 @@ class World:
             for slot in job.slots:
                 self.launch(slot, self.rng.random() * 1.5)
         self.schedule.at(1.0, self.scan)
+        self.schedule.at(1.0, self.waiting.look)
         if self.faults is not None:
             self.faults.begin()
         else:
@@ -501,12 +412,14 @@ class World:
         schedule, kafka, invariants = self.schedule, self.kafka, self.invariants
         while True:
             schedule.step()
+            if self.found is not None:
+                raise self.found
             kafka.now_ms = schedule.wall_ms
             for job in self.jobs:
                 if job.coordinator_log.end != job.seen_end or job.coordinator_log.open:
                     invariants.coordinator(job)
                     job.seen_end = job.coordinator_log.end
-            if schedule.steps & 63 == 0:
+            if schedule.turns & 63 == 0:
                 if self.done():
                     break
                 quiet = max(self.quiet_from, self.last_wish)
@@ -514,6 +427,13 @@ class World:
                     self.stuck()
         self.check_end()
         return self
+
+    def close(self) -> None:
+        """Nothing of it runs any more, also not when Python collects what is left: it would run in another world."""
+        for job in self.jobs:
+            for slot in job.slots:
+                if slot.process is not None:
+                    slot.process.end()
 
     def stuck(self) -> None:
         """Nothing came to its end in time."""
@@ -536,14 +456,16 @@ class World:
                 for at, moves in self.invariants.intervals.get(job.name, {}).items()
                 if at.stream in job.inputs
             }
-            output = "shuffled" if job.kind == "upstream" else OUTPUT
+            writes = job.kind == "upstream"
             tables: dict[int, int] | None = None
-            if "count" in job.stages.values():
+            if job.shape.stateful and not writes:
                 tables = {}
                 for (name, _), reference in sorted(self.invariants.references.items()):
                     if name == job.name:
-                        tables.update(reference.table)
-            result.append((job.name, account(self.kafka, intervals, output, tables)))
+                        rows = reference.tables.get(TABLE, {})
+                        tables |= {int(key): orjson.loads(parse_log_value(row).body) for key, row in rows.items()}
+            output, reads = job.shuffled if writes else OUTPUT, job.kind == "downstream"
+            result.append((job.name, account(self.kafka, intervals, output, tables, reads=reads, writes=writes)))
         return result
 
     def check_end(self) -> None:

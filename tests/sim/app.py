@@ -1,0 +1,155 @@
+"""The job that every run computes, as a user declares it, and what its functions do beside: take time, and fail."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import headgate as hg
+from headgate.agents.job.declaration import Declared
+from headgate.agents.job.steps import SinkStep
+from headgate.core.graph.graph import Graph
+from headgate.core.graph.model import JobModel
+from headgate.core.names import JobName
+from headgate.core.task.plan import FOREIGN, TaskPlan, TaskSettings
+
+from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SOURCE, TABLE, passes
+
+if TYPE_CHECKING:
+    from .loop import Loop
+    from .process import Process
+
+SHUFFLED = "shuffled"
+UPSTREAM = JobName("upstream")
+BEGUN = "begun"
+"""A table of what the hook `on_start` has done."""
+
+
+def process_now() -> Process:
+    """In whose life the function runs that asks."""
+    loop: Loop = asyncio.get_running_loop()  # type: ignore[assignment]
+    return loop.host  # type: ignore[return-value]
+
+
+async def work(value: Any, *, first: bool = False, counts: bool = False) -> Any:
+    """User code that awaits: it takes a while, sometimes, and fails when the world says so. `first`: in the first
+    letter of a task; `counts`: in its second stage."""
+    world = process_now().world
+    if world.rng.random() < 0.2:
+        await asyncio.sleep(world.rng.random() * 0.01)
+    if first and world.failing_starts > 0:
+        world.failing_starts -= 1
+        world.took_effect("user-error")
+        raise ValueError("the user's on_start raised")
+    if world.failing_chunks > 0:
+        world.failing_chunks -= 1
+        world.took_effect("user-error")
+        raise ValueError("the user's function raised")
+    if counts and world.cancelled_awaits > 0:
+        world.cancelled_awaits -= 1
+        world.took_effect("cancelled-await")
+        raise asyncio.CancelledError("a client was torn down")
+    return value
+
+
+def counted_none(row: Any) -> Any:
+    """The second stage of a job that keeps nothing."""
+    return {**row, "n": 0}
+
+
+class Counting(hg.Actor):
+    """The second stage: how often each key was seen, from one up to `CYCLE`, again and again."""
+
+    def __init__(self) -> None:
+        world = process_now().world
+        world.instances += 1
+        self.instance = world.instances
+        self.fresh = True
+        """`on_start` has run in the letter that is under way, or in none."""
+
+    async def on_start(self, ctx: hg.Context) -> None:
+        """It belongs to the first letter that counts."""
+        ctx.table(BEGUN)["instance"] = self.instance
+        self.fresh = True
+
+    async def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
+        """Rows of one key come in their order."""
+        if ctx.table(BEGUN).get("instance") != self.instance:
+            process_now().world.invariants.fail(f"{ctx.task}: nothing is left of on_start, and it is not called again")
+        counts = ctx.table(TABLE)
+        for index, row in enumerate(batch.values):
+            if index == 0 or process_now().world.rng.random() < 0.1:
+                await work(None, first=self.fresh, counts=True)
+            key = row["k"]
+            count = counts.get(key, 0) + 1
+            if count == CYCLE:
+                counts.pop(key, None)
+            else:
+                counts[key] = count
+            ctx.forward({**row, "n": count}, key=key)
+        self.fresh = False
+
+
+class SimDeclared(Declared):
+    """A declaration; and of two jobs that share a stream, for which there are no words yet, what the words would make."""
+
+    kind = "whole"
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The shuffle of the first of two jobs writes a stream that it shares; nobody of its own reads that."""
+        graph: Graph = super().graph
+        if self.kind == "downstream":
+            return Graph(tuple(replace(one, producers=(str(UPSTREAM),)) for one in graph.inputs), graph.stages)
+        if self.kind != "upstream":
+            return graph
+        shared = [replace(one, verb="share", width=None) if one.verb == "repartition" else one for one in graph.stages]
+        return Graph(graph.inputs, tuple(shared))
+
+    def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
+        """The stream between two jobs is the first one's output, and to the second one foreign."""
+        plan = super().task_plan(task, model, settings)
+        if self.kind == "upstream":
+            outputs = tuple(replace(one, width=self.shared_width, crosses=True) for one in plan.outputs)
+            return replace(plan, outputs=outputs)
+        if self.kind == "downstream":
+            return replace(
+                plan,
+                inputs=tuple(replace(one, kind=FOREIGN, lag_ms=0, jobs=(str(UPSTREAM),)) for one in plan.inputs),
+            )
+        return plan
+
+    shared_width = 1
+
+
+@lru_cache(maxsize=256)
+def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool) -> SimDeclared:
+    """The declaration of a job. It is the same for every world that has such a job."""
+    app = hg.App("job" if kind == "whole" else kind)
+    if kind == "downstream":
+        name = app.topics.intermediate(SHUFFLED).replace("downstream", "upstream", 1)
+        stream: Any = app.input(name)
+    else:
+        stream = app.input(SOURCE, max_out_of_order=f"{LAG_MS}ms", until="newest" if bounded else None)
+        if mixed:
+            stream = stream.merge(app.input(EXTRAS, max_out_of_order=f"{LAG_MS}ms"))
+        stream = stream.filter(passes).map_async(work)
+        stream = stream.repartition("k", name=SHUFFLED, partitions=width)
+    if kind == "upstream":
+        stream.sink(_nothing)
+    elif stateful:
+        app.table(TABLE)
+        app.table(BEGUN)
+        stream.process(Counting).to(OUTPUT)
+    else:
+        stream.map_async(work).map(counted_none).to(OUTPUT, key="k")
+    made = SimDeclared(app)
+    made.kind, made.shared_width = kind, width
+    made.steps = [step for step in made.steps if not isinstance(step, SinkStep)]
+    return made
+
+
+def _nothing(batch: Any) -> None:
+    """Never called."""

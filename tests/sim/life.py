@@ -1,0 +1,364 @@
+"""Coordination and runtime of production within one simulated process, and what is watched of them.
+
+What is proven here is what runs: coordination, heartbeats, tasks, intakes, outbox, committer are `agents`' own. This file gives them the
+process around them (`runtime.Life`, `coordination.World`), and looks over the shoulder of their machines: each event is a step of the
+world, and is shown to the invariants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.live_settings import Settings
+from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.task import TaskActor
+from headgate.agents.testing.port import MemoryMailbox
+from headgate.agents.worker.options import WorkerOptions
+from headgate.agents.worker.participant import Participant
+from headgate.core import orders
+from headgate.core.coordination import messages as words
+from headgate.core.coordination.events import Beat
+from headgate.core.coordination.member import protocol as member_words
+from headgate.core.graph.model import JobModel
+from headgate.core.machine import Tick
+from headgate.core.names import StreamPartition, worker_id
+from headgate.core.task import protocol as facts
+
+from .disk import TaskDisk
+from .port import LeaderOffsets, SimPort
+
+if TYPE_CHECKING:
+    from .process import Process
+
+LIMIT = 1 << 20
+
+
+class Watched:
+    """One task under one grant, as it is looked at."""
+
+    def __init__(self, process: Process, actor: TaskActor) -> None:
+        self.process = process
+        self.job = process.job
+        self.actor = actor
+        self.name = actor.name
+        self.grant = actor.grant
+        self.incarnation = process.runtime.producers.incarnation
+        self.log_partition = actor.state.log.partition
+        self.run_id = ""
+        self.began = False
+        self.reported = ""
+        self.moves: list[tuple[StreamPartition, int, int]] = []
+        """What was processed since the last transaction was sealed."""
+        self.sealed: list[tuple[StreamPartition, int, int]] = []
+        """What was processed and stands in a transaction that is not committed."""
+        self.sealed_ts: dict[StreamPartition, int] = {}
+        self.max_ts: dict[StreamPartition, int] = {}
+        self.times: set[int] = set()
+        self.marks: dict[str, int] = {}
+        self.closed: dict[str, str] = {}
+        self.failed_at = -1e9
+        """When something of it has failed last."""
+        self._handle = actor.machine.handle
+        actor.machine.handle = self.handle  # type: ignore[method-assign]
+
+    @property
+    def gone(self) -> bool:
+        """Nothing of it runs any more."""
+        return self.actor.gone or not self.process.alive
+
+    def fenced(self) -> bool:
+        """Whether the broker takes nothing more of its incarnation."""
+        return self.process.fenced(self.incarnation)
+
+    def sources(self) -> list[StreamPartition]:
+        """The partitions of records from outside that it reads, once it has begun to."""
+        if self.actor.intake is None:
+            return []
+        return [at for plan in self.actor.plan.inputs if not plan.framed for at in plan.owned]
+
+    def handle(self, event: Any, now: Any) -> list[Any]:
+        """One event of its machine: a step of the world."""
+        world = self.process.world
+        schedule, invariants = world.schedule, world.invariants
+        schedule.steps += 1
+        kind = type(event)
+        begin = self.actor.machine.position(event.at) if kind is facts.ChunkDone else 0
+        if kind is orders.Start and not self.began:
+            self.began = True
+            self.run_id = event.run.run_id
+            invariants.actor_started(self)
+        elif kind is facts.Restored:
+            invariants.restored(self)
+        elif kind in (facts.WorkFailed, facts.Broken, facts.ApplyFailed, facts.CommitLost):
+            self.failed_at = schedule.moment
+        try:
+            instructions = self._handle(event, now)
+        except Exception as error:
+            world.broke(error)
+            raise
+        if schedule.trace is not None and (instructions or kind not in (facts.AtEnd, facts.Lag)):
+            told = ", ".join(map(str, instructions)) or "-"
+            who = f"{self.process.name} {self.name}#{self.grant}"
+            schedule.note(who, self.actor.machine.state, event, "=>", told)
+        if kind is facts.ChunkDone:
+            self._done(event, begin)
+        for one in instructions:
+            look = LOOKS.get(type(one))
+            if look is not None:
+                look(self, one)
+        return instructions
+
+    def _done(self, event: facts.ChunkDone, begin: int) -> None:
+        self.moves.append((event.at, begin, event.upto))
+        if self.job.is_source(event.at.stream):
+            if event.max_ts is not None:
+                self.max_ts[event.at] = max(event.max_ts, self.max_ts.get(event.at, event.max_ts))
+                self.times.add(self.max_ts[event.at] - self.job.lag_ms)
+        else:
+            self.process.world.invariants.processed(self, event.at, begin, event.upto)
+
+    def _letter(self, order: facts.RunStep) -> None:
+        self.process.world.invariants.letter(self, order)
+
+    def _control(self, order: facts.SendControl) -> None:
+        self.process.world.invariants.control_sent(self, order)
+
+    def _contribute(self, order: facts.Contribute) -> None:
+        self.sealed, self.moves = self.moves, []
+        self.sealed_ts = dict(self.max_ts)
+        self.process.contributed.setdefault(self.incarnation, {})[self.name] = self
+
+
+LOOKS: Mapping[type, Callable[[Watched, Any], None]] = {
+    facts.RunStep: Watched._letter,
+    facts.SendControl: Watched._control,
+    facts.Contribute: Watched._contribute,
+}
+
+
+def watch(process: Process, machine: Any, who: str) -> None:
+    """A machine of a process: each of its events is a step of the world."""
+    schedule = process.schedule
+    original = machine.handle
+
+    def handle(event: Any, now: Any) -> list[Any]:
+        schedule.steps += 1
+        try:
+            instructions = original(event, now)
+        except Exception as error:
+            process.world.broke(error)
+            raise
+        if schedule.trace is not None and (instructions or type(event) not in (Tick, Beat)):
+            if type(event) is words.Read:
+                seen = " ".join(str(one.message or one.key).replace("Set", "", 1)[:90] for one in event.entries[:4])
+                event = f"Read({len(event.entries)} to {event.position}: {seen})"
+            told = ", ".join(map(str, instructions)) or "-"
+            schedule.note(f"{process.name} {who}", machine.state, event, "=>", told)
+        return instructions
+
+    machine.handle = handle
+
+
+class Topics:
+    """See `runtime.Targets` and `coordination.JobTopics`: the topics as the broker has them."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def check_widths(self, widths: Mapping[str, int]) -> None:
+        """See `runtime`."""
+        await self._process.asked(self._process.kafka.up)
+
+    def limit(self, topic: str) -> int | None:
+        """See `runtime`."""
+        return LIMIT
+
+    async def learn(self, outbox: Outbox | None) -> None:
+        """See `runtime`."""
+        await self._process.asked(self._process.kafka.up)
+        self._tell(outbox, self._process.job.written)
+
+    async def input_counts(self) -> dict[str, int]:
+        """See `coordination.JobTopics`."""
+        process = self._process
+
+        def effect() -> dict[str, int]:
+            process.kafka.up()
+            return process.job.counts()
+
+        return await process.asked(effect)
+
+    async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
+        """See `coordination.JobTopics`."""
+        process = self._process
+
+        def effect() -> None:
+            process.kafka.up()
+            process.job.need_log_partition(tasks - 1)
+
+        await process.asked(effect)
+
+    async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
+        """See `runtime`."""
+        await self._process.asked(self._process.kafka.up)
+        for producer in producers:
+            self._tell(producer, [topic])
+
+    def _tell(self, outbox: Outbox | None, topics: Iterable[str]) -> None:
+        if outbox is not None:
+            for topic in topics:
+                outbox.know(topic, len(self._process.kafka.topics[topic]), LIMIT)
+
+
+class Life:
+    """See `runtime.Life`: the process around what takes part in the job; and its ears."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        job, slot = process.job, process.slot
+        port = SimPort(process)
+        options = WorkerOptions(
+            job.declared,
+            ClientSettings("nobody:1"),
+            processor=slot.processor,
+            location=slot.location,
+            process=process.name,
+            token="",
+            settings=job.given,
+            host=slot.location,
+        )
+        nothing = {"upkeep": lambda: None, "log": lambda: None}
+        self.participant = Participant(
+            options, self, port, port, Topics(process), Settings(job.given), refuse=self.crash, more=nothing
+        )
+        self.runtime = self.participant.runtime
+        self.coordination = self.participant.coordination
+        self.coordination._offsets = LeaderOffsets(process)
+        self._listen(self.participant)
+
+    def _listen(self, participant: Any) -> None:
+        """Between coordination and runtime everything is heard that is said."""
+        process, invariants, waiting = self._process, self._process.world.invariants, self._process.world.waiting
+
+        def tell(task: str, order: orders.Order) -> None:
+            if isinstance(order, orders.Seek):
+                waiting.told(process, task, order)
+            original.tell(task, order)
+
+        def report(report: orders.Report) -> None:
+            watched = process.watched.get(report.task)
+            if isinstance(report, orders.SeekApplied):
+                waiting.answered(process, report)
+            elif watched is not None and watched.grant == report.grant:
+                watched.reported = report.state
+                invariants.reported(watched, report)
+            original.report(report)
+
+        def producer_lost(lost: member_words.ProducerLost) -> None:
+            if lost.target is not None:
+                invariants.refused(process, lost.target, [task for task, _ in lost.failed])
+            original.producer_lost(lost)
+
+        def config_changed(overrides: Mapping[str, Any], offset: int) -> None:
+            invariants.config_applied(process, offset)
+            process.config_offset = offset
+            original.config_changed(overrides, offset)
+
+        async def init_producer(incarnation: str) -> None:
+            process.incarnations[worker_id(process.job.job_name, process.slot.processor, incarnation)] = incarnation
+            await original.init_producer(incarnation)
+            if self.runtime.producers.committing is not None:
+                watch(process, self.runtime.producers.committing.machine, "C")
+
+        def leave(code: int, why: str) -> None:
+            process.exit, process.exiting = (code, why), True
+            original.exit(code, why)
+
+        def unread(topic: str, partition: int, offset: int, why: str) -> None:
+            self.crash(AssertionError(f"{topic}:{partition} at {offset} cannot be read: {why}"))
+
+        heard = {
+            "tell": tell,
+            "report": report,
+            "producer_lost": producer_lost,
+            "config_changed": config_changed,
+            "init_producer": init_producer,
+            "exit": leave,
+            "unread": unread,
+        }
+        original = SimpleNamespace(**{name: getattr(participant, name) for name in heard})
+        for name, told in heard.items():
+            setattr(participant, name, told)
+
+    def start(self) -> None:
+        """Take part in the job, as `Participant.start` does it, with machines that the world configures; and end when that is over."""
+        process = self._process
+        watch(process, process.member, "M")
+        watch(process, process.leader, "L")
+        self.participant.overrides.tell()
+        steering = self.coordination.start(process.member, process.leader, beat_s=process.job.heartbeat_s)
+        self.spawn(steering, "coordination")
+        self.spawn(self._over(), "its end")
+
+    async def _over(self) -> None:
+        await self.participant.over.wait()
+        assert self._process.exit is not None
+        self._process.world.exited(self._process, *self._process.exit)
+
+    def to_member(self, event: Any) -> None:
+        """From outside, once it follows the job; before that it just ends."""
+        if hasattr(self.coordination, "member"):
+            self.coordination.feed_member(event)
+        elif isinstance(event, member_words.Leave):
+            self._process.world.exited(self._process, 0, event.why)
+
+    def to_leader(self, event: Any) -> None:
+        """The same for the leader."""
+        if hasattr(self.coordination, "member"):
+            self.coordination.feed_leader(event)
+
+    # ------------------------------------------------------------------------------------------- what the runtime asks for
+
+    def crash(self, error: BaseException) -> None:
+        """See `runtime.Life`."""
+        self._process.world.broke(error)
+
+    def disk(self, task: str) -> TaskDisk:
+        """See `runtime.Life`."""
+        process = self._process
+        return TaskDisk(process, process.world.disk(process.slot.location), task)
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+        """See `runtime.Life`."""
+        task = self._process.loop.create_task(_awaited(work), name=name)
+        task.add_done_callback(self._done)
+        return task
+
+    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+        """See `runtime.Life`."""
+        return self.spawn(work, name)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.crash(error)
+
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> MemoryMailbox:
+        """See `runtime.Life`. Whose mailbox it is, is watched from here on, if it is a task's."""
+        actor = on_letter.__self__  # type: ignore[attr-defined]
+        if isinstance(actor, TaskActor):
+            self._process.watched[actor.name] = Watched(self._process, actor)
+        return MemoryMailbox(name, on_letter, on_gone)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
