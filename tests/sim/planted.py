@@ -141,6 +141,7 @@ def _aggregating_owner_waits_for_siblings() -> list[tuple[Any, str, Any]]:
 
 
 def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.runtime import task_intake
     from headgate.core.task.inputs import Inputs
 
     def is_idle(self: Inputs, clock: Any, now: Any) -> bool:
@@ -149,7 +150,7 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
     def hold(self: Inputs) -> None:
         """Silence does not lapse."""
 
-    return [(Inputs, "is_idle", is_idle), (Inputs, "_hold", hold)]
+    return [(Inputs, "is_idle", is_idle), (Inputs, "_hold", hold), (task_intake, "GAP_S", float("inf"))]
 
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
@@ -394,7 +395,12 @@ PLANTS: dict[str, Plant] = {
             "the owner of the aggregating partition waits for its other partitions, too",
             _aggregating_owner_waits_for_siblings,
         ),
-        Plant("guessed-idle", "a source is idle when nothing was read from it for a while", _idle_guessed_from_silence),
+        Plant(
+            "guessed-idle",
+            "a source is idle when nothing was read from it for a while",
+            _idle_guessed_from_silence,
+            ("stall",),
+        ),
         Plant("older-epochs", "a marker of an older epoch does not count for its producer", _older_epochs_dropped),
         Plant("old-store", "a local store is used whatever its age", _store_older_than_the_tombstones, ("compaction",)),
         Plant("undone-drain", "a worker that starts again begins a new run after a drain", _restart_undoes_a_drain),
