@@ -98,10 +98,10 @@ class Committing:
                 self._ask(self.outbox.commit(), lambda _: self._committed(txn))
             case e.Apply(txn, task, position):
                 self._apply(txn, task, position)
-            case e.TellDone(txn, task, position):
+            case e.TellDone(txn, task):
                 actor = self.host.actor(task)
                 if actor is not None:
-                    actor.committed(txn, position)
+                    actor.committed(txn)
             case e.TellApplyFailed(task, why):
                 actor = self.host.actor(task)
                 if actor is not None:

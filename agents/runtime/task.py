@@ -532,14 +532,14 @@ class TaskActor:
         self._marker_buffer.complete()
         self._unsealed = True
 
-    def committed(self, txn: int, log_position: int) -> None:
+    def committed(self, txn: int) -> None:
         """The transaction is durable and applied."""
         self.durable = self._contributed
         if self.pipeline is not None and not self.gone:
             with self.expiry.alone():
                 self.pipeline.durable()
                 self.due.watch()
-        self.feed(t.CommitDone(txn, log_position))
+        self.feed(t.CommitDone(txn))
         self.expiry.look()
 
     def upkeep(self, *, refresh: bool) -> None:

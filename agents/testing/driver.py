@@ -474,7 +474,7 @@ def _weak(method: Any) -> Any:
 async def _restored(state: TaskState) -> None:
     await state.open()
     ends = await state.log_ends()
-    await state.restore(t.Restore(state.log.partition, ends.start, ends.end), lambda _: None)
+    await state.restore(t.Restore(ends.start, ends.end), lambda _: None)
 
 
 def _discard(work: Any) -> None:

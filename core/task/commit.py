@@ -196,7 +196,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         if not self._current(event, event.txn) or event.task not in self.tasks:
             return []
         self.tasks -= {event.task}
-        return [TellDone(self.txn, event.task, self._positions[event.task]), *self._when_applied(now)]
+        return [TellDone(self.txn, event.task), *self._when_applied(now)]
 
     def on_StoreRefused(self, event: StoreRefused, now: Now) -> list[CommitInstruction]:
         if not self._current(event, event.txn) or event.task not in self.tasks:

@@ -138,11 +138,10 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class TellDone:
-    """Give the task `CommitDone(txn, log_position)`."""
+    """Give the task `CommitDone(txn)`."""
 
     txn: int
     task: str
-    log_position: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,10 +265,9 @@ class CommitBegins:
 
 @dataclass(frozen=True, slots=True)
 class CommitDone:
-    """Transaction `txn` is durable, and its table changes are in the store, which now stands at `log_position`."""
+    """Transaction `txn` is durable, and its table changes are in the store."""
 
     txn: int
-    log_position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +325,6 @@ class OpenStore:
 class AskLogEnds:
     """Ask the broker for start and end of the task's log partition; answer `LogEnds`."""
 
-    log_partition: int
-
 
 @dataclass(frozen=True, slots=True)
 class WipeStore:
@@ -343,7 +340,6 @@ class Restore:
     The last checkpoint may stand before `start` (it is then the one kept in the store).
     """
 
-    log_partition: int
     start: int
     end: int
 

@@ -44,7 +44,6 @@ class Restoring:
 
     def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
         self.inputs, self.ledger = inputs, ledger
-        self._log_partition = 0
         self._job_uuid = ""
         self._store: StoreOpened | None = None
         self._log: LogEnds | None = None
@@ -64,8 +63,8 @@ class Restoring:
 
     def start(self, order: Start) -> list[TaskInstruction]:
         """Open the store, and ask how long the log is."""
-        self._log_partition, self._job_uuid = order.log_partition, order.run.job_uuid
-        return [OpenStore(), AskLogEnds(order.log_partition)]
+        self._job_uuid = order.run.job_uuid
+        return [OpenStore(), AskLogEnds()]
 
     def store_opened(self, event: StoreOpened, now: Now) -> list[TaskInstruction]:
         self._store = event
@@ -90,7 +89,7 @@ class Restoring:
             return [WipeStore(why)]
         self._asked = True
         start = self._log.start if self._store.position is None else self._store.position
-        return [Restore(self._log_partition, start, self._log.end)]
+        return [Restore(start, self._log.end)]
 
     def progress(self, event: RestoreProgress, now: Now) -> list[TaskInstruction]:
         """Remember since when an open transaction has held it up."""

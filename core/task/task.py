@@ -145,7 +145,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     >>> from headgate.core.orders import RunView
     >>> task = Task(TaskPlan("sales/1", "Partition 0", (InputPlan("orders", (0,), 1),)))
     >>> task.handle(Start("Partition 0", 1, RunView("r1", "u1"), 0), Now(0.0, 0))
-    [OpenStore(), AskLogEnds(log_partition=0)]
+    [OpenStore(), AskLogEnds()]
     """
 
     TABLE = TABLE

@@ -208,7 +208,7 @@ class Rig:
                 rows[key] = row
         self.log.append((self.pending.checkpoint, rows))
         self.pending = None
-        self._drive(self.handle(CommitDone(self.txn, len(self.log))))
+        self._drive(self.handle(CommitDone(self.txn)))
 
     def commit(self) -> None:
         self.begin_commit()

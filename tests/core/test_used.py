@@ -1,7 +1,8 @@
 """What is proven is what runs: a public name that only tests use is found, and named.
 
 A rule that production does not call, a field that nobody reads and an event that nobody feeds are faults that have not struck yet. Names
-are compared, not what they mean, so a name that two things share can hide one of them; what is found is never wrong.
+are compared, not what they mean, so a name that two things share can hide one of them; what is found is never wrong. Fields of values
+(events, instructions, messages) are told apart where a parameter or a pattern says whose they are.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ MACHINES = (Leader, Member, Committer, Task)
 
 FOR_OTHERS = {
     "BatchInfo.closed_by": "a function of Spark is told it",
+    "LogValue.expires_ms": "a stored value is parsed whole; what expires is found by its head alone",
     "diagram": "docs are drawn with it",
     "Broker.is_running": "asked by whoever holds an embedded broker",
     "Broker.disallow": "asked by whoever holds an embedded broker",
@@ -140,6 +142,133 @@ def test_a_name_that_nobody_reads_is_named() -> None:
     tree = ast.parse(text)
     found = unused([(Path("x.py"), tree)], read_in([(Path("x.py"), tree)]))
     assert [one.partition(": ")[2].partition(" ")[0] for one in found] == ["rule", "Box", "Box.size", "Box.open"]
+
+
+def values(files: list[tuple[Path, ast.Module]]) -> dict[str, list[str]]:
+    """The fields of each dataclass and named tuple, in their order."""
+    found: dict[str, list[str]] = {}
+    for _, tree in files:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and any(
+                word in ast.unparse(one)
+                for one in (*node.decorator_list, *node.bases)
+                for word in ("dataclass", "NamedTuple")
+            ):
+                found[node.name] = [
+                    part.target.id
+                    for part in node.body
+                    if isinstance(part, ast.AnnAssign)
+                    and isinstance(part.target, ast.Name)
+                    and "ClassVar" not in ast.unparse(part.annotation)
+                ]
+    return found
+
+
+class FieldsRead(ast.NodeVisitor):
+    """Fields that are read: `Class.field` where a parameter or a pattern says of which class, else `.field`, of any."""
+
+    def __init__(self, fields: dict[str, list[str]]) -> None:
+        self.fields = fields
+        self.found: set[str] = set()
+        self._owner: list[str] = []
+        self._known: list[dict[str, set[str]]] = [{}]
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._owner.append(node.name)
+        self.generic_visit(node)
+        self._owner.pop()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        known = dict(self._known[-1])
+        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            words = set() if one.annotation is None else words_of(one.annotation)
+            if one.arg == "self" and self._owner:
+                words = {self._owner[-1]}
+            known.pop(one.arg, None)
+            if words and words <= self.fields.keys():
+                known[one.arg] = words
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                known.pop(inner.id, None)
+        self._known.append(known)
+        self.generic_visit(node)
+        self._known.pop()
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.ctx, ast.Load):
+            name = node.value.id if isinstance(node.value, ast.Name) else ""
+            self.found.update(f"{owner}.{node.attr}" for owner in self._known[-1].get(name, {""}))
+        self.generic_visit(node)
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
+        owner = ast.unparse(node.cls).rpartition(".")[2]
+        for field, pattern in zip(self.fields.get(owner, ()), node.patterns, strict=False):
+            if not (isinstance(pattern, ast.MatchAs) and pattern.name is None):
+                self.found.add(f"{owner}.{field}")
+        self.found.update(f"{owner}.{field}" for field in node.kwd_attrs)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if ast.unparse(node.func) == "getattr" and isinstance(node.args[1], ast.Constant):
+            self.found.add(f".{node.args[1].value}")
+        self.generic_visit(node)
+
+
+def words_of(annotation: ast.expr) -> set[str]:
+    """The names in an annotation, without what they are looked up in.
+
+    >>> sorted(words_of(ast.parse("t.Restored | None", mode="eval").body))
+    ['Restored']
+    """
+    found = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Attribute):
+            found = (found - {ast.unparse(node.value)}) | {node.attr}
+    return found
+
+
+def unread(fields: dict[str, list[str]], files: list[tuple[Path, ast.Module]]) -> list[str]:
+    """Fields that nobody reads."""
+    seen = FieldsRead(fields)
+    for _, tree in files:
+        seen.visit(tree)
+    return [
+        f"{owner}.{field}"
+        for owner, names in fields.items()
+        for field in names
+        if not {f"{owner}.{field}", f".{field}"} & seen.found and f"{owner}.{field}" not in FOR_OTHERS
+    ]
+
+
+def test_every_field_of_a_value_is_read() -> None:
+    """What is filled in and never looked at is a rule that somebody believes in, and nobody keeps."""
+    found = unread(values(trees("core")), trees("core", "agents", "spark_bridge", "headgate"))
+    if found:
+        pytest.fail("\n".join(f"{one} is filled in, and read by nobody" for one in found), pytrace=False)
+
+
+def test_a_field_that_shares_its_name_with_another_that_is_read_is_named() -> None:
+    """Each pattern and each parameter says whose it is."""
+    text = """
+@dataclass
+class Asked:
+    task: str
+    why: str
+@dataclass
+class Told:
+    task: str
+    why: str
+    at: int
+def told(one: Told): return one.why
+def asked(one: Asked | None): return one.task
+def any(one):
+    match one:
+        case Told(_, _, at): return at
+"""
+    files = [(Path("x.py"), ast.parse(text))]
+    assert unread(values(files), files) == ["Asked.why", "Told.task"]
 
 
 @pytest.mark.parametrize(

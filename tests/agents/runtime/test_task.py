@@ -122,7 +122,7 @@ class Host:
         self.committed += [(topic, value) for topic, value in rows]
         self.positions.append(self.actor._contributed[IN])
         self.actor.apply(self._commits)
-        self.actor.committed(self._commits, self._commits)
+        self.actor.committed(self._commits)
 
     def poisoned(self, task: str, why: str) -> None:
         self.astray.append(why)
@@ -175,7 +175,9 @@ class Host:
             pass
 
         none = lambda *_, **__: None  # noqa: E731
-        return SimpleNamespace(run=nothing, stop=nothing, wake=none, bound=none, seek=none, stop_fetching=none)
+        return SimpleNamespace(
+            run=nothing, stop=nothing, wake=none, bound=none, seek=none, stop_fetching=none
+        )
 
     def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> Mailbox:
         return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)

@@ -104,8 +104,8 @@ def test_a_whole_transaction_says_each_step_only_after_the_one_before_it():
     assert committer.handle(Sealed(1, AB), T) == [Flush(1)]
     assert committer.handle(Flushed(1, AT), T) == [Commit(1)]
     assert committer.handle(Committed(1), T) == [Apply(1, A, 5), Apply(1, B, 7)]
-    assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7)]
-    assert committer.handle(Applied(1, A), T) == [TellDone(1, A, 5)]
+    assert committer.handle(Applied(1, B), T) == [TellDone(1, B)]
+    assert committer.handle(Applied(1, A), T) == [TellDone(1, A)]
     assert committer.state == "idle"
     assert committer.deadline() is None
 
@@ -144,7 +144,7 @@ def test_who_asks_while_one_is_under_way_shares_the_next_one():
     assert committer.handle(Wanted(B, urgent=True), T) == []
     committer.handle(Committed(1), T)
     committer.handle(Applied(1, A), T)
-    assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7), Begin(2)]
+    assert committer.handle(Applied(1, B), T) == [TellDone(1, B), Begin(2)]
     assert committer.handle(Begun(2), T) == [Seal(2, (A, B))]
 
 
@@ -160,7 +160,7 @@ def test_urgency_does_not_outlive_a_task_that_went():
     committer.handle(Wanted(A, urgent=True), T)
     committer.handle(TaskGone(A), T)
     committer.handle(Committed(1), T)
-    assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7)]
+    assert committer.handle(Applied(1, B), T) == [TellDone(1, B)]
     assert committer.handle(Wanted(B), T) == []
 
 
@@ -185,7 +185,7 @@ def test_a_task_that_goes_between_sealing_and_its_answer_is_committed_and_not_wa
 def test_a_full_disk_fails_one_task_and_not_the_producer():
     committer = reach("applying")
     assert committer.handle(StoreRefused(1, A, "disk full"), T) == [TellApplyFailed(A, "disk full")]
-    assert committer.handle(Applied(1, B), T) == [TellDone(1, B, 7)]
+    assert committer.handle(Applied(1, B), T) == [TellDone(1, B)]
     assert committer.state == "idle"
 
 

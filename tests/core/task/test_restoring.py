@@ -74,7 +74,7 @@ def test_a_store_that_cannot_be_trusted_is_wiped_first():
     out = rig.handle(StoreOpened(20, "other", 0))
     assert [type(one) for one in out] == [WipeStore]
     assert "other" in out[0].why
-    assert [str(one) for one in rig.handle(StoreWiped())] == ["Restore(log_partition=3, start=0, end=50)"]
+    assert [str(one) for one in rig.handle(StoreWiped())] == ["Restore(start=0, end=50)"]
     assert rig.handle(StoreOpened()) == []
 
 
@@ -82,7 +82,7 @@ def test_a_store_at_the_end_is_used_and_only_the_difference_is_replayed():
     rig = Rig(source_plan())
     rig.handle(o.Start(ME, 1, run_view(), 3))
     rig.handle(StoreOpened(20, "u1", 99_900))
-    assert [str(one) for one in rig.handle(LogEnds(0, 50, 1000))] == ["Restore(log_partition=3, start=20, end=50)"]
+    assert [str(one) for one in rig.handle(LogEnds(0, 50, 1000))] == ["Restore(start=20, end=50)"]
 
 
 def test_a_damaged_store_is_wiped():

@@ -293,7 +293,7 @@ def test_a_seek_begins_a_task_once():
     rig.feed(o.Start(ME, 1, run_view(), 0))
     rig.feed(sought("s1")[0])
     rig.begin_commit()
-    rig.handle(CommitDone(rig.txn, 1))
+    rig.handle(CommitDone(rig.txn))
     other = o.Seek("s2", ORDERS, 1, 3)
     rig.handle(other)
     rig.feed(Broken("its agent was stopped"))

@@ -104,7 +104,7 @@ SAMPLES: dict[type, object] = {
     StepDone: StepDone(999),
     CommitWanted: CommitWanted(),
     CommitBegins: CommitBegins(77),
-    CommitDone: CommitDone(77, 1),
+    CommitDone: CommitDone(77),
     CommitLost: CommitLost("fenced"),
     ApplyFailed: ApplyFailed("disk full"),
     Broken: Broken("its actor was stopped"),

@@ -214,7 +214,7 @@ def test_a_full_disk_while_restoring():
 
 def test_a_commit_that_is_not_this_tasks_changes_nothing():
     rig = Rig(source_plan()).start()
-    assert rig.handle(CommitDone(99, 1)) == []
+    assert rig.handle(CommitDone(99)) == []
     assert rig.handle(CommitBegins(99)) == []
 
 
