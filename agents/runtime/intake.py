@@ -68,9 +68,10 @@ class LostPosition(EnvironmentFault):
         super().__init__(what, remedy=f"headgate seek JOB {at} --to oldest, or on_lost='oldest' on the input")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Head:
-    """What the chooser, the watermark and the status need to know of one partition, at this moment."""
+    """What the chooser, the watermark and the status need to know of one partition, at this moment. Nobody changes it; one is made for each
+    partition at each look, and a frozen one takes five times as long to make."""
 
     at: StreamPartition
     offset: int

@@ -132,7 +132,7 @@ class TaskActor:
             self.log.info("task state", state=self.machine.state, before=before)
         self._alarm.see()
         if self.intake is not None:
-            self.intake.wake()
+            self.intake.decided()
 
     def _deadline(self) -> float | None:
         if self.gone:

@@ -52,6 +52,8 @@ class TaskIntake:
         self._clock = actor.host.port.clock
         self._look_s = LOOK_S if actor.host.port.silent else None
         self._wake = asyncio.Event()
+        self._telling = False
+        """The machine is told what stands in the buffers, and whatever follows from that is seen in the same look."""
         self._stopped = asyncio.Event()
         self._jobs: list[asyncio.Task[None]] = []
         if actor.bounds is not None:
@@ -62,6 +64,11 @@ class TaskIntake:
     def wake(self) -> None:
         """Something changed: look again at what may be taken."""
         self._wake.set()
+
+    def decided(self) -> None:
+        """The machine was told something: other partitions may be taken now."""
+        if not self._telling:
+            self._wake.set()
 
     def take_settings(self, settings: Mapping[str, Any], watchdog_s: float) -> None:
         """What operators have changed: from the next look and the next choice on."""
@@ -144,7 +151,11 @@ class TaskIntake:
     async def _one(self) -> bool:
         """Tell what is to be told, and give one letter; False when there is nothing to give."""
         heads = self.intake.heads()
-        self._tell(heads)
+        self._telling = True
+        try:
+            self._tell(heads)
+        finally:
+            self._telling = False
         machine = self.actor.machine
         full = self.actor.holds()
         ready = {
@@ -184,9 +195,12 @@ class TaskIntake:
         """What the machine must know of its partitions, when it changed."""
         for chunk in list(self.held.values()):
             self._pass(chunk)
-        lag = 0
+        lag = own = 0
         for at, head in heads.items():
-            lag += head.lag or 0
+            behind = head.lag or 0
+            lag += behind
+            if at.stream in self._own:
+                own += behind
             if head.lost is not None and not head.paused:
                 self.intake.pause(at)
                 self._lost.add(at)
@@ -199,7 +213,6 @@ class TaskIntake:
                 self.actor.feed(t.PositionMoved(at, head.position))
             self._tell_end(at, head)
         self.lag = lag
-        own = sum(head.lag or 0 for at, head in heads.items() if at.stream in self._own)
         if own != self._own_lag:
             self._own_lag = own
             self.actor.feed(t.Lag(own))

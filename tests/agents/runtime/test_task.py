@@ -176,7 +176,7 @@ class Host:
 
         none = lambda *_, **__: None  # noqa: E731
         return SimpleNamespace(
-            run=nothing, stop=nothing, wake=none, bound=none, seek=none, stop_fetching=none
+            run=nothing, stop=nothing, wake=none, decided=none, bound=none, seek=none, stop_fetching=none
         )
 
     def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> Mailbox:
