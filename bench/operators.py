@@ -14,6 +14,7 @@ import asyncio
 import gc
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -92,7 +93,7 @@ class Rig:
             buffer=self.ready,
             seal_buffer=self.ready,
             table=self.tables.table,
-            widths=lambda _: 4,
+            widths=defaultdict(lambda: 4),
             now_ms=lambda: 0,
             count=lambda _, __: None,
             streams=streams,
