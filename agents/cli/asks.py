@@ -21,7 +21,9 @@ from ..process.requests import Outcome, Wish, ask, wall_ms
 from .options import Target, broker_options, run_async, target, wait_options
 from .output import output_option, show_json
 
-run_option = click.option("--run-id", default="", metavar="ID", help="The run that is meant.  [default: the live one]")
+run_option = click.option(
+    "--run-id", default="", metavar="ID", help="The run that the request is for.  [default: the live run]"
+)
 
 
 def asked(to: Target, wish: Wish, wait: bool, timeout: float, output: str) -> None:
@@ -34,7 +36,7 @@ def asked(to: Target, wish: Wish, wait: bool, timeout: float, output: str) -> No
     try:
         found = run_async(ask(to.client, to.topics, wish, wait=wait, timeout_s=timeout, say=say))
     except KeyboardInterrupt:
-        click.echo(f"What was taken up goes on without you: `headgate status {shown(to.job)}`", err=True)
+        click.echo(f"An accepted request continues in the background: `headgate status {shown(to.job)}`", err=True)
         raise
     show_outcome(to, wish, found, output)
 
@@ -94,7 +96,7 @@ def show_outcome(to: Target, wish: Wish, found: Outcome, output: str) -> None:
     run = f"; run {found.run_id} is {found.run_state}" if found.run_id else ""
     why = f" ({found.why})" if found.why else ""
     back = (
-        f"; `headgate requests withdraw {shown(to.job)} {found.uuid}` takes it back" if found.state == "written" else ""
+        f"; `headgate requests withdraw {shown(to.job)} {found.uuid}` withdraws it" if found.state == "written" else ""
     )
     click.echo(f"{wish.verb} of {shown(to.job)}: {found.state}{why}{run}{back}")
 
@@ -118,10 +120,10 @@ def outcome_document(to: Target, wish: Wish, found: Outcome) -> dict[str, Any]:
 @run_option
 @asks()
 def drain(ask: Asker, run_id: str) -> None:
-    """Read no further, finish everything that was read, and close the run for good.
+    """Stop reading, finish everything that was read, and close the run for good.
 
-    Windows, batches and timers are flushed, results are committed, workers exit 0. The next run goes on behind what was read. With
-    `--run-id` it may be asked for before that run has begun.
+    Batches and timers are flushed, results are committed, and the workers exit with 0. The next run continues after what was read.
+    With `--run-id` you can request the drain before that run has started.
     """
     ask(Wish(r.DRAIN, run_id))
 
@@ -130,14 +132,14 @@ def drain(ask: Asker, run_id: str) -> None:
 @click.argument("job")
 @run_option
 @click.option(
-    "--worker", default="", metavar="PROCESSOR", help="Only this worker; its tasks wait for its return, then move."
+    "--worker", default="", metavar="PROCESSOR", help="Stop only this worker; its tasks wait for its return, then move."
 )
-@click.option("--for-good", is_flag=True, help="With --worker: it does not come back; its tasks move at once.")
+@click.option("--for-good", is_flag=True, help="With --worker: the worker will not come back; its tasks move at once.")
 @asks()
 def stop(ask: Asker, run_id: str, worker: str, for_good: bool) -> None:
-    """Commit and leave. The run stays as it is, windows open, and `start` resumes it."""
+    """Commit and stop the workers. The run stays open, and `start` resumes it."""
     if for_good and not worker:
-        raise click.UsageError("--for-good goes with --worker")
+        raise click.UsageError("--for-good needs --worker")
     arguments: dict[str, Any] = {"worker": worker} if worker else {}
     if for_good:
         arguments["for_good"] = True
@@ -149,7 +151,7 @@ def stop(ask: Asker, run_id: str, worker: str, for_good: bool) -> None:
 @click.option("--run-id", default="", metavar="ID", help="The id of the new run, or the run to resume.")
 @asks(wait=True)
 def start(ask: Asker, run_id: str) -> None:
-    """Resume the stopped run, or begin a new one after a drain or an end. A worker must be there."""
+    """Resume the stopped run, or begin a new one after a drain or an end. Needs a running worker."""
     ask(Wish(r.START, run_id))
 
 
@@ -161,7 +163,7 @@ stream_option = click.option("--stream", default="", metavar="TOPIC", help="Only
 @stream_option
 @asks(wait=True)
 def pause(ask: Asker, stream: str) -> None:
-    """Read no further until `resume`. It outlives every worker."""
+    """Stop reading until `resume`, even if workers restart."""
     ask(Wish(r.PAUSE, arguments={"stream": stream} if stream else {}))
 
 
@@ -170,15 +172,15 @@ def pause(ask: Asker, stream: str) -> None:
 @stream_option
 @asks(wait=True)
 def resume(ask: Asker, stream: str) -> None:
-    """Read on."""
+    """Continue reading after `pause`."""
     ask(Wish(r.RESUME, arguments={"stream": stream} if stream else {}))
 
 
 @click.command()
 @click.argument("job")
 @click.argument("task")
-@click.option("--to", "processor", required=True, metavar="PROCESSOR", help="The worker that shall run it.")
+@click.option("--to", "processor", required=True, metavar="PROCESSOR", help="The worker that is to run it.")
 @asks()
 def move(ask: Asker, task: str, processor: str) -> None:
-    """Move one task to another worker. It stays there while that worker lives."""
+    """Move one task to another worker. It stays there as long as that worker is alive."""
     ask(Wish(r.MOVE, arguments={"task": task, "to": processor}))

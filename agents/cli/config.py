@@ -26,13 +26,13 @@ from .output import output_option, show_json, show_table
 
 @click.group(cls=Group)
 def config() -> None:
-    """Settings of a job, and overrides while it runs."""
+    """Show settings of a job, and override them while it runs."""
 
 
 @config.command()
 @click.argument("job")
 @click.argument("setting", required=False)
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @broker_options
 @output_option
 def get(
@@ -44,7 +44,7 @@ def get(
     config: Path | None,
     output: str,
 ) -> None:
-    """Every setting, or one, as this place resolves it: file and environment of here, overrides of the job."""
+    """Show all settings, or one, as they apply here: with the local settings file and environment, and the overrides of the job."""
     to = target(job, bootstrap, pairs, config)
     if setting is not None:
         find(setting)
@@ -89,7 +89,7 @@ def value_of(setting: str, text: str) -> Any:
 @click.argument("setting")
 @asks(wait=True)
 def unset(ask: Asker, setting: str) -> None:
-    """Take an override back: the next source counts again."""
+    """Remove an override, so that the next source applies again."""
     ask.metadata.remove(CONFIG, setting)
 
 
@@ -98,7 +98,7 @@ def unset(ask: Asker, setting: str) -> None:
 @broker_options
 @output_option
 def diff(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
-    """What differs now from what the run started with, and which workers have applied it."""
+    """Show what differs from the start of the run, and which workers have not applied it yet."""
     to = target(job, bootstrap, pairs, config)
     found = run_async(_diff(to))
     if output == "json":
@@ -142,7 +142,7 @@ async def _diff(to: Target) -> dict[str, Any]:
 def history(
     job: str, setting: str | None, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str
 ) -> None:
-    """The last changes of overrides: who set what, and when."""
+    """Show the last changes of overrides: who set what, and when."""
     to = target(job, bootstrap, pairs, config)
     rows = [one for one in run_async(_history(to)) if setting in (None, one["name"])]
     if setting is not None and not rows:

@@ -32,13 +32,13 @@ TYPES = {kind: message for message, (kind, _) in c.KEYS.items()}
 
 @click.group(cls=Group)
 def coordinator() -> None:
-    """The stream from which every member derives the same job state."""
+    """Show the coordinator stream, from which every member derives the same job state."""
 
 
 @coordinator.command()
 @click.argument("job")
-@click.option("--type", "kinds", multiple=True, type=click.Choice(sorted(TYPES)), help="Only these messages.")
-@click.option("--uncommitted", is_flag=True, help="Also what stands in open or aborted transactions.")
+@click.option("--type", "kinds", multiple=True, type=click.Choice(sorted(TYPES)), help="Only messages of this type.")
+@click.option("--uncommitted", is_flag=True, help="Include open and aborted transactions.")
 @broker_options
 @output_option
 def cat(
@@ -50,7 +50,7 @@ def cat(
     config: Path | None,
     output: str,
 ) -> None:
-    """Every message that is in the stream now, oldest first."""
+    """Show all messages in the stream, oldest first."""
     to = target(job, bootstrap, pairs, config)
     found = run_async(_read(to, set(kinds), not uncommitted))
     if output == "json":
@@ -119,13 +119,13 @@ def _short(value: Any) -> str:
 @click.argument("job")
 @click.argument("kind", metavar="TYPE", type=click.Choice(sorted(TYPES)))
 @click.argument("values", metavar="JSON")
-@click.option("--delete", is_flag=True, help="Take the override of this set-config back.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--delete", is_flag=True, help="Remove the override that this set-config names.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @asks(wait=True)
 def write(ask: Asker, kind: str, values: str, delete: bool, yes: bool) -> None:
-    """Put a request into the stream, in its own words; the leader judges it, and answers. JSON is a map of the fields.
+    """Write a request to the stream as JSON, a map of its fields. The leader checks and answers it.
 
-    TYPE is set-request, or set-config for the request that sets one. All other messages are the leader's, or a worker's own.
+    TYPE is set-request, or set-config for the request that sets an override. Only the leader and the workers write other messages.
     """
     wish = wish_of(kind, values, delete=delete)
     confirmed(f"This asks {shown(ask.to.job)} for: {wish.verb} {_short(plain(wish.arguments))}", yes)
@@ -150,7 +150,7 @@ INSTEAD = {
 def wish_of(kind: str, text: str, *, delete: bool = False) -> Wish:
     """The wish that these fields make; raises `Mistyped` for what is none."""
     if kind in INSTEAD:
-        raise Mistyped(f"{kind} is not written by hand: all workers would believe it", remedy=INSTEAD[kind])
+        raise Mistyped(f"{kind} cannot be written by hand, because all workers would trust it", remedy=INSTEAD[kind])
     allowed = ("setting", "value") if kind == "set-config" else ("verb", "run_id", "arguments")
     try:
         given = json.loads(text)

@@ -33,7 +33,7 @@ ROW_ITSELF = "--to TOPIC writes the row itself, as JSON"
 
 @click.group(name="dead-letters", cls=Group)
 def dead_letters() -> None:
-    """Records that could not be processed."""
+    """Show and replay records that could not be processed."""
 
 
 async def _letters(to: Target) -> list[Any]:
@@ -77,7 +77,7 @@ def _is_number(text: str) -> bool:
 @broker_options
 @output_option
 def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
-    """Every letter: where it came from, and what went wrong."""
+    """List all dead letters: where each came from, and what went wrong."""
     to = target(job, bootstrap, pairs, config)
     found = [letter_document(record) for record in run_async(_letters(to))]
     if output == "json":
@@ -104,7 +104,7 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
 @broker_options
 @output_option
 def show(job: str, offset: int, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
-    """One letter with its record and the traceback."""
+    """Show one dead letter with its record and the traceback."""
     to = target(job, bootstrap, pairs, config)
     (record,) = chosen(run_async(_letters(to)), (offset,), False)
     found = letter_document(record, whole=True)
@@ -121,7 +121,7 @@ def chosen(letters: Iterable[Any], offsets: tuple[int, ...], everything: bool) -
     if everything:
         return list(found.values())
     if not offsets:
-        raise click.UsageError("say which: offsets of letters, or --all")
+        raise click.UsageError("give the offsets of dead letters, or --all")
     missing = [offset for offset in offsets if offset not in found]
     if missing:
         raise NotFound(
@@ -133,9 +133,15 @@ def chosen(letters: Iterable[Any], offsets: tuple[int, ...], everything: bool) -
 @dead_letters.command()
 @click.argument("job")
 @click.argument("offsets", type=click.IntRange(0), nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every letter.")
-@click.option("--to", "topic", default="", metavar="TOPIC", help="Write them here.  [default: where each came from]")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="Replay all dead letters.")
+@click.option(
+    "--to",
+    "topic",
+    default="",
+    metavar="TOPIC",
+    help="Write them to this topic.  [default: the input that each came from]",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @broker_options
 @output_option
 def replay(
@@ -149,9 +155,9 @@ def replay(
     config: Path | None,
     output: str,
 ) -> None:
-    """Write letters again to the input that they came from. They stay; `purge` deletes them.
+    """Write the records of dead letters to their inputs again. The letters are kept; `purge` deletes them.
 
-    Of a row that failed at Spark the record that it was made of is written again, if it is still there."""
+    For a row that failed in Spark, the record that the row was made from is written again, if it still exists."""
     to = target(job, bootstrap, pairs, config)
     letters = chosen(run_async(_letters(to)), offsets, everything)
     records = run_async(_again(to, letters, topic))
@@ -178,7 +184,7 @@ def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, i
     said = letter_document(letter)
     if not topic and not said["topic"]:
         raise HeadgateError(
-            f"the record at {letter.offset} says not where it came from: {said['exception']}",
+            f"the record at {letter.offset} does not say where it came from: {said['exception']}",
             remedy="name a topic with --to TOPIC",
         )
     if not topic and to.topics.step(said["topic"]) is not None:
@@ -196,7 +202,7 @@ def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, i
                 else "no one record"
             )
             raise HeadgateError(
-                f"the letter at {letter.offset} holds a row for Spark that was made of {where}, which cannot be made again",
+                f"the letter at {letter.offset} holds a row for Spark that was made of {where}, which cannot be written again",
                 remedy=f"look at it with `headgate dead-letters show`; {ROW_ITSELF}",
             )
         return letter.offset, said["topic"], said["partition"], said["origin_offset"]
@@ -219,7 +225,7 @@ async def _original(to: Target, letter: int, topic: str, partition: int, offset:
             return Plain(topic, record.key, record.value, partition, record.timestamp, list(record.headers))
         break
     raise HeadgateError(
-        f"the letter at {letter} holds a row for Spark, and its record, {topic}[{partition}] offset {offset}, is there no more",
+        f"the letter at {letter} holds a row for Spark, and its record, {topic}[{partition}] offset {offset}, no longer exists",
         remedy=f"write that record again from its source; {ROW_ITSELF}",
     )
 
@@ -227,9 +233,12 @@ async def _original(to: Target, letter: int, topic: str, partition: int, offset:
 @dead_letters.command()
 @click.argument("job")
 @click.option(
-    "--before", type=click.IntRange(0), metavar="OFFSET", help="Only letters before this offset.  [default: all]"
+    "--before",
+    type=click.IntRange(0),
+    metavar="OFFSET",
+    help="Delete only dead letters before this offset.  [default: all]",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @broker_options
 @output_option
 def purge(
@@ -241,7 +250,7 @@ def purge(
     config: Path | None,
     output: str,
 ) -> None:
-    """Delete letters, for good."""
+    """Delete dead letters permanently."""
     to = target(job, bootstrap, pairs, config)
     letters = [record for record in run_async(_letters(to)) if before is None or record.offset < before]
     if letters:

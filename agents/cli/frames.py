@@ -22,16 +22,16 @@ from .output import output_option, show_json
 
 @click.group(cls=Group)
 def frames() -> None:
-    """What travels between the stages of a job."""
+    """Show what is sent between the stages of a job."""
 
 
 @frames.command()
 @click.argument("topic")
-@click.option("-p", "--partition", type=click.IntRange(0), help="Only this one.")
-@click.option("--first", type=click.IntRange(0), metavar="OFFSET", help="Begin here.")
-@click.option("--last", type=click.IntRange(0), metavar="N", help="Only so many from the end of each partition.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
+@click.option("--first", type=click.IntRange(0), metavar="OFFSET", help="Start at this offset.")
+@click.option("--last", type=click.IntRange(0), metavar="N", help="Only the last N records of each partition.")
 @click.option("--control", is_flag=True, help="Only control messages.")
-@click.option("--uncommitted", is_flag=True, help="Also what stands in open or aborted transactions.")
+@click.option("--uncommitted", is_flag=True, help="Include open and aborted transactions.")
 @broker_options
 @output_option
 def cat(
@@ -46,7 +46,7 @@ def cat(
     config: Path | None,
     output: str,
 ) -> None:
-    """Every frame that is in a topic now."""
+    """Show all frames in a topic."""
     client = configured(Said(bootstrap, pairs, config)).client
 
     async def read() -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def cat(
             else:
                 click.echo(line(one))
         if bad and not good:
-            told = f"Note: no record of '{topic}' is a frame; intermediate streams are those that `headgate model JOB` lists"
+            told = f"Note: no record of '{topic}' is a frame; `headgate model JOB` lists the intermediate streams"
             click.echo(told, err=True)
         return found
 

@@ -16,27 +16,27 @@ from ...core.settings import nearest
 
 VERBS: dict[str, tuple[str, str]] = {
     # verb: (module:command, what `headgate --help` says about it); the order is the order of the help
-    "kafka": ("kafka:kafka", "A real Kafka on this machine: no Docker, no root."),
+    "kafka": ("kafka:kafka", "Run a real Kafka on this machine, without Docker or root."),
     "run": ("run:run", "Run a job: one worker, or several under a supervisor."),
-    "plan": ("plan:plan", "What would be created and placed; changes nothing."),
-    "status": ("status:status", "Leader, workers, tasks, lag, watermarks, drain."),
-    "watch": ("watch:watch", "The status, again and again."),
-    "drain": ("asks:drain", "Read no further, finish what was read, close the run."),
-    "stop": ("asks:stop", "Commit and leave; `start` resumes the run."),
+    "plan": ("plan:plan", "Show what would be created and placed; change nothing."),
+    "status": ("status:status", "Show leader, workers, tasks, lag, watermarks, drain."),
+    "watch": ("watch:watch", "Show the status repeatedly."),
+    "drain": ("asks:drain", "Stop reading, finish what was read, close the run."),
+    "stop": ("asks:stop", "Commit and stop the workers; `start` resumes the run."),
     "start": ("asks:start", "Resume the stopped run, or begin a new one."),
-    "pause": ("asks:pause", "Read no further until `resume`."),
-    "resume": ("asks:resume", "Read on."),
+    "pause": ("asks:pause", "Stop reading until `resume`."),
+    "resume": ("asks:resume", "Continue reading after `pause`."),
     "move": ("asks:move", "Move one task to another worker."),
-    "seek": ("seek:seek", "Go on reading an input from another place."),
-    "requests": ("requests:requests", "What was asked of a job and waits; take it back."),
-    "config": ("config:config", "Settings of a job, and overrides while it runs."),
-    "model": ("model:model", "Tasks, what each owns, who should run it."),
-    "tables": ("tables:tables", "What is in the tables of a job, also while it runs; empty them."),
-    "coordinator": ("coordinator:coordinator", "The coordinator stream, message by message."),
-    "frames": ("frames:frames", "What travels between the stages of a job."),
-    "dead-letters": ("dead_letters:dead_letters", "Records that could not be processed."),
-    "topics": ("plan:topics", "The commands that create the topics of a job."),
-    "reset": ("reset:reset", "Forget what a job has kept; it begins anew."),
+    "seek": ("seek:seek", "Continue reading an input from another position."),
+    "requests": ("requests:requests", "Show pending requests of a job, or withdraw one."),
+    "config": ("config:config", "Show settings of a job, and override them while it runs."),
+    "model": ("model:model", "Show tasks, what each owns, and who should run it."),
+    "tables": ("tables:tables", "Show the tables of a job, also while it runs; clear them."),
+    "coordinator": ("coordinator:coordinator", "Show the coordinator stream, message by message."),
+    "frames": ("frames:frames", "Show what is sent between the stages of a job."),
+    "dead-letters": ("dead_letters:dead_letters", "Show and replay records that could not be processed."),
+    "topics": ("plan:topics", "Print the commands that create the topics of a job."),
+    "reset": ("reset:reset", "Delete all state of a job; it starts from scratch."),
 }
 """Every verb, one line each. The help text stands here, so that showing it imports no verb."""
 
@@ -150,7 +150,7 @@ class LazyGroup(Group):
         except Exception as error:
             if os.environ.get("HEADGATE_DEBUG") or not type(error).__module__.startswith("aiokafka."):
                 raise
-            fail(EnvironmentFault(f"Kafka refused: {error}", remedy="HEADGATE_DEBUG=1 shows where"))
+            fail(EnvironmentFault(f"Kafka refused: {error}", remedy="set HEADGATE_DEBUG=1 to see the traceback"))
 
 
 def fail(error: HeadgateError) -> NoReturn:
@@ -164,4 +164,4 @@ def fail(error: HeadgateError) -> NoReturn:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="headgate", prog_name="headgate")
 def main() -> None:
-    """Kafka-native actors in Python, with exact completeness, and Spark for the bounded batches."""
+    """Kafka-native stream processing in Python: actors with exact completeness, and Spark for bounded batches."""

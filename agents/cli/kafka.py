@@ -38,10 +38,10 @@ data_option = click.option(
 
 @click.group(cls=Group)
 def kafka() -> None:
-    """A real Apache Kafka on this machine: no Docker, no root.
+    """Run a real Apache Kafka on this machine, without Docker or root.
 
-    The first `up` fetches Kafka (18 MB) from the Maven repositories of this machine; afterwards no network is needed. It listens on
-    loopback only. Other `headgate` commands find the running broker by themselves.
+    The first `up` downloads Kafka (18 MB) from the Maven repositories configured on this machine; after that, no network is needed. It
+    listens on loopback only. Other `headgate` commands find the running broker by themselves.
     """
 
 
@@ -54,15 +54,18 @@ def kafka() -> None:
 )
 @data_option
 @click.option(
-    "--nodes", type=click.Choice(["1", "3"]), default=None, help="3: three brokers, replication 3, min.isr 2."
+    "--nodes",
+    type=click.Choice(["1", "3"]),
+    default=None,
+    help="Number of brokers; 3 means replication factor 3 and min.insync.replicas 2.",
 )
-@click.option("--secure/--plain", default=None, help="TLS, SCRAM users and ACLs, with throw-away certificates.")
-@click.option("--foreground", is_flag=True, help="Stay, and stop it on Ctrl-C or SIGTERM.")
+@click.option("--secure/--plain", default=None, help="TLS, SCRAM users and ACLs, with temporary certificates.")
+@click.option("--foreground", is_flag=True, help="Stay attached, and stop Kafka on Ctrl-C or SIGTERM.")
 @output_option
 def up(
     port: int | None, data: Path | None, nodes: str | None, secure: bool | None, foreground: bool, output: str
 ) -> None:
-    """Start a broker and wait until it serves. What was in it is still there."""
+    """Start Kafka and wait until it is ready. It keeps the data of earlier starts."""
     directory = (data or default_data_dir()).expanduser().absolute()
     ended = _Ended() if foreground else None
     wanted = int(nodes) if nodes else None
@@ -79,18 +82,22 @@ def up(
 @data_option
 @output_option
 def down(data: Path | None, output: str) -> None:
-    """Stop the broker and wait until it is down. Its data stay."""
+    """Stop Kafka and wait until it is down. Its data are kept."""
     broker = _meant(data)
     if broker is None or not broker.pids():
         where = data or (default_data_dir() if running_brokers() else None)
-        _tell(output, f"No broker runs{f' in {where}' if where else ''}.", down_document(data, broker, stopped=False))
+        _tell(
+            output,
+            f"No broker is running{f' in {where}' if where else ''}.",
+            down_document(data, broker, stopped=False),
+        )
         _name_others(broker, "down")
         return
     broker.stop()
     strike_off(broker.data)
     _tell(
         output,
-        f"Kafka at {broker.bootstrap} is down. Its data stay in {broker.data}.",
+        f"Kafka at {broker.bootstrap} is down. Its data are kept in {broker.data}.",
         down_document(data, broker, stopped=True),
     )
 
@@ -99,7 +106,7 @@ def down(data: Path | None, output: str) -> None:
 @data_option
 @output_option
 def status(data: Path | None, output: str) -> None:
-    """Version, port, pid, data directory, disk used, and how to connect. Exits 4 if none runs."""
+    """Show version, port, pid, data directory, disk usage, and how to connect. Exits with 4 if no broker is running."""
     broker = _meant(data)
     if broker is None or not broker.pids():
         where = data or (broker.data if broker else default_data_dir())
@@ -108,7 +115,7 @@ def status(data: Path | None, output: str) -> None:
         else:
             stopped = f" (stopped; its data are in {where})" if broker else ""
             here = f" in {where}" if running_brokers() and not stopped else ""
-            click.echo(f"No broker runs{here}{stopped}. Start one with `headgate kafka up`.")
+            click.echo(f"No broker is running{here}{stopped}. Start one with `headgate kafka up`.")
         _name_others(broker, "status")
         raise SystemExit(NOT_FOUND)
     _show(broker, output)
@@ -117,10 +124,10 @@ def status(data: Path | None, output: str) -> None:
 
 @kafka.command()
 @data_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 def reset(data: Path | None, yes: bool, output: str) -> None:
-    """Delete the broker's data: every topic, every group, every user. It is stopped first, and not started again."""
+    """Stop Kafka and delete its data: all topics, groups and users."""
     broker = _meant(data)
     if broker is None:
         where = data or default_data_dir()
@@ -131,7 +138,7 @@ def reset(data: Path | None, yes: bool, output: str) -> None:
         )
         return
     used = storage.disk_used(broker.data)
-    also = " and stops the broker that runs there" if broker.pids() else ""
+    also = " and stops the broker that is running there" if broker.pids() else ""
     confirmed(f"This deletes {broker.data} ({megabytes(used)}){also}.", yes)
     with storage.held(broker.data):
         broker.end_within_hold()
@@ -172,9 +179,7 @@ def _name_others(meant: Broker | None, verb: str) -> None:
     """Other brokers of this user that run: for whoever meant one of those."""
     for other in running_brokers():
         if meant is None or other.data != meant.data:
-            told = (
-                f"Another one serves at {other.bootstrap}: headgate kafka {verb} --data {shlex.quote(str(other.data))}"
-            )
+            told = f"Another broker is running at {other.bootstrap}: headgate kafka {verb} --data {shlex.quote(str(other.data))}"
             click.echo(told, err=True)
 
 
@@ -196,7 +201,7 @@ def _show(broker: Broker, output: str) -> None:
     ]
     show_fields(fields)
     if broker.secrets is not None:
-        click.echo("\nTLS and SCRAM; a client needs the settings of one of these users:")
+        click.echo("\nTLS and SCRAM are enabled. A client needs the settings of one of these users:")
         show_fields((f"  {broker.secrets / user}.properties", may) for user, may in USERS.items())
 
 
@@ -241,14 +246,16 @@ class _Ended:
 
 def _stay(broker: Broker, ended: _Ended) -> None:
     """Until we are told to end, or a node ends by itself."""
-    click.echo("Ctrl-C stops it.", err=True)
+    click.echo("Press Ctrl-C to stop Kafka.", err=True)
     try:
         while not ended.event.wait(0.5):
             for number in range(1, broker.identity.nodes + 1):
                 if broker.daemon(number).pid() is None:
                     lines = broker.log_file(number).read_text(errors="replace").splitlines()[-200:]
                     told = "\n".join("  " + line for line in telling(lines))
-                    raise EnvironmentFault(f"Kafka (node {number}) ended by itself. From the end of its log:\n{told}\n")
+                    raise EnvironmentFault(
+                        f"Kafka (node {number}) exited unexpectedly. From the end of its log:\n{told}\n"
+                    )
     finally:
         broker.stop()
         strike_off(broker.data)

@@ -18,7 +18,7 @@ from .output import output_option, show_fields, show_json, show_table
 @broker_options
 @output_option
 def model(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
-    """Which tasks there are, what each owns, who should run it, and who produces which intermediate stream."""
+    """Show the tasks, what each owns, which worker should run it, and which tasks produce each intermediate stream."""
     to = target(job, bootstrap, pairs, config)
 
     async def read() -> dict[str, Any]:
@@ -35,8 +35,8 @@ def model(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
 def show(found: dict[str, Any]) -> None:
     """For people."""
     if found["version"] is None:
-        show_fields([("job", found["job"]), ("model", "none yet: the leader makes it when the first run begins")])
-        click.echo("To do: `headgate plan MODULE:app` shows what it would be", err=True)
+        show_fields([("job", found["job"]), ("model", "none yet: the leader creates it when the first run begins")])
+        click.echo("To do: `headgate plan MODULE:app` shows what it will be", err=True)
         return
     show_fields(
         [("job", found["job"]), ("model", f"version {found['version']} of term {found['term']}"), ("run", found["run"])]

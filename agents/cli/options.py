@@ -31,14 +31,14 @@ def broker_options(command: F) -> F:
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
-            help="Settings file.  [default: headgate.toml, from here upward]",
+            help="Settings file.  [default: headgate.toml in this directory or above]",
         ),
         click.option(
             "-X",
             "pairs",
             multiple=True,
             metavar="KEY=VALUE",
-            help="A Kafka client setting, under its Java or librdkafka name.",
+            help="A Kafka client setting, by its Java or librdkafka name.",
         ),
         click.option(
             "-b",
@@ -46,7 +46,7 @@ def broker_options(command: F) -> F:
             "bootstrap",
             default="",
             metavar="HOST:PORT",
-            help="Kafka brokers.  [default: HEADGATE_BOOTSTRAP, the file, or a running `headgate kafka up`]",
+            help="Kafka brokers.  [default: HEADGATE_BOOTSTRAP, the settings file, or a running `headgate kafka up`]",
         ),
     ):
         command = option(command)
@@ -96,10 +96,13 @@ def wait_options(default: str = "25s", *, wait: bool = False) -> Callable[[F], F
             default=default,
             show_default=True,
             metavar="TIME",
-            help="How long to wait; then exit 3 with what is not done.",
+            help="How long to wait; then exit with 3 and list what is not done.",
         )(command)
         return click.option(
-            "--wait/--no-wait", default=wait, show_default=True, help="Wait until it is done, not only taken up."
+            "--wait/--no-wait",
+            default=wait,
+            show_default=True,
+            help="Wait until the request is done, not just accepted.",
         )(command)
 
     return add
@@ -136,4 +139,4 @@ def confirmed(plan: str, yes: bool) -> None:
     """Show what cannot be undone, and ask."""
     click.echo(plan, err=True)
     if not yes:
-        click.confirm("Go on?", abort=True, err=True)
+        click.confirm("Continue?", abort=True, err=True)

@@ -18,7 +18,7 @@ def output_option(command: F) -> F:
     """Give a verb `-o table|json`; its function gets `output`, a string."""
     choice = click.Choice(["table", "json"])
     return click.option(
-        "-o", "--output", type=choice, default="table", show_default=True, help="For people or for programs."
+        "-o", "--output", type=choice, default="table", show_default=True, help="Format of the output."
     )(command)
 
 

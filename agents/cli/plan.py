@@ -30,14 +30,16 @@ from .options import broker_options, configured, run_async
 from .output import output_option, show_fields, show_json, show_table
 
 app_dir_option = click.option(
-    "--app-dir", type=click.Path(path_type=Path, file_okay=False), help="Where MODULE is.  [default: here]"
+    "--app-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of MODULE.  [default: the current directory]",
 )
 
 
 @click.command()
 @click.argument("target", metavar="MODULE:app")
 @click.option(
-    "--workers", type=click.IntRange(1, 1000), default=1, show_default=True, help="Place tasks on so many workers."
+    "--workers", type=click.IntRange(1, 1000), default=1, show_default=True, help="Place tasks on this many workers."
 )
 @app_dir_option
 @broker_options
@@ -51,7 +53,7 @@ def plan(
     config: Path | None,
     output: str,
 ) -> None:
-    """What would be created and placed if this job were run now; changes nothing."""
+    """Show what would be created and placed if this job ran now. Changes nothing."""
     app = load_app(target, app_dir)
     configuration = configured(Said(bootstrap, pairs, config), app=app.settings)
     found = run_async(_plan(Declared(app), configuration, workers))
@@ -170,7 +172,7 @@ async def _model(configuration: Configuration, declared: Declared) -> JobModel |
 
 @click.group(cls=Group)
 def topics() -> None:
-    """The topics of a job."""
+    """Print the commands that create the topics of a job."""
 
 
 @topics.command(name="plan")
@@ -181,7 +183,7 @@ def topics() -> None:
 def topics_plan(
     target: str, app_dir: Path | None, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str
 ) -> None:
-    """The commands that create what is missing, for teams that may not create topics from an application."""
+    """Print the commands that create missing topics, for teams whose applications may not create topics."""
     app = load_app(target, app_dir)
     configuration = configured(Said(bootstrap, pairs, config), app=app.settings)
     _, made = run_async(_intended(Declared(app), configuration))
@@ -194,7 +196,7 @@ def topics_plan(
     for one in found["problems"]:
         click.echo(f"Problem: {one}", err=True)
     if not found["commands"]:
-        click.echo("Every topic is there.", err=True)
+        click.echo("All topics exist.", err=True)
     elif configuration.client.guarded:
         click.echo(f"Note: {ABOUT_PROPERTIES}", err=True)
 

@@ -28,7 +28,7 @@ from .output import output_option, show_json, show_table
 
 @click.group(cls=Group)
 def requests() -> None:
-    """What was asked of a job and waits."""
+    """Show pending requests of a job, and withdraw them."""
 
 
 @requests.command(name="list")
@@ -36,7 +36,7 @@ def requests() -> None:
 @broker_options
 @output_option
 def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
-    """Every request without a final answer, oldest first."""
+    """List all requests without a final answer, oldest first."""
     to = target(job, bootstrap, pairs, config)
     found = waiting(to.folded())
     if output == "json":
@@ -72,13 +72,13 @@ def waiting(state: JobState) -> list[dict[str, Any]]:
 @click.argument("request")
 @asks(wait=True)
 def withdraw(ask: Asker, request: str) -> None:
-    """Take a request back that waits. REQUEST is its id, or the beginning of it."""
+    """Withdraw a pending request. REQUEST is its id, or the start of it."""
     ids = [one["request"] for one in waiting(ask.to.folded()) if one["verb"] != r.WITHDRAW]
     meant = [one for one in ids if one.startswith(request)]
     if len(meant) != 1:
         raise NotFound(
             f"{len(meant) or 'no'} request{'s' * (len(meant) > 1)} of '{shown(ask.to.job)}' that wait{'s' * (not meant)} "
             f"begin{'s' * (not meant)} with '{request}'",
-            remedy=offer(request, ids) or "none waits",
+            remedy=offer(request, ids) or "no request is pending",
         )
     ask.metadata.remove(REQUESTS, meant[0])

@@ -49,9 +49,9 @@ class Plan:
 
 @click.command()
 @click.argument("job")
-@click.option("--dead-letters", is_flag=True, help="Delete the dead letters, too.")
-@click.option("--plan", "only_plan", is_flag=True, help="Only say what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dead-letters", is_flag=True, help="Also delete the dead letters.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be deleted, without changing anything.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @broker_options
 @output_option
 def reset(
@@ -64,7 +64,7 @@ def reset(
     config: Path | None,
     output: str,
 ) -> None:
-    """Forget everything that a job has kept: tables, positions, runs, overrides. It begins anew with its next run."""
+    """Delete all state of a job: tables, positions, runs, overrides. Its next run starts from scratch."""
     to = target(job, bootstrap, pairs, config)
     found = run_async(_look(to, dead_letters))
     if not only_plan:
@@ -84,20 +84,20 @@ def reset(
             }
         )
     elif not only_plan:
-        click.echo(f"{to.job} is forgotten.")
+        click.echo(f"{to.job} was reset.")
 
 
 def text(to: Target, found: Plan) -> str:
     """What would happen, for people."""
     lines = [
-        f"This deletes what {to.job} has kept ({found.run}):",
+        f"This deletes all state of {to.job} ({found.run}):",
         *(f"  topic {t}" for t in found.topics),
     ]
     if found.directory is not None:
         lines.append(f"  directory {found.directory}")
     lines += not_while(found.alive)
     return "\n".join(
-        [*lines, "Inputs and outputs stay. Read positions are lost: the next run begins where its inputs say."]
+        [*lines, "Inputs and outputs are kept. Positions are lost: the next run starts where its inputs say."]
     )
 
 
@@ -134,7 +134,7 @@ async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:
         found = await _look(to, dead_letters)
         refuse_living(to, found.alive)
         if (found.topics, found.directory, found.run) != (agreed.topics, agreed.directory, agreed.run):
-            raise HeadgateError(f"{to.job} has changed since it was looked at", remedy="look again: the same command")
+            raise HeadgateError(f"{to.job} has changed since the plan was made", remedy="run the same command again")
         await fence_all(to, found.incarnations)
         await resign(leader, to, found.term + 1)
     admin = await started(
@@ -147,7 +147,8 @@ async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:
             for name, code, *_ in answer.topic_error_codes:
                 if for_code(code) not in (NoError, UnknownTopicOrPartitionError):
                     raise HeadgateError(
-                        f"the topic {name} cannot be deleted: {for_code(code).__name__}", remedy="grant DELETE on it"
+                        f"the topic {name} cannot be deleted: {for_code(code).__name__}",
+                        remedy="grant the permission DELETE on it",
                     )
     finally:
         await closed(admin.close)

@@ -31,20 +31,20 @@ from .options import broker_options, configured
 
 RESTORE_TOLD_S = 5.0
 ADVICE = {
-    "are those of the job": "give one of the two another name or id: in topics and directories _ and - are the same",
-    "another process": "end that one, or give this one a name of its own with --processor-id",
-    "is fixed for the life of a job": "put it back; or `headgate reset {job}` forgets all that the job has, and it begins anew",
-    "this code cannot go on": "run the code of that run, to its end or until `headgate drain {job}` has closed it",
+    "are those of the job": "give one of the two jobs another name or id: _ and - are the same in topics and directories",
+    "another process": "stop that process, or give this one its own name with --processor-id",
+    "is fixed for the life of a job": "change it back, or delete all state of the job with `headgate reset {job}`",
+    "this code cannot go on": "run the code of that run until it ends, or until `headgate drain {job}` has closed it",
     "this code differs": "run the code that the run began with, or close the run first: `headgate drain {job} --wait`",
-    "stop.timeout": "what was committed is safe. Do the brokers run? Else give it more time: --set stop.timeout=1m",
-    "is live": "leave --run-id out to join it, or close it: `headgate drain {job} --wait`",
-    "is stopped": "resume it: `headgate start {job}`, with a worker whose --run-id is that run's, or left out",
+    "stop.timeout": "committed work is safe. Check that the brokers are running, or allow more time: --set stop.timeout=1m",
+    "is live": "omit --run-id to join it, or close it: `headgate drain {job} --wait`",
+    "is stopped": "resume it with `headgate start {job}`, and a worker with the --run-id of that run or none",
     "is drained": goes_on(DRAINED, "{job}"),
     "is ended": goes_on(ENDED, "{job}"),
     "can go no further": goes_on(STOPPED, "{job}", "failed"),
 }
 """What helps a worker that gives one of these reasons."""
-AGAIN = "to run it again at once, give it a --run-id of its own"
+AGAIN = "to run it again now, use a new --run-id"
 log = structlog.get_logger("headgate.run")
 
 
@@ -55,39 +55,43 @@ log = structlog.get_logger("headgate.run")
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="How many processes; they are restarted when they die.",
+    help="Number of worker processes; they are restarted when they die.",
 )
 @click.option(
     "--processor-id",
     default="",
     metavar="ID",
-    help="The stable name of this worker.  [default: host name and a number]",
+    help="Stable name of this worker.  [default: host name and a number]",
 )
 @click.option("--run-id", default="", metavar="ID", help="Begin, resume or join this run.")
 @click.option(
     "--deployment",
     default="",
     metavar="ID",
-    help="Names the code.  [default: fingerprint of graph and immutable settings]",
+    help="Identifies the code.  [default: fingerprint of graph and immutable settings]",
 )
-@click.option("--bounded", is_flag=True, help="End where the inputs end now: a batch.")
-@click.option("--no-wait", is_flag=True, help="Exit 4 instead of waiting when the run is closed.")
+@click.option("--bounded", is_flag=True, help="Stop at the offsets where the inputs end now.")
+@click.option("--no-wait", is_flag=True, help="Exit with 4 instead of waiting if the run is closed.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A setting, for this worker; stronger than everything else.",
+    help="A setting of this worker; takes precedence over all other sources.",
 )
-@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where tables lie.")
-@click.option("--web-port", type=click.IntRange(0, 65535), help="Port of this worker's page; 0 takes a free one.")
-@click.option("--app-dir", type=click.Path(path_type=Path, file_okay=False), help="Where MODULE is.  [default: here]")
+@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Directory of the local tables.")
+@click.option("--web-port", type=click.IntRange(0, 65535), help="Port of this worker's pages; 0 means a free port.")
+@click.option(
+    "--app-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of MODULE.  [default: the current directory]",
+)
 @click.option(
     "--log-format",
     type=click.Choice(FORMS),
     default="auto",
     show_default=True,
-    help="auto: for people on a terminal, else JSON.",
+    help="auto: console on a terminal, else JSON.",
 )
 @click.option(
     "--supervised",
@@ -142,7 +146,7 @@ def flags(settings: tuple[str, ...], state_dir: Path | None, web_port: int | Non
     for pair in settings:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise click.UsageError(f"--set takes NAME=VALUE, and got {pair!r}")
+            raise click.UsageError(f"--set takes NAME=VALUE, not {pair!r}")
         parse(name.strip(), value.strip())
         found[name.strip()] = value.strip()
     if state_dir is not None:
@@ -254,7 +258,7 @@ def done(why: str) -> str:
 def say_waiting(why: str, helps: str) -> None:
     """The run is closed, and this worker does not begin another: said to whoever sits there, and once, for it may be for ever."""
     if helps:
-        click.echo(f"Waiting: {why}.\nTo go on: {helps}", err=True)
+        click.echo(f"Waiting: {why}.\nTo continue: {helps}", err=True)
 
 
 def end_without_waiting(worker: Any) -> NoReturn:
@@ -262,7 +266,7 @@ def end_without_waiting(worker: Any) -> NoReturn:
 
     All that had to be durable is, and waiting would be for ever.
     """
-    click.echo(f"Error: these did not end, and are left behind: {', '.join(worker.ending.held)}", err=True)
+    click.echo(f"Error: these did not stop and were abandoned: {', '.join(worker.ending.held)}", err=True)
     sys.stderr.flush()
     os._exit(1 if worker.participant.exit_code is None else worker.participant.exit_code)
 
@@ -321,7 +325,7 @@ class Leaving:
         """One signal."""
         name = signal.Signals(number).name
         self.asked = name
-        click.echo(f"{name}: committing and leaving (Ctrl-C again ends at once)", err=True)
+        click.echo(f"{name}: committing and leaving (Ctrl-C again exits at once)", err=True)
         if hasattr(self.worker.coordination, "member"):
             self.worker.leave(name)
         else:

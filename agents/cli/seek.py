@@ -67,16 +67,22 @@ class Step:
 @click.argument("job")
 @click.argument("place", metavar="STREAM[:PARTITION]")
 @click.option(
-    "--to", "goal", required=True, metavar="oldest|newest|OFFSET|TIME", help="TIME is ISO, as in 2026-01-31T12:00."
+    "--to",
+    "goal",
+    required=True,
+    metavar="oldest|newest|OFFSET|TIME",
+    help="The new position; TIME is ISO 8601, such as 2026-01-31T12:00.",
 )
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be skipped or read again; change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Show what would be skipped or read again, without changing anything."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @asks()
 def seek(ask: Asker, place: str, goal: str, only_plan: bool, yes: bool) -> None:
-    """Go on reading an input from another place. What was read stays counted; what is skipped is not read.
+    """Continue reading an input from another position. Records that were already counted stay counted.
 
-    Shows old and new position of each partition and how many records are skipped or read again, and asks. Where no worker
-    lives it waits for one, however long; `headgate requests` lists what waits, and takes it back.
+    Shows the old and new position of each partition and how many records will be skipped or read again, and asks for confirmation.
+    If no worker is running, the request waits for one; `headgate requests` lists pending requests and withdraws them.
     """
     stream, partition = place_of(place)
     to = goal_of(goal)
@@ -89,9 +95,11 @@ def seek(ask: Asker, place: str, goal: str, only_plan: bool, yes: bool) -> None:
         arguments["partition"] = partition
     if not alive:
         arguments["positions"] = {str(one.at.partition): one.before for one in steps}
-    lines = [f"{shown(ask.to.job)} goes on with {place} at {goal}:", *(f"  {step}" for step in steps)]
+    lines = [f"{shown(ask.to.job)} continues {place} at {goal}:", *(f"  {step}" for step in steps)]
     if not alive:
-        lines.append("No worker lives: it waits for one, and is refused if a task does not stand where it does now.")
+        lines.append(
+            "No worker is running: the request waits for one, and is refused if a task has moved from the position shown here."
+        )
     confirmed("\n".join(lines), yes)
     waits = "" if alive else "it waits for a worker"
     ask(Wish(r.SEEK, arguments=arguments, lasting=not alive, waits=waits))
@@ -141,10 +149,10 @@ def owners_of(state: JobState, stream: str, partition: int | None, to: Target) -
     """The partitions that are meant, each with a task that owns it."""
     model = state.model
     if model is None:
-        raise NotFound(f"'{shown(to.job)}' has no tasks yet", remedy="its first run makes them")
+        raise NotFound(f"'{shown(to.job)}' has no tasks yet", remedy="its first run creates them")
     owned = {at: task for task, ats in model.tasks.items() for at in ats if at.stream == stream}
     if not owned:
-        raise HeadgateError(f"'{stream}' is no stream of '{shown(to.job)}'", remedy=offer(stream, model.streams))
+        raise HeadgateError(f"'{stream}' is not a stream of '{shown(to.job)}'", remedy=offer(stream, model.streams))
     chosen = [at for at in sorted(owned) if partition in (None, at.partition)]
     if not chosen:
         raise HeadgateError(
@@ -167,7 +175,7 @@ async def position_of(to: Target, state: JobState, task: str, at: StreamPartitio
             try:
                 return decode_checkpoint(found).positions.get(at)
             except CheckpointError as error:
-                raise HeadgateError(f"where {task} stands cannot be read: {error}") from error
+                raise HeadgateError(f"the position of {task} cannot be read: {error}") from error
     return None
 
 
@@ -177,7 +185,7 @@ def place_of(text: str) -> tuple[str, int | None]:
     if not colon:
         return text, None
     if not number.isdigit():
-        raise click.UsageError(f"'{text}' is no STREAM[:PARTITION]")
+        raise click.UsageError(f"'{text}' is not STREAM[:PARTITION]")
     return stream, int(number)
 
 
@@ -191,7 +199,7 @@ def goal_of(text: str) -> str | int | list[Any]:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise Mistyped(
-            f"'{text}' is no place to seek to",
+            f"'{text}' is not a position to seek to",
             remedy=f"{end_meant(text)}oldest, newest, an offset, or a time in ISO form",
         ) from None
     if moment.tzinfo is None:

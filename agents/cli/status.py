@@ -34,12 +34,16 @@ SILENT = "silent"
 @click.command()
 @click.argument("job")
 @click.option(
-    "--why", "task", default="", metavar="TASK", help="Why this task failed, or what it waits for, with the traceback."
+    "--why",
+    "task",
+    default="",
+    metavar="TASK",
+    help="Show why this task failed, or what it is waiting for, with the traceback.",
 )
 @broker_options
 @output_option
 def status(job: str, task: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
-    """Leader, workers, tasks with their state, lag and watermark, and how far a drain has come."""
+    """Show the leader, the workers, the tasks with state, lag and watermark, and the progress of a drain."""
     to = target(job, bootstrap, pairs, config)
     document = run_async(why_of(to, task) if task else read(to))
     if output == "json":
@@ -94,9 +98,9 @@ def show_why(found: dict[str, Any]) -> None:
     if found["traceback"]:
         click.echo("\n" + found["traceback"].rstrip())
     elif not found["asked"]:
-        told = f"{found['worker']} cannot be asked" if found["worker"] else "no worker runs it"
+        told = f"{found['worker']} cannot be reached" if found["worker"] else "no worker runs it"
         click.echo(
-            f"Note: {told}: what stands here is from the coordinator stream; a traceback is in the log of the worker",
+            f"Note: {told}: this is what the coordinator stream says; the log of the worker has the traceback",
             err=True,
         )
 
@@ -115,9 +119,9 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         worker["applied_config"] = None if beat is None else int(beat.beat.load.get("config", -1))
         if beat is not None and not silent and beat.beat.turn_age_s >= AFTER_S:
             worker["ready"] = False
-            where = f"; {worker['url']}/livez says where it stands" if worker["url"] else ""
+            where = f"; {worker['url']}/livez shows where it is blocked" if worker["url"] else ""
             found["warnings"].append(
-                f"the main loop of {worker['processor']} has not turned for {beat.beat.turn_age_s:.0f} s{where}"
+                f"the main loop of {worker['processor']} has been blocked for {beat.beat.turn_age_s:.0f} s{where}"
             )
         if beat is not None and not silent:
             loads[worker["processor"]] = beat.beat.load
@@ -126,7 +130,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         said = task_load(loads.get(task["worker"] or "", {}), task["task"])
         task["state"] = said["state"] or task["said"] or ("granted" if task["worker"] else "waiting")
         if task["worker"] in silent:
-            task["why"] = task["why"] or f"nothing is heard of {task['worker']}; it said {task['state']}"
+            task["why"] = task["why"] or f"no heartbeats from {task['worker']}; its last state was {task['state']}"
             task["state"] = SILENT
         task["since"] = time_of(said["since_ms"])
         task["for_s"] = None if said["since_ms"] is None else round(max(0, now_ms - said["since_ms"]) / 1000, 1)
@@ -165,8 +169,8 @@ def drain_of(to: Target, state: JobState, tasks: list[dict[str, Any]]) -> dict[s
     todo = ""
     if failed:
         todo = (
-            f"correct the code (the same graph), `headgate stop {name}`, run it, `headgate start {name}`: it drains on; "
-            f"or go on behind a bad record with `headgate seek {name} STREAM:PARTITION --to OFFSET`"
+            f"fix the code without changing the graph, `headgate stop {name}`, run it, `headgate start {name}`: the drain resumes; "
+            f"or continue after a bad record with `headgate seek {name} STREAM:PARTITION --to OFFSET`"
         )
     return {
         "by": state.run.drain_by if state.run is not None else "",
@@ -192,27 +196,27 @@ def show(found: dict[str, Any]) -> None:
     fields: list[tuple[str, object]] = [
         ("job", found["job"]),
         ("run", "none yet" if run is None else f"{run['id']}, {run['state']}{', ' + paused if paused else ''}"),
-        ("leader", "nobody" if leader is None else f"{leader['processor']}, term {leader['term']}{gone}"),
+        ("leader", "none" if leader is None else f"{leader['processor']}, term {leader['term']}{gone}"),
         ("lag", lag(found)),
     ]
     if found["drain"]:
         drain = found["drain"]
-        by = f", asked for by {drain['by']}" if drain["by"] else ""
+        by = f", requested by {drain['by']}" if drain["by"] else ""
         fields.append(("drain", f"{drain['done']} of {drain['of']} tasks{by}"))
         fields += [("failed", f"{one['task']}: {one['why']}") for one in drain["failed"]]
         fields += [("to do", drain["todo"])] if drain["todo"] else []
     if run is not None and run["why"]:
         fields.append(("why", run["why"]))
     if run is not None and (helps := goes_on(run["state"], shown(JobName.parse(found["job"])), run["why"])):
-        fields.append(("to go on", helps))
+        fields.append(("to continue", helps))
     fields += [(f"keys of {stream}", keys(tasks)) for stream, tasks in sorted(found["keys"].items())]
     fields += [("request", f"{one['verb']} by {one['by']}: {one['state']}") for one in found["requests"]]
     if found["problems"]:
-        told = f"{found['problems']} records of the coordinator stream cannot be read: headgate coordinator cat {found['job']}"
+        told = f"{found['problems']} records of the coordinator stream cannot be decoded: headgate coordinator cat {found['job']}"
         fields.append(("unreadable", told))
     if found["unreadable_heartbeats"]["records"]:
         heartbeats = found["unreadable_heartbeats"]
-        fields.append(("unreadable", f"{heartbeats['records']} heartbeats of the last seconds: {heartbeats['why']}"))
+        fields.append(("unreadable", f"{heartbeats['records']} recent heartbeats: {heartbeats['why']}"))
     fields += [("warning", one) for one in found["warnings"]]
     show_fields(fields)
     if found["workers"]:
@@ -254,10 +258,10 @@ def lag(found: dict[str, Any]) -> str:
     """How many records wait, as far as anybody says.
 
     >>> lag({"lag": 7, "tasks": [{"lag": 7}, {"lag": None}]}), lag({"lag": None, "tasks": [{"lag": None}]})
-    ('7 records, unknown for 1 of 2 tasks', 'unknown: no task says')
+    ('7 records, unknown for 1 of 2 tasks', 'unknown: no task reports it')
     """
     if found["lag"] is None:
-        return "unknown: no task says"
+        return "unknown: no task reports it"
     silent = sum(1 for task in found["tasks"] if task["lag"] is None)
     return f"{found['lag']:,} records" + (f", unknown for {silent} of {len(found['tasks'])} tasks" if silent else "")
 

@@ -42,9 +42,9 @@ class Tables(WithVerbs):
 @click.argument("job")
 @click.argument("table", required=False, default="")
 @click.argument("key", required=False, default="")
-@click.option("--task", default="", metavar="TASK", help="Only this task's part.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many rows at most.")
-@click.option("--from-log", is_flag=True, help="Read the task log, and ask no worker.")
+@click.option("--task", default="", metavar="TASK", help="Only the rows of this task.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of rows.")
+@click.option("--from-log", is_flag=True, help="Read the task log instead of asking the workers.")
 @broker_options
 @output_option
 def tables(

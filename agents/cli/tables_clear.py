@@ -62,8 +62,13 @@ class Plan:
 @click.command("clear")
 @click.argument("job")
 @click.argument("names", metavar="[TABLE]...", nargs=-1)
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be cleared and what stays; change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Show what would be cleared and what would be kept, without changing anything.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @broker_options
 @output_option
 def clear(
@@ -76,10 +81,10 @@ def clear(
     config: Path | None,
     output: str,
 ) -> None:
-    """Empty tables of a job, all of them or those that are named, and forget their schemas. Only while no worker lives.
+    """Empty all tables of a job, or the named ones, and delete their schemas. Needs all workers to be stopped.
 
-    The job goes on reading where it stood: to fill a table again from its input, seek back. Tables that no code declares any
-    more can be cleared, too; timers and rows that wait for a batch only by name.
+    The job continues reading from its current position: to fill a table again from its input, seek back. Tables that the code no
+    longer declares can be cleared, too; timers and rows that wait for a batch only by name.
     """
     to = target(job, bootstrap, pairs, config)
     agreed = run_async(_planned(to, names, even_if_living=only_plan))
@@ -112,8 +117,8 @@ def plan_of(names: Sequence[str], found: Found, state: JobState, to: Target, ali
     for name in names:
         if name in OWN or name == CHECKPOINT:
             raise HeadgateError(
-                f"'{name}' is headgate's own, and cannot be cleared",
-                remedy=f"`headgate reset {shown(to.job)}` forgets all that the job has kept",
+                f"'{name}' belongs to headgate, and cannot be cleared",
+                remedy=f"`headgate reset {shown(to.job)}` deletes all state of the job",
             )
         if name not in found.tables:
             raise NotFound(f"no task log of {shown(to.job)} holds a table '{name}'", remedy=there_are(name, found))
@@ -144,7 +149,7 @@ async def _planned(to: Target, names: Sequence[str], *, even_if_living: bool) ->
 
 async def _logs(to: Target, state: JobState, names: Sequence[str]) -> dict[str, Census]:
     if not state.changelogs:
-        raise NotFound(f"'{shown(to.job)}' has no tasks yet", remedy="its first run makes them")
+        raise NotFound(f"'{shown(to.job)}' has no tasks yet", remedy="its first run creates them")
     return await read_logs(to.client, to.topics.log, state.changelogs, names)
 
 
@@ -157,7 +162,7 @@ async def _clear(to: Target, names: Sequence[str], agreed: Plan) -> Plan:
         await fence_all(to, lives_of(state))
         logs = await _logs(to, state, names)
         if plan_of(names, put_together(logs), state, to) != agreed:
-            raise HeadgateError(f"{to.job} has changed since it was looked at", remedy="look again: the same command")
+            raise HeadgateError(f"{to.job} has changed since the plan was made", remedy="run the same command again")
         await log.clear(logs, state.changelogs, [one.name for one in agreed.cleared])
     return agreed
 

@@ -28,7 +28,7 @@ async def state_and_living(to: Target) -> tuple[JobState, list[str]]:
         state = await stream.to_end()  # who has left by now has said so here
     alive = sorted({beat.processor for beat in beats.present(state)})
     if beats.unreadable:
-        alive.append(f"whoever wrote {beats.unreadable} heartbeats that cannot be read ({beats.why})")
+        alive.append(f"the sender of {beats.unreadable} unreadable heartbeats ({beats.why})")
     return state, alive
 
 
@@ -37,15 +37,15 @@ def refuse_living(to: Target, alive: Iterable[str]) -> None:
     if names := ", ".join(alive):
         stop = f"headgate stop {shown(to.job)}"
         raise HeadgateError(
-            f"workers of {to.job} live: {names}",
-            remedy=f"stop them first: `{stop} --wait`; and each that only waits for a run: `{stop} --worker P --wait`",
+            f"workers of {to.job} are running: {names}",
+            remedy=f"stop them first: `{stop} --wait`; a worker that only waits for a run: `{stop} --worker P --wait`",
         )
 
 
 def not_while(alive: Iterable[str]) -> list[str]:
     """The line of a plan that says why it cannot be carried out now; none if it can."""
     names = ", ".join(alive)
-    return [f"Not while workers live: {names}."] if names else []
+    return [f"Not possible while workers are running: {names}."] if names else []
 
 
 def run_told(state: JobState) -> str:
@@ -74,13 +74,13 @@ async def leading(to: Target, verb: str) -> AsyncIterator[LeaderWriter]:
     except LeaderLost as error:
         cause = error.__cause__
         if error.fenced:
-            what, remedy = "a worker, or another command, has taken the leader's id meanwhile", ""
+            what, remedy = "a worker or another command has taken the leader's transactional id", ""
         elif isinstance(cause, HeadgateError):
             what, remedy = cause.what, cause.remedy
         else:
             what, remedy = str(error), ""
         raise EnvironmentFault(
-            f"{verb} of {shown(to.job)} has changed nothing: {what}", remedy=remedy or "look again: the same command"
+            f"{verb} of {shown(to.job)} has changed nothing: {what}", remedy=remedy or "run the same command again"
         ) from error
     finally:
         await leader.stop()

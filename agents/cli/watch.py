@@ -18,8 +18,10 @@ from .status import document, show
 
 @click.command()
 @click.argument("job")
-@click.option("--every", type=Duration(), default="2s", show_default=True, metavar="TIME", help="How often.")
-@click.option("--times", type=click.IntRange(1), help="Only so many times.")
+@click.option(
+    "--every", type=Duration(), default="2s", show_default=True, metavar="TIME", help="Time between two updates."
+)
+@click.option("--times", type=click.IntRange(1), help="Stop after this many updates.")
 @broker_options
 @output_option
 def watch(
@@ -31,7 +33,7 @@ def watch(
     config: Path | None,
     output: str,
 ) -> None:
-    """Follow the status."""
+    """Show the status repeatedly, until Ctrl-C."""
     to = target(job, bootstrap, pairs, config)
     with contextlib.suppress(KeyboardInterrupt):  # the way to end it, as it says itself
         run_async(_watch(to, every, times, output))

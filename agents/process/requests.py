@@ -131,7 +131,9 @@ def _asked(state: JobState, request: c.SetRequest) -> bool:
     """Whether this was asked for already, under this id. Raises `Refused` if it was something else."""
     before = state.request(request.uuid)
     if before is not None and replace(request, not_after=before.not_after, requested_by=before.requested_by) != before:
-        raise Refused(f"the request '{request.uuid}' is there, and asks for {before.verb}", remedy="take another id")
+        raise Refused(
+            f"the request '{request.uuid}' already exists, and asks for {before.verb}", remedy="use another id"
+        )
     return before is not None or state.answer(request.uuid) is not None
 
 
@@ -174,7 +176,7 @@ async def _follow(
             raise DeadlinePassed(
                 f"{request.verb} of '{shown(job)}' is not done after {timeout_s:g} s:\n  "
                 + "\n  ".join(missing(stream.job, request)),
-                remedy=f"it goes on by itself; watch it with `headgate status {shown(job)}`"
+                remedy=f"the request continues; watch it with `headgate status {shown(job)}`"
                 if answer is not None
                 else unheard(stream.job, request, job),
             )
@@ -187,10 +189,10 @@ async def _follow(
 
 def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
     """What helps when nobody has taken a wish up."""
-    back = f"`headgate requests withdraw {shown(job)} {request.uuid}` takes it back"
-    void = f"the wish goes on waiting; {back}" if request.not_after is None else "the wish is void from now on"
+    back = f"`headgate requests withdraw {shown(job)} {request.uuid}` withdraws it"
+    void = f"the request keeps waiting; {back}" if request.not_after is None else "the request has expired"
     if not any(state.members()):
-        return f"no worker is there: start one with `headgate run MODULE:app`; {void}"
+        return f"no worker is running: start one with `headgate run MODULE:app`; {void}"
     return f"is a worker alive? `headgate status {shown(job)}`; {void}"
 
 
@@ -227,7 +229,7 @@ def meant(request: c.SetRequest, state: JobState, why: str, job: JobName) -> str
         if isinstance(name, str) and (there := list(names)) and name not in there:
             return offer(name, there)
     if why.startswith(r.OTHER_RUN) and state.run is not None and state.live:
-        return f"--run-id {state.run.run_id}, or leave it out"
+        return f"use --run-id {state.run.run_id}, or omit it"
     if request.verb == r.START and state.live:
         return f"close that one first: `headgate drain {shown(job)} --wait`"
     return ""
@@ -253,9 +255,11 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
     if answer is None:
         leader = state.leader
         who = (
-            f"the leader, {leader.processor}," if leader is not None and leader.processor else "nobody leads; a worker"
+            f"the leader, {leader.processor},"
+            if leader is not None and leader.processor
+            else "there is no leader; a worker"
         )
-        return [f"nobody has taken it up: {who} has not answered"]
+        return [f"it has not been accepted yet: {who} has not answered"]
     lines: list[str] = []
     for grant in sorted(state.grants(), key=lambda grant: grant.task):
         says = state.says(grant.task)
@@ -343,5 +347,5 @@ def pause(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | s
 
 
 def resume(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
-    """Read on."""
+    """Continue reading after `pause`."""
     return _ask_now(job, Wish(r.RESUME, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)

@@ -62,11 +62,11 @@ class Stuck:
             connection.settimeout(READ_S)
             asked = connection.recv(4096).decode("latin-1").split(" ")
             age, where = round(self._age_s(), 1), main_stack()
-            kind, body = "text/plain; charset=utf-8", f"the main loop has not turned for {age:g} s\n{where}".encode()
+            kind, body = "text/plain; charset=utf-8", f"the main loop has been blocked for {age:g} s\n{where}".encode()
             if len(asked) > 1 and asked[1].startswith("/api/"):
                 kind = "application/json"
                 body = orjson.dumps(
-                    {"error": f"the main loop has not turned for {age:g} s", "stuck_s": age, "where": where}
+                    {"error": f"the main loop has been blocked for {age:g} s", "stuck_s": age, "where": where}
                 )
             head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             connection.sendall(head.encode() + body)

@@ -272,7 +272,7 @@ def _ways_out(table: str, *, migrate: bool = False) -> str:
     if migrate:
         ways.append("give migrate=, a function that makes new values of the old ones")
     ways.append(f"`headgate tables clear JOB {table}` empties it, and it begins anew")
-    return "; ".join([*ways, "`headgate reset JOB` forgets all that the job has kept"])
+    return "; ".join([*ways, "`headgate reset JOB` deletes all state of the job"])
 
 
 STATE_PARTS = "state:"

@@ -22,30 +22,30 @@ from .pages import ROOT
 NOTICE = "<!-- Generated from the code by `make docs`; change it there. -->\n"
 
 SETTINGS_PREFACE = """\
-The table against which names and values are checked; an unknown name is an error with the nearest known one. A value comes from the
-nearest to the worker: flag (`headgate run --set NAME=VALUE`), environment, override (`headgate config set`), `headgate.toml`,
-`App(settings=…)`, default; `headgate config get JOB --origin` says which.
+Names and values are checked against this table; for an unknown name, the error suggests the nearest known one. If a setting has several
+values, the first of these sources wins: flag (`headgate run --set NAME=VALUE`), environment, override (`headgate config set`),
+`headgate.toml`, `App(settings=…)`, default. `headgate config get JOB --origin` shows which one applies.
 
-- *kind*: `immutable` decides where state lies and is refused after the first run; `next-run` takes effect when the next run begins;
-  `dynamic` takes effect at once.
-- *owner*: `job` settings may be overridden in the coordinator stream for all workers; `worker` settings belong to each worker.
+- *kind*: `immutable` settings decide where state is stored, and cannot change after the first run; `next-run` settings take effect when
+  the next run begins; `dynamic` settings take effect immediately.
+- *owner*: `job` settings can be overridden for all workers in the coordinator stream; `worker` settings belong to each worker.
 """
 
 CLI_PREFACE = """\
 ## Exit codes
 
-| code | means | for example |
+| code | meaning | example |
 |---|---|---|
-| 0 | done | the run of a worker closed, or it was asked to leave |
+| 0 | done | the run of a worker was closed, or the worker was stopped |
 | 1 | failed | no broker answers, a request was refused, a worker or a task failed |
-| 2 | usage: wrong as it stands, nothing was begun | an unknown verb or setting, a bad value, a job declared in a way that cannot work |
-| 3 | the deadline passed | `drain --wait --timeout 25s`, with the list of what is not done |
+| 2 | usage error, nothing was started | an unknown verb or setting, an invalid value, an invalid job declaration |
+| 3 | timeout | `drain --wait --timeout 25s`, with a list of what is not done |
 | 4 | not found | no such job, no live run, no such table or key, no broker for `headgate kafka status` |
 | 130 | ended by a second Ctrl-C | |
 | 128 + n | `run --workers N`: a worker was killed by signal n while it was leaving | 137 after SIGKILL |
 
-What ended with 2 ends with 2 again until somebody changes it: `headgate run --workers N` does not restart a worker that did. Every error
-says what is wrong on a line `Error:`, and what helps on a line `To do:`, both on standard error; `HEADGATE_DEBUG=1` shows the traceback.
+A command that exits with 2 will do so again until you correct it, so `headgate run --workers N` does not restart such a worker. Every error
+says what is wrong on a line `Error:` and what to do on a line `To do:`, both on standard error. `HEADGATE_DEBUG=1` shows the traceback.
 """
 
 
@@ -98,7 +98,7 @@ def cli() -> str:
                 for other in all_verbs
                 if other.path[:-1] == verb.path and other.path
             ]
-            out.append(table(("verb", "does"), rows))
+            out.append(table(("verb", "what it does"), rows))
         usage = " ".join(verb.command.collect_usage_pieces(verb.context))
         out.append(f"```text\n{verb.words} {usage}\n```\n")
         records: list[tuple[object, ...]] = []
@@ -108,7 +108,7 @@ def cli() -> str:
                 variable = parameter.envvar if isinstance(parameter.envvar, str) else ""
                 records.append((code(record[0]), record[1], code(variable)))
         if records:
-            out.append(table(("option", "means", "variable"), records))
+            out.append(table(("option", "meaning", "variable"), records))
     return "\n".join(out)
 
 
@@ -142,7 +142,11 @@ def described(things: list[Any], first: str) -> str:
         for field in (fields(things[0]) if is_dataclass(things[0]) else ())
         if field.name != "name" and field.name not in texts and not field.name.startswith("_")
     ]
-    names = [name for name in names if any(shown(getattr(thing, name)) for thing in things)]
+    names = [
+        name
+        for name in names
+        if any(shown(getattr(thing, name)) for thing in things) and not callable(getattr(things[0], name))
+    ]
     rows: list[tuple[object, ...]] = [
         (code(thing.name), *(code(shown(getattr(thing, name))) for name in names), house.explained(thing))
         for thing in sorted(things, key=lambda thing: thing.name)
@@ -189,9 +193,9 @@ def machine_index(kinds: list[type[Machine[Any, Any]]]) -> str:
     ]
     body = table(("machine", "decides"), rows) if rows else "There are no machines yet.\n"
     return (
-        f"{NOTICE}\n# The machines\n\nEvery decision is made by a machine: a table of states and events, without a clock and"
-        " without input and output. The diagrams are drawn from the tables that run; events that change no state are in the"
-        f" tables only.\n\n{body}"
+        f"{NOTICE}\n# The machines\n\nEvery decision is made by a state machine: a table of states and events, without a"
+        " clock or I/O. The diagrams are generated from the tables that run; events that change no state appear only in the"
+        f" tables.\n\n{body}"
     )
 
 

@@ -59,7 +59,7 @@ def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
     hg.run("stop", hg.job, "--wait", "--timeout", "30s")
     hg.ended()
     hg.run("start", hg.job, "--timeout", "1s", code=3)
-    assert "nobody has taken it up" in hg.said
+    assert "it has not been accepted yet" in hg.said
     other = hg.json("status", "status", hg.job)["run"]["id"]
     hg.start("--run-id", other)
     hg.running()
@@ -83,7 +83,7 @@ def test_a_deadline_that_passes_lists_what_is_not_done(hg: Headgate) -> None:
     finally:
         hg.worker.send_signal(signal.SIGCONT)
     assert "not done after 2 s" in hg.said
-    assert "nobody has taken it up: the leader, w1," in hg.said
+    assert "it has not been accepted yet: the leader, w1," in hg.said
 
 
 def test_sigterm_commits_and_leaves_and_readiness_ends_at_once(hg: Headgate) -> None:
@@ -126,7 +126,7 @@ def test_the_same_batch_is_started_again_and_again(hg: Headgate) -> None:
         hg.start("--bounded", "--set", "session.timeout=1s")
         assert hg.ended() == 0
     assert counted(hg) == 80
-    assert "to go on" in hg.run("status", hg.job)
+    assert "to continue" in hg.run("status", hg.job)
 
 
 FAILS = """
@@ -149,7 +149,7 @@ def test_a_batch_that_has_failed_ends_with_1_and_is_gone_on_with(hg: Headgate, w
     hg.start("--bounded", "--workers", workers, "--set", "error.retries=0")
     assert hg.ended() == 1
     assert "user of last year" in hg.log.read_text()
-    assert "To do: correct what has failed and run it again" in hg.log.read_text()
+    assert "To do: fix what has failed and run the job again" in hg.log.read_text()
     failed = hg.json("status", "status", hg.job)["run"]
     assert failed["state"] == "stopped"
     assert "user of last year" in failed["why"]
@@ -209,7 +209,7 @@ def test_readiness_is_503_from_the_first_moment_of_a_pause_in_service(hg: Headga
     hg.start("--web-port", "0")
     url = hg.until(lambda: page_of(hg.log.read_text()), "the page")
     hg.until(lambda: "drained" in answer(url + "/readyz")[1], "it waits")
-    hg.until_said("is drained.\nTo go on: `headgate start ")
+    hg.until_said("is drained.\nTo continue: `headgate start ")
     assert answer(url + "/readyz")[0] == 503
     assert answer(url + "/livez")[0] == 200
 
@@ -243,7 +243,7 @@ def test_reset_notices_who_came_while_it_asked(hg: Headgate) -> None:
     try:
         assert reset.stderr is not None
         said = ""
-        while "Go on?" not in said:
+        while "Continue?" not in said:
             more = reset.stderr.read(1)
             assert more, said
             said += more
@@ -252,7 +252,7 @@ def test_reset_notices_who_came_while_it_asked(hg: Headgate) -> None:
         hg.running()
         _, said = reset.communicate("y\n", timeout=180)
         assert reset.returncode == 1
-        assert f"workers of {hg.job}/1 live: w1" in said
+        assert f"workers of {hg.job}/1 are running: w1" in said
         assert hg.running()["run"]["id"] == "again"
     finally:
         reset.kill()

@@ -95,7 +95,7 @@ def test_a_failed_drain_says_what_to_do_and_can_be_ended(hg: Headgate) -> None:
     assert "integer division" in drain["failed"][0]["why"]
     assert f"headgate stop {hg.job}" in drain["todo"]
     text = hg.run("status", hg.job)
-    for word in ("asked for by", "Partition 1: ", "to do", "headgate seek"):
+    for word in ("requested by", "Partition 1: ", "to do", "headgate seek"):
         assert word in text
 
     taken = hg.json("answer", "seek", hg.job, f"{hg.job}-orders:0", "--to", "21", "--yes", "--wait")

@@ -86,14 +86,14 @@ async def test_a_loop_that_stands_is_seen_and_sigterm_ends_it(job, topic):
     await said(one, "the main loop does not turn")
     code, body = await asyncio.to_thread(answer, url + "/livez")
     assert code == 503
-    assert "the main loop has not turned for" in body
+    assert "the main loop has been blocked for" in body
     assert "in hanging" in body
     code, body = await asyncio.to_thread(answer, url + "/api/status")
     assert code == 503
     assert '"stuck_s"' in body
     shown = await status_that_warns(job)
     assert re.search(
-        r"warning +the main loop of w1 has not turned for \d+ s; " + re.escape(f"{url}/livez says where"), shown
+        r"warning +the main loop of w1 has been blocked for \d+ s; " + re.escape(f"{url}/livez shows where"), shown
     )
     assert re.search(r"^w1 +joined +no ", shown, re.MULTILINE)
     one.process.send_signal(signal.SIGTERM)

@@ -99,7 +99,7 @@ async def test_a_cleared_table_begins_empty_under_other_code_and_the_rest_goes_o
     await job.write(inp, orders(5) + orders(6))
     await job.records(out, 8)
     _, said = await verb(job, "tables", "clear", job.name, "numbers", "--yes", code=1)
-    assert f"workers of {job.name}/1 live: w1" in said
+    assert f"workers of {job.name}/1 are running: w1" in said
     assert f"headgate stop {job.name} --wait" in said
     assert (await clear(job, "--plan"))["alive"] == ["w1"]
     await drained(job, one)

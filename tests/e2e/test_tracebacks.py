@@ -93,4 +93,4 @@ async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(
     after = await document("Partition 0")
     assert (after["asked"], after["traceback"]) == (False, "")
     assert "ZeroDivisionError" in after["why"]
-    assert "w1 cannot be asked" in (await told("Partition 0")).stderr
+    assert "w1 cannot be reached" in (await told("Partition 0")).stderr

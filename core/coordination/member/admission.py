@@ -52,7 +52,7 @@ def over(run: SetRun, life: SetProcessor, *, late: bool) -> str:
 
 
 def goes_on(state: str, job: str, failed: str = "") -> str:
-    """What makes a job go on whose run is closed: the commands, for whoever waits or asks.
+    """The commands that continue a job whose run is closed, for whoever waits or asks.
 
     >>> goes_on("drained", "sales")
     '`headgate start sales` begins the next run, and so does `headgate run` with a new --run-id'
@@ -60,8 +60,8 @@ def goes_on(state: str, job: str, failed: str = "") -> str:
     ''
     """
     if state == STOPPED and failed:
-        return "correct what has failed and run it again: `headgate run` goes on with this run where it stood"
+        return "fix what has failed and run the job again: `headgate run` continues this run where it stopped"
     if state == STOPPED:
-        return f"`headgate start {job}` goes on with it, and so does `headgate run` with its --run-id"
+        return f"`headgate start {job}` resumes it, and so does `headgate run` with its --run-id"
     begins = f"`headgate start {job}` begins the next run, and so does `headgate run` with a new --run-id"
     return {DRAINED: begins, ENDED: f"{begins}, or with --bounded"}.get(state, "")

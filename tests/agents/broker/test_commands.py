@@ -118,7 +118,7 @@ def test_up_status_down_reset(home: Path) -> None:
     assert command_of(status["pid"]) == ""
     assert ask_cluster("127.0.0.1", status["port"]) is None
     assert running_brokers() == []
-    assert headgate("kafka", "down").stdout == "No broker runs.\n"
+    assert headgate("kafka", "down").stdout == "No broker is running.\n"
     idle = json.loads(headgate("kafka", "down", "-o", "json").stdout)
     assert idle == {"stopped": False, "bootstrap": None, "data": str(home / "kafka")}
 
@@ -146,7 +146,7 @@ def test_foreground_ends_with_its_signal_and_takes_the_told_port_and_directory(h
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stdout is not None
-        assert process.stderr.readline() == "Ctrl-C stops it.\n"
+        assert process.stderr.readline() == "Press Ctrl-C to stop Kafka.\n"
         for verb, code in (("status", 4), ("down", 0), ("reset", 0)):
             done = headgate("kafka", verb)
             assert (done.returncode, str(home / "kafka") in done.stdout) == (code, True), done
@@ -171,6 +171,6 @@ def test_a_broker_that_dies_ends_its_foreground(home: Path) -> None:
         os.kill(broker.pids()[0], signal.SIGKILL)
         said = process.stderr.read()
         assert process.wait(90) == 1
-    assert "Kafka (node 1) ended by itself. From the end of its log:" in said
+    assert "Kafka (node 1) exited unexpectedly. From the end of its log:" in said
     assert Broker.at(home / "kafka") is not None
     assert running_broker() is None

@@ -25,7 +25,7 @@ def test_a_job_without_a_model_says_when_it_gets_one(capsys: pytest.CaptureFixtu
     """A worker was started, and no run has begun: there is no version None."""
     model.show({"job": "sales/1", **model_document(None)})
     said = capsys.readouterr()
-    assert said.out == "job    sales/1\nmodel  none yet: the leader makes it when the first run begins\n"
+    assert said.out == "job    sales/1\nmodel  none yet: the leader creates it when the first run begins\n"
     assert "headgate plan" in said.err
 
 
@@ -33,7 +33,7 @@ def test_a_job_without_a_model_says_when_it_gets_one(capsys: pytest.CaptureFixtu
     ("state", "run_id", "parts", "helps"),
     [
         ("running", "", {"stage:a": "2"}, "run the code that the run began with"),
-        ("running", "r3", PARTS, "leave --run-id out"),
+        ("running", "r3", PARTS, "omit --run-id"),
         ("stopped", "r3", PARTS, "headgate start sales"),
         ("stopped", "", {}, "run the code of that run"),
         ("ended", "", {"setting:g": "1"}, "headgate reset sales"),
@@ -78,7 +78,7 @@ def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_wish_or_nothin
     """A message by another hand than its writer's is believed by every worker: a grant that two hold, a run without its fields."""
     assert {*INSTEAD, "set-request", "set-config"} == set(TYPES)
     for kind in INSTEAD:
-        with pytest.raises(Mistyped, match="not written by hand"):
+        with pytest.raises(Mistyped, match="cannot be written by hand"):
             wish_of(kind, "{}")
     pause = wish_of("set-request", '{"verb": "drain", "run_id": "r7"}')
     assert (pause.verb, pause.run_id) == ("drain", "r7")

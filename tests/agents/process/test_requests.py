@@ -90,9 +90,11 @@ def test_a_deadline_of_a_stop_lists_what_is_not_released() -> None:
 def test_a_deadline_without_any_answer_says_who_should_have_given_it() -> None:
     """The leader by name, or that nobody leads."""
     assert a.missing(state(run("running"), c.SetLeader(3, "w1", "p1")), wish("drain")) == [
-        "nobody has taken it up: the leader, w1, has not answered"
+        "it has not been accepted yet: the leader, w1, has not answered"
     ]
-    assert a.missing(state(), wish("start")) == ["nobody has taken it up: nobody leads; a worker has not answered"]
+    assert a.missing(state(), wish("start")) == [
+        "it has not been accepted yet: there is no leader; a worker has not answered"
+    ]
 
 
 def test_a_deadline_that_passes_is_exit_code_three() -> None:
@@ -137,7 +139,7 @@ def test_a_refused_wish_names_what_was_probably_meant(verb: str, arguments: dict
 
 def test_a_wish_for_another_run_is_told_the_live_one() -> None:
     """And nothing, when there is none."""
-    for found, remedy in ((run("running"), "--run-id r1, or leave it out"), (run("ended"), "")):
+    for found, remedy in ((run("running"), "use --run-id r1, or omit it"), (run("ended"), "")):
         with pytest.raises(a.Refused) as refused:
             a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "other run: x"), state(found), JOB)
         assert refused.value.remedy == remedy
@@ -147,9 +149,9 @@ def test_whoever_helps_is_named_when_nobody_has_taken_a_wish_up() -> None:
     """A worker that is there may be stuck; where none is, one must be started. A wish for a run to come stays."""
     there, nobody = state(run("running"), *JOINED), state(run("stopped"))
     later = wish("start", not_after=1)
-    assert a.unheard(there, later, JOB) == "is a worker alive? `headgate status sales`; the wish is void from now on"
-    assert a.unheard(nobody, later, JOB).startswith("no worker is there: start one with `headgate run MODULE:app`")
-    assert a.unheard(nobody, wish("drain"), JOB).endswith("`headgate requests withdraw sales u1` takes it back")
+    assert a.unheard(there, later, JOB) == "is a worker alive? `headgate status sales`; the request has expired"
+    assert a.unheard(nobody, later, JOB).startswith("no worker is running: start one with `headgate run MODULE:app`")
+    assert a.unheard(nobody, wish("drain"), JOB).endswith("`headgate requests withdraw sales u1` withdraws it")
 
 
 @pytest.mark.parametrize(

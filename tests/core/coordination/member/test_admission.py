@@ -67,5 +67,5 @@ def test_each_closed_run_has_a_way_on():
     told = [goes_on(state, "sales") for state in ("drained", "ended", "stopped")]
     assert all("`headgate start sales`" in one for one in told)
     assert "--bounded" in told[1]
-    assert "correct what has failed" in goes_on("stopped", "sales", "Partition 1: no")
+    assert "fix what has failed" in goes_on("stopped", "sales", "Partition 1: no")
     assert goes_on("running", "sales") == ""
