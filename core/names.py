@@ -48,7 +48,7 @@ def _legal(kind: str, text: str) -> str:
     if not _LEGAL.fullmatch(text) or text in (".", ".."):
         raise DeclarationError(
             f"{kind} {text!r} is not a legal name",
-            remedy="use letters, digits, '.', '_' and '-' only, and at least one of them; '.' and '..' are reserved",
+            remedy="use only letters, digits, '.', '_' and '-', and at least one of them; '.' and '..' are reserved",
         )
     return text
 

@@ -17,7 +17,7 @@ def called(
     name: str,
     function: Callable[..., Any],
     *arguments: object,
-    remedy: str = "correct it, or use the built-in one",
+    remedy: str = "fix it, or use the built-in one",
     error: type[HeadgateError] = DeclarationError,
 ) -> Any:
     """The function's answer. `what` and `name` say whose it is.
@@ -28,16 +28,14 @@ def called(
     try:
         return function(*arguments)
     except BaseException as raised:  # also SystemExit, and cancellations that nobody asked for
-        raise error(
-            f"the {what} '{name}' has raised {type(raised).__name__}: {_text(raised)}", remedy=remedy
-        ) from raised
+        raise error(f"the {what} '{name}' raised {type(raised).__name__}: {_text(raised)}", remedy=remedy) from raised
 
 
 def _text(raised: BaseException) -> str:
     try:
         return str(raised)
     except BaseException as again:  # noqa: BLE001 - the user's own class, too
-        return f"({type(again).__name__} when asked what)"
+        return f"({type(again).__name__} in its repr)"
 
 
 def whole(value: object) -> TypeGuard[int]:

@@ -172,8 +172,8 @@ class Layout:
         found = self.history.find(digested)
         if found is None or self.history.needs_function(found):
             raise DataError(
-                f"aggregate '{self.spec.name}': partial states of former code are on the way here, and do not fit this code",
-                remedy="run the former code again, drain the job, and only then change it",
+                f"aggregate '{self.spec.name}': partial aggregates of old code are in flight, and do not fit this code",
+                remedy="run the old code again, drain the job, and only then change it",
             )
         return found
 

@@ -51,13 +51,13 @@ class CheckedChooser:
         needs: object = getattr(made, "needs", ())
         self.needs = frozenset({needs} if isinstance(needs, str) else cast("Iterable[str]", needs))
         if unknown := sorted(self.needs - NEEDS):
-            raise self._broken(f"needs '{unknown[0]}', which there is not", f"it may need {sorted(NEEDS)}")
+            raise self._broken(f"needs '{unknown[0]}', which does not exist", f"it may need {sorted(NEEDS)}")
 
     def _broken(self, what: str, remedy: str) -> ChooserError:
         return ChooserError(f"the chooser '{self.name}' {what}", remedy=remedy)
 
     def _called(self, function: Callable[..., object], *arguments: object) -> Any:
-        remedy = "correct it, or leave out App(chooser=…) to use the built-in one"
+        remedy = "fix it, or omit App(chooser=…) to use the built-in one"
         return called("chooser", self.name, function, *arguments, remedy=remedy, error=ChooserError)
 
     def choose(self, heads: Sequence[Head], now: float) -> Choice | Wait:
@@ -67,7 +67,7 @@ class CheckedChooser:
         if isinstance(answer, Wait):
             return self._patient(answer, heads, now)
         if not isinstance(answer, Choice):
-            raise self._broken(f"has answered {answer!r}", "answer a Choice, a Wait or None")
+            raise self._broken(f"returned {answer!r}", "answer a Choice, a Wait or None")
         self._types(answer)
         self._check(answer, next((head for head in heads if head.at == answer.at), None))
         return answer._replace(at=StreamPartition(*answer.at))
@@ -79,7 +79,7 @@ class CheckedChooser:
             return wait._replace(until=now + ASK_AGAIN) if any(head.takeable for head in heads) else wait
         if not (whole(until) or isinstance(until, float)) or not isfinite(until):
             raise self._broken(
-                f"wants to wait until {until!r}", "give seconds on the clock that choose() is told, or None"
+                f"returned a wait until {until!r}", "give seconds on the clock that choose() is told, or None"
             )
         return wait._replace(until=max(float(until), now + SOON))
 
@@ -88,11 +88,11 @@ class CheckedChooser:
         pair = cast("tuple[object, ...]", at)
         if not (isinstance(at, tuple) and len(pair) == 2 and isinstance(pair[0], str) and whole(pair[1])):
             raise self._broken(
-                f"has chosen {at!r}, which is no (stream, partition)", "choose the `at` of one of the heads"
+                f"has chosen {at!r}, which is not a (stream, partition)", "choose the `at` of one of the heads"
             )
         for name, value in zip(choice._fields[1:], choice[1:], strict=True):
             if not whole(value) and (value is not None or name == "max_records"):
-                raise self._broken(f"has answered {name}={value!r}", "bounds are whole numbers, or None")
+                raise self._broken(f"returned {name}={value!r}", "bounds are whole numbers, or None")
 
     def _check(self, choice: Choice, head: Head | None) -> None:
         what = str(StreamPartition(*choice.at))
@@ -124,5 +124,5 @@ class CheckedChooser:
     def describe(self) -> Mapping[str, object]:
         said: object = self._called(self._describe) if self._describe is not None else {}
         if not isinstance(said, Mapping):
-            raise self._broken(f"has described itself as {said!r}", "describe() gives a mapping of plain values")
+            raise self._broken(f"described itself as {said!r}", "describe() must return a mapping of plain values")
         return {"chooser": self.name, **cast("Mapping[str, object]", said)}

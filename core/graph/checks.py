@@ -114,7 +114,7 @@ def _no_cycle(graph: Graph) -> None:
                 walked = list(path)
                 ring = [*walked[walked.index(step) :], step]
                 raise DeclarationError(
-                    f"the job runs in a circle: {' → '.join(ring)}; no end, drain or watermark could ever pass it",
+                    f"the job runs in a circle: {' → '.join(ring)}; no end of stream, drain or watermark could ever pass it",
                     remedy="write to a topic that the job does not read, and let another job read that",
                 )
             elif step not in done:
@@ -127,12 +127,12 @@ def _streams(graph: Graph) -> None:
         for topic in stage.writes:
             if topic in graph.writer and graph.writer[topic] is not stage:
                 raise DeclarationError(
-                    f"'{stage.name}' writes '{topic}', which is the job's own stream behind '{graph.writer[topic].name}'",
+                    f"'{stage.name}' writes '{topic}', which is the job's own stream after '{graph.writer[topic].name}'",
                     remedy="write to another topic, or merge before the shuffle",
                 )
     if both := sorted(set(graph.input) & set(graph.writer)):
         raise DeclarationError(
-            f"the input '{both[0]}' is the job's own stream behind '{graph.writer[both[0]].name}'",
+            f"the input '{both[0]}' is the job's own stream after '{graph.writer[both[0]].name}'",
             remedy=f"read from '{graph.writer[both[0]].name}' instead of the topic",
         )
     _shared(graph)
@@ -140,7 +140,7 @@ def _streams(graph: Graph) -> None:
         if one.until == "producers" and not one.producers:
             raise DeclarationError(
                 f"the input '{one.stream}' is to end with its producers, but names none",
-                remedy='say who writes it: producers=["job"]',
+                remedy='say which jobs write it: producers=["job"]',
             )
 
 
@@ -168,13 +168,13 @@ def _flows(graph: Graph, stage: Stage) -> None:
     sources = graph.flow(stage.name)
     if not sources:
         raise DeclarationError(
-            f"'{stage.name}' ({stage.verb}) reads only tables ({_listed(stage.reads)}), and nothing flows out of a table",
-            remedy="read the stream that the table is made of, or join a stream with the table",
+            f"'{stage.name}' ({stage.verb}) reads only tables ({_listed(stage.reads)}), and a table has no output",
+            remedy="read the stream that feeds the table, or join a stream with the table",
         )
     if sources <= graph.broadcast:
         raise DeclarationError(
-            f"'{stage.name}' ({stage.verb}) reads only what is broadcast ({_listed(sources)}): every task would do it again",
-            remedy="make a table of the broadcast stream and join it, or read it without broadcast",
+            f"'{stage.name}' ({stage.verb}) reads only broadcast streams ({_listed(sources)}): every task would repeat the work",
+            remedy="turn the broadcast stream into a table and join it, or read it without broadcast",
         )
 
 
@@ -187,7 +187,7 @@ def _join(graph: Graph, stage: Stage) -> None:
     if same := sorted(left & right):
         raise DeclarationError(
             f"the join '{stage.name}' joins '{same[0]}' with itself",
-            remedy="keep what you need of the stream in a table, or send one side through repartition(…)",
+            remedy="keep what you need from the stream in a table, or send one side through repartition(…)",
         )
     if len(stage.on) not in (0, 2):
         raise DeclarationError(
@@ -203,13 +203,13 @@ def _join(graph: Graph, stage: Stage) -> None:
             said = f"is keyed by {_listed(named)}" if named else "is not known to be keyed by it"
             raise DeclarationError(
                 f"the join '{stage.name}' is on '{on}', but '{read}' {said}",
-                remedy=f'put .repartition("{on}") before the join, or say app.input(…, key="{on}") if the topic is partitioned so',
+                remedy=f'put .repartition("{on}") before the join, or say app.input(…, key="{on}") if the topic is partitioned by it',
             )
         keys += sorted(named)
     if not any(stage.on) and len(keys) == 2 and keys[0] != keys[1]:
         raise DeclarationError(
             f"the join '{stage.name}' joins '{stage.reads[0]}', keyed by '{keys[0]}', with '{stage.reads[1]}', keyed by '{keys[1]}'",
-            remedy=f'put .repartition("{keys[0]}") before the second, or say what is equal: on=',
+            remedy=f'put .repartition("{keys[0]}") before the second, or declare the key with on=',
         )
 
 
@@ -219,8 +219,8 @@ def _one_key(graph: Graph, stage: Stage) -> None:
         keys = keys_of(graph, read)
         if REKEYED in keys:
             raise DeclarationError(
-                f"'{stage.name}' ({stage.verb}) keeps state by a key that was changed by rekey without a shuffle",
-                remedy="use .repartition(…) instead of .rekey(…); rekey alone is for what goes straight to an output",
+                f"'{stage.name}' ({stage.verb}) keeps state by a key that rekey changed without a shuffle",
+                remedy="use .repartition(…) instead of .rekey(…); rekey alone is only for streams that go directly to an output",
             )
         if len(keys) > 1:
             raise DeclarationError(

@@ -82,7 +82,7 @@ def group(
             raise DeclarationError(f"'{stream}' has {count} partitions", remedy="a stream needs at least one partition")
     if not set(partitions) - wide:
         raise DeclarationError(
-            "every stream of the job is broadcast, so there is nothing to make tasks of",
+            "every stream of the job is broadcast, so there is no partition to create tasks from",
             remedy="give the job at least one input that is not broadcast",
         )
     called_so = name or getattr(grouper, "__name__", repr(grouper))
@@ -134,16 +134,16 @@ def _plain(
 ) -> dict[str, list[StreamPartition]] | DeclarationError:
     """A user's answer as plain values, or what is none about it. Walking through it runs code of the user's, and that may raise, too."""
     if not isinstance(answer, Mapping):
-        return refuse(f"has answered {answer!r}, which is no mapping of tasks to partitions")
+        return refuse(f"returned {answer!r}, which is not a mapping of tasks to partitions")
     result: dict[str, list[StreamPartition]] = {}
     for task, owned in cast("Mapping[object, Iterable[object]]", answer).items():
         if not isinstance(task, str):
-            return refuse(f"names a task {task!r}, which is no text")
+            return refuse(f"names a task {task!r}, which is not text")
         result[task] = []
         for at in owned:
             pair = cast("tuple[object, ...]", at)
             if not (isinstance(at, tuple) and len(pair) == 2 and isinstance(pair[0], str) and whole(pair[1])):
-                return refuse(f"gives '{task}' {at!r}, which is no (stream, partition)")
+                return refuse(f"gives '{task}' {at!r}, which is not a (stream, partition)")
             result[task].append(StreamPartition(pair[0], pair[1]))
     return result
 
@@ -200,7 +200,7 @@ def regroup(
         if count < had.get(stream, 0):
             raise DeclarationError(
                 f"'{stream}' had {had[stream]} partitions and now has {count}; a stream cannot shrink",
-                remedy="if the topic was made anew, `headgate reset` the job or give the topic its partitions back",
+                remedy="if the topic was recreated, run `headgate reset` for the job, or restore the number of partitions",
             )
     after = (
         _joined(grouper, before, had, partitions, wide, name)
@@ -246,7 +246,7 @@ def _joined(
             if width % had[stream]:
                 raise DeclarationError(
                     f"'{stream}' grew from {had[stream]} to {width} partitions; a job with state can follow only a multiple, "
-                    f"because other keys than before would meet in a task",
+                    f"because otherwise keys would move between tasks",
                     remedy=f"grow it to {width + had[stream] - width % had[stream]} partitions, or start the job under a new name",
                 )
         else:

@@ -157,14 +157,16 @@ def _apart(graph: Graph, stage: Stage, found: Mapping[str, str]) -> DeclarationE
     inputs = [stream for stream in sorted(found) if stream in graph.input and found[stream] != MURMUR2]
     behind = " and ".join(f"app.input('{stream}')" for stream in inputs or sorted(found))
     return DeclarationError(
-        f"'{stage.name}' ({stage.verb}) brings together what is spread differently: {what}; most keys would not find each other",
+        f"'{stage.name}' ({stage.verb}) combines streams that are partitioned differently: {what}; most equal keys would not meet",
         remedy=f"put .repartition(…) behind {behind}, write the topics with one partitioner (librdkafka: partitioner=murmur2_random), "
-        "or, if both are spread alike, say so: app.input(…, partitioner=)",
+        "or, if both are partitioned alike, declare it: app.input(…, partitioner=)",
     )
 
 
 def _spread(graph: Graph, stream: str, partitioner: str) -> str:
     if partitioner == OTHER:
         key = graph.input[stream].key
-        return "has its keys where neither murmur2 nor CRC32 puts " + (f"those of '{key}'" if key else "them")
+        return "has keys in partitions that match neither murmur2 nor CRC32 for " + (
+            f"those of '{key}'" if key else "them"
+        )
     return f"by {partitioner}"

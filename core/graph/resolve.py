@@ -46,7 +46,7 @@ def resolve(
     if missing := sorted(set(graph.input) - set(partition_counts)):
         raise DeclarationError(
             f"the input '{missing[0]}' does not exist",
-            remedy=f"create the topic '{missing[0]}', or correct the name in app.input(…)",
+            remedy=f"create the topic '{missing[0]}', or fix the name in app.input(…)",
         )
     inputs = {stream: partition_counts[stream] for stream in graph.input}
     had = counts(before) if before else {}
@@ -71,7 +71,7 @@ def widths_of(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int] = 
         fixed = had.get(stream)
         if fixed is not None and stage.width not in (None, fixed):
             raise DeclarationError(
-                f"'{stage.name}' has {fixed} partitions since the job's first run, and now is to have {stage.width}",
+                f"'{stage.name}' has {fixed} partitions since the job's first run, and would now have {stage.width}",
                 remedy="keep its width, or give the stage another name (and with it a new stream)",
             )
         given = fixed or stage.width or (None if stage.verb == "repartition" else 1)

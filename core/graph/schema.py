@@ -154,7 +154,7 @@ def adopt(table: str, history: History | None, schema: Schema, *, migrates: bool
 
     >>> old = adopt("t", None, Schema("aggregate", "text", "states", (Field("n", "count"),), by_position=True)).history
     >>> adopt("t", old, Schema("aggregate", "text", "states", (Field("x", "sum"), Field("n", "count")), by_position=True)).news
-    ("'x' is new and begins with its initial value",)
+    ("'x' is new and starts with its initial value",)
     """
     if history is None:
         ids = tuple(range(len(schema.fields)))
@@ -166,7 +166,7 @@ def adopt(table: str, history: History | None, schema: Schema, *, migrates: bool
     if history.migrating and not migrates:
         raise SchemaRefused(
             table,
-            ["rows remain that only the migration function can read, and the code has none any more"],
+            ["some rows can be read only by the migration function, which the code no longer has"],
             "keep migrate= until the log says that every row was written again",
         )
     if (last.value, last.fields) == (schema.value, schema.fields):
@@ -177,8 +177,8 @@ def adopt(table: str, history: History | None, schema: Schema, *, migrates: bool
     if misfits and history.migrating:
         raise SchemaRefused(
             table,
-            [*misfits, "and the migration before this one has not written every row again"],
-            "run the former code until its log says that every row was written again; then change it",
+            [*misfits, "and the previous migration has not rewritten every row yet"],
+            "run the old code until its log says that every row was written again; then change it",
         )
     return Adopted(_with(table, history, schema, migrated=bool(misfits)), (*misfits, *_news(last, schema)))
 
@@ -187,7 +187,7 @@ def _foreign(history: History, schema: Schema) -> list[str]:
     """What no function can mend."""
     found: list[str] = []
     if history.kind != schema.kind:
-        found.append(f"it belongs to {_article(history.kind)}, and is to belong to {_article(schema.kind)}")
+        found.append(f"it belongs to {_article(history.kind)}, not to {_article(schema.kind)}")
     if history.key != schema.key:
         found.append(f"its keys are {history.key}, and are to be {schema.key}")
     return found
@@ -213,7 +213,7 @@ def _misfits(last: Version, schema: Schema) -> list[str]:
         elif not _fits(was.type, one.type):
             found.append(f"'{one.name}' was of type {was.type}, and is to be of type {one.type}")
         elif one.required and not was.required:
-            found.append(f"'{one.name}' had a default and has none any more, so stored rows may lack it")
+            found.append(f"'{one.name}' no longer has a default, so stored rows may lack it")
     return found
 
 
@@ -237,13 +237,13 @@ def _news(last: Version, schema: Schema) -> list[str]:
     for one in schema.fields:
         was = before.get(one.name)
         if was is None and last.fields and not one.required:
-            found.append(f"'{one.name}' is new and begins with its initial value")
+            found.append(f"'{one.name}' is new and starts with its initial value")
         elif was is not None and was.of != one.of:
             found.append(
-                f"'{one.name}' was of {was.of or 'a function'}, and is of {one.of or 'a function'}; what it holds stays"
+                f"'{one.name}' was of {was.of or 'a function'}, and is of {one.of or 'a function'}; its value is kept"
             )
     if schema.fields:
-        found += [f"'{name}' is gone, and what it held with it" for name in before if name not in now]
+        found += [f"'{name}' was removed, and its values are deleted" for name in before if name not in now]
     return found
 
 
@@ -268,10 +268,10 @@ def _with(table: str, history: History, schema: Schema, *, migrated: bool) -> Hi
 
 
 def _ways_out(table: str, *, migrate: bool = False) -> str:
-    ways = [f"run the former code, or give '{table}' another name, and it begins anew"]
+    ways = [f"run the old code, or give '{table}' another name so that it starts empty"]
     if migrate:
-        ways.append("give migrate=, a function that makes new values of the old ones")
-    ways.append(f"`headgate tables clear JOB {table}` empties it, and it begins anew")
+        ways.append("pass migrate=, a function that converts the old values")
+    ways.append(f"`headgate tables clear JOB {table}` empties it, and it starts from scratch")
     return "; ".join([*ways, "`headgate reset JOB` deletes all state of the job"])
 
 

@@ -238,7 +238,9 @@ def _control_map(body: bytes) -> dict[Any, Any]:
 
 def _wrong_version(version: object) -> FrameError:
     if type(version) is int and version > VERSION:
-        return FrameError(f"format version {version} is newer than {VERSION}", remedy="upgrade the reading headgate")
+        return FrameError(
+            f"format version {version} is newer than {VERSION}", remedy="upgrade the headgate that reads it"
+        )
     return FrameError("no format version")
 
 
@@ -293,7 +295,7 @@ def _batch(body: bytes) -> BatchFrame:
         walk.feed(body)
         walk.skip()
         if walk.tell() != len(body):
-            raise FrameError("batch has bytes behind its end")
+            raise FrameError("batch has trailing bytes")
         parts = _unpackb(body, max_map_len=0, max_ext_len=0, max_array_len=MAX_BATCH_RECORDS)
     except _NOT_MSGPACK as error:
         raise FrameError("batch is not msgpack, or too long") from error

@@ -11,7 +11,7 @@ def msgpack_flaw(body: bytes, max_nesting: int) -> str | None:
     """What is wrong with these bytes as one msgpack value, or None.
 
     >>> msgpack_flaw(bytes([0x91, 0x91, 0x01]), 1)
-    'nests deeper than 1'
+    'is nested deeper than 1'
     """
     open_containers: list[int] = [1]  # how many elements each open container still waits for; the root is one element
     at, end = 0, len(body)
@@ -27,11 +27,11 @@ def msgpack_flaw(body: bytes, max_nesting: int) -> str | None:
         elements, at = _element(body, at)
         if elements is not None:
             if len(open_containers) > max_nesting:
-                return f"nests deeper than {max_nesting}"
+                return f"is nested deeper than {max_nesting}"
             open_containers.append(elements)
     if at > end:
         return "is cut off"
-    return "has bytes behind its end" if at < end else None
+    return "has trailing bytes" if at < end else None
 
 
 # scalar heads of fixed size, by type byte

@@ -20,12 +20,10 @@ def test_nothing_that_it_raises_leaves_as_it_is(raised):
     def rule(*_):
         raise raised
 
-    with pytest.raises(
-        DeclarationError, match=f"the grouper 'shop.group' has raised {type(raised).__name__}"
-    ) as caught:
+    with pytest.raises(DeclarationError, match=f"the grouper 'shop.group' raised {type(raised).__name__}") as caught:
         called("grouper", "shop.group", rule, 1, 2)
     assert caught.value.__cause__ is raised
-    assert caught.value.remedy == "correct it, or use the built-in one"
+    assert caught.value.remedy == "fix it, or use the built-in one"
 
 
 def test_its_answer_is_passed_on_and_the_kind_of_error_is_the_askers():

@@ -33,7 +33,7 @@ async def test_a_grouper_that_raises_refuses_the_start_by_its_name(job, topic):
     app = hg.App(job.name, settings={"grouper": f"{__name__}:broken"})
     app.input(topic("in", 2)).to(topic("out"))
     worker = await job.start(app)
-    with pytest.raises(DeclarationError, match=f"the grouper '{__name__}:broken' has raised SystemExit: a bug"):
+    with pytest.raises(DeclarationError, match=f"the grouper '{__name__}:broken' raised SystemExit: a bug"):
         await worker.ended()
 
 

@@ -97,9 +97,9 @@ async def test_a_chooser_that_cannot_be_imported_refuses_the_start_with_what_may
     ("chooser", "says"),
     [
         (breaks, "of which 1 are ready"),
-        (raises, "has raised ZeroDivisionError: a bug"),
-        (leaves, "has raised SystemExit: 3"),
-        (nowhen, "wants to wait until nan"),
+        (raises, "raised ZeroDivisionError: a bug"),
+        (leaves, "raised SystemExit: 3"),
+        (nowhen, "returned a wait until nan"),
     ],
 )
 async def test_a_chooser_that_breaks_its_contract_fails_the_task_and_says_how(job, topic, chooser, says):

@@ -97,7 +97,7 @@ def test_a_table_whose_values_get_another_format() -> None:
     assert second.news == ("table 'kept': its values are json, and are to be text",)
     assert second.tables.table("kept")["a"] == "was 1"
     durable(second)
-    with pytest.raises(DeclarationError, match="rows remain"):
+    with pytest.raises(DeclarationError, match="some rows can be read only"):
         opened(store, job(value=hg.text()))
     assert second.tables.rewrite() == (2, [], True)
     durable(second)

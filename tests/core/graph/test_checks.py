@@ -76,15 +76,15 @@ BAD = {
     "the job runs in a circle: x → y → x": ((A,), (Stage("x", "merge", ("a", "y")), Stage("y", "map", ("x",)))),
     "the job runs in a circle: x → x": ((A,), (Stage("x", "merge", ("a", "x")),)),
     "the job runs in a circle: a → f → to → a": ((A,), (Stage("f", "filter", ("a",)), to("f", topic="a"))),
-    "'to' writes 'j-1-x', which is the job's own stream behind 'x'": ((A,), (by("x", "a"), to("a", topic="j-1-x"))),
-    "the input 'j-1-x' is the job's own stream behind 'x'": (
+    "'to' writes 'j-1-x', which is the job's own stream after 'x'": ((A,), (by("x", "a"), to("a", topic="j-1-x"))),
+    "the input 'j-1-x' is the job's own stream after 'x'": (
         (A, Input("j-1-x")),
         (by("x", "a"), to("j-1-x", name="z")),
     ),
     "the input 'a' is to end with its producers, but names none": ((Input("a", until="producers"),), ()),
-    "'to' (to) reads only what is broadcast ('b')": ((A, Input("b", broadcast=True)), (to("b"),)),
-    "'x' (repartition) reads only what is broadcast ('b')": ((Input("b", broadcast=True),), (by("x", "b"),)),
-    "'w' (window) reads only what is broadcast ('j-1-n')": (
+    "'to' (to) reads only broadcast streams ('b')": ((A, Input("b", broadcast=True)), (to("b"),)),
+    "'x' (repartition) reads only broadcast streams ('b')": ((Input("b", broadcast=True),), (by("x", "b"),)),
+    "'w' (window) reads only broadcast streams ('j-1-n')": (
         (A,),
         (Stage("n", "broadcast", ("a",), writes=("j-1-n",)), Stage("w", "window", ("n",))),
     ),
@@ -92,7 +92,7 @@ BAD = {
         (A, Input("b", key="z")),
         (Stage("m", "merge", ("a", "b")), Stage("w", "agg", ("m",), stateful=True)),
     ),
-    "'w' (agg) reads only what is broadcast ('b')": ((Input("b", broadcast=True),), (Stage("w", "agg", ("b",)),)),
+    "'w' (agg) reads only broadcast streams ('b')": ((Input("b", broadcast=True),), (Stage("w", "agg", ("b",)),)),
     "'to' (to) reads only tables ('t')": ((B,), (TABLE, to("t"))),
     "the join 'j' has 1 sides": ((A,), (join("a"),)),
     "the join 'j' joins 'a' with itself": ((A,), (Stage("f", "filter", ("a",)), join("a", "f"))),
@@ -105,7 +105,7 @@ BAD = {
         (join("a", "b", on=("k", "k")),),
     ),
     "the join 'j' joins 'a', keyed by 'k', with 'b', keyed by 'z'": ((A, Input("b", key="z")), (join("a", "b"),)),
-    "'w' (window) keeps state by a key that was changed by rekey without a shuffle": (
+    "'w' (window) keeps state by a key that rekey changed without a shuffle": (
         (A,),
         (Stage("rk", "rekey", ("a",)), Stage("m", "map", ("rk",)), Stage("w", "window", ("m",))),
     ),

@@ -91,7 +91,7 @@ def test_a_grouping_cannot_be_changed_and_stands_in_natural_order():
         ({"orders": 1}, ["rates"], "'rates' is broadcast but is not a stream of the job"),
         ({"orders": 0}, [], "'orders' has 0 partitions"),
         ({"rates": 1}, ["rates"], "every stream of the job is broadcast"),
-        ({}, [], "nothing to make tasks of"),
+        ({}, [], "no partition to create tasks from"),
     ],
 )
 def test_what_cannot_be_grouped_is_refused(partitions, broadcast, why):
@@ -148,16 +148,16 @@ class Lazy(dict):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (None, "has answered None, which is no mapping"),
-        ([("t", ())], "has answered"),
-        ({1: []}, "names a task 1, which is no text"),
-        ({"t": None}, "has raised TypeError"),
+        (None, "returned None, which is not a mapping"),
+        ([("t", ())], "returned"),
+        ({1: []}, "names a task 1, which is not text"),
+        ({"t": None}, "raised TypeError"),
         ({"t": ["a"]}, "gives 't' 'a', which is no"),
         ({"t": [("a", 0, 1)]}, "gives 't' ('a', 0, 1), which is no"),
         ({"t": [(0, "a")]}, "gives 't' (0, 'a'), which is no"),
         ({"t": [("a", True), ("a", 0)]}, "gives 't' ('a', True), which is no"),
         ({"t": [("a", float("nan"))]}, "gives 't' ('a', nan), which is no"),
-        (Lazy(), "has raised SystemExit: not today"),
+        (Lazy(), "raised SystemExit: not today"),
     ],
 )
 def test_nonsense_of_a_grouper_is_refused_by_name(answer, why):
@@ -173,7 +173,7 @@ def test_a_grouper_cannot_change_what_it_is_given():
     def greedy(partitions, broadcast):
         partitions["a"] = 9
 
-    with pytest.raises(DeclarationError, match="the grouper 'greedy' has raised TypeError"):
+    with pytest.raises(DeclarationError, match="the grouper 'greedy' raised TypeError"):
         group(greedy, {"a": 2})
 
 

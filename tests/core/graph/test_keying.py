@@ -61,7 +61,7 @@ def test_two_known_and_different_ones_do_not_meet():
     """22 of 40 keys of a join found nothing, and nothing said so."""
     error = disagreement(JOINED, {"a": sample(60, murmur2=60, crc32=15), "b": sample(60, murmur2=15, crc32=60)})
     assert error.what == (
-        "'j' (join) brings together what is spread differently: 'a' by murmur2 and 'b' by crc32; most keys would not find each other"
+        "'j' (join) combines streams that are partitioned differently: 'a' by murmur2 and 'b' by crc32; most equal keys would not meet"
     )
     assert error.remedy.startswith("put .repartition(…) behind app.input('b'), write the topics with one partitioner")
     assert "app.input(…, partitioner=)" in error.remedy
@@ -71,9 +71,9 @@ def test_two_known_and_different_ones_do_not_meet():
 def test_what_is_spread_by_neither_meets_nothing_unless_its_user_says_how():
     samples = {"b": sample(60, murmur2=15, crc32=15)}
     error = disagreement(JOINED, samples)
-    assert "'b' has its keys where neither murmur2 nor CRC32 puts them" in error.what
+    assert "'b' has keys in partitions that match neither murmur2 nor CRC32 for them" in error.what
     keyed = Graph((Input("a"), Input("b", key="id")), JOINED.stages)
-    assert "neither murmur2 nor CRC32 puts those of 'id'" in disagreement(keyed, samples).what
+    assert "neither murmur2 nor CRC32 for those of 'id'" in disagreement(keyed, samples).what
     both = {"a": sample(60), "b": sample(60)}
     assert disagreement(JOINED, both) is not None
     said = Graph((Input("a", partitioner="murmur2"), Input("b", partitioner="murmur2")), JOINED.stages)

@@ -185,7 +185,7 @@ def test_without_state_growth_makes_tasks_and_producers_but_widens_no_stream():
 
 def test_a_width_cannot_be_changed_after_the_first_run():
     first = resolve(Graph((Input("a"),), (by("x", "a"), window("x"))), {"a": 2})
-    with pytest.raises(DeclarationError, match="'x' has 2 partitions since the job's first run, and now is to have 4"):
+    with pytest.raises(DeclarationError, match="'x' has 2 partitions since the job's first run, and would now have 4"):
         resolve(Graph((Input("a"),), (by("x", "a", width=4), window("x"))), {"a": 2}, before=first)
     assert resolve(Graph((Input("a"),), (by("x", "a", width=2), window("x"))), {"a": 2}, before=first) == resolve(
         Graph((Input("a"),), (by("x", "a", width=2), window("x"))), {"a": 2}

@@ -63,19 +63,19 @@ def test_fields_come_and_go_and_what_comes_back_begins_anew():
     """What was dropped and is added again does not rise from old rows: rows that were written meanwhile have lost it."""
     found = history(states(N, TOTAL), states(N), states(N, TOTAL))
     assert [found.places(number) for number in (0, 1, 2)] == [(0, None), (0, None), (0, 1)]
-    assert adopt("t", history(states(N, TOTAL)), states(N)).news == ("'total' is gone, and what it held with it",)
+    assert adopt("t", history(states(N, TOTAL)), states(N)).news == ("'total' was removed, and its values are deleted",)
     assert adopt("t", history(states(N)), states(N, TOTAL)).news == (
-        "'total' is new and begins with its initial value",
+        "'total' is new and starts with its initial value",
     )
 
 
 def test_of_what_a_field_is_may_change_and_that_is_said():
     """A misspelt field is corrected: the kind is what is stored, so the state stays, and the rows look the same."""
     found = adopt("t", history(states(TOTAL)), states(Field("total", "sum", of="y")))
-    assert found.news == ("'total' was of x, and is of y; what it holds stays",)
+    assert found.news == ("'total' was of x, and is of y; its value is kept",)
     assert found.history.number == 0
     more = adopt("t", found.history, states(Field("total", "sum")))
-    assert more.news == ("'total' was of y, and is of a function; what it holds stays",)
+    assert more.news == ("'total' was of y, and is of a function; its value is kept",)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,18 @@ def test_of_what_a_field_is_may_change_and_that_is_said():
             table(Field("a", "field", "int"), Field("b", "field", "int", required=True)),
             "'b' is new and has no default",
         ),
-        (table(Field("a", "field", "int")), table(Field("a", "field", "int", required=True)), "'a' had a default"),
+        (
+            table(Field("a", "field", "int")),
+            table(Field("a", "field", "int", required=True)),
+            "'a' no longer has a default",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_difference_and_the_ways_out(before, now, says):
     error = refused(history(before), now)
     assert "the table 't' does not fit" in error.what
     assert says in error.differences[0]
-    for way in ("the former code", "another name", "migrate=", "headgate tables clear JOB", "headgate reset"):
+    for way in ("run the old code", "another name", "migrate=", "headgate tables clear JOB", "headgate reset"):
         assert way in error.remedy
     made = adopt("t", history(before), now, migrates=True).history
     assert (made.number, made.needs_function(0), made.migrating) == (1, True, True)
@@ -110,7 +114,7 @@ def test_what_does_not_fit_is_refused_with_the_difference_and_the_ways_out(befor
     ("before", "now", "says"),
     [
         (table(), table(key="json"), "its keys are text, and are to be json"),
-        (states(N), table(), "it belongs to an aggregate, and is to belong to a table"),
+        (states(N), table(), "it belongs to an aggregate, not to a table"),
     ],
 )
 def test_other_keys_and_another_kind_are_beyond_a_function(before, now, says):
@@ -140,11 +144,11 @@ def test_a_function_stays_until_every_row_was_written_again():
     changed = states(Field("n", "sum"))
     found = history(states(N), changed, migrates={1})
     error = refused(found, changed)
-    assert "rows remain" in error.what
+    assert "some rows can be read only" in error.what
     assert "keep migrate=" in error.remedy
     assert adopt("t", found, changed, migrates=True) == (found, ())
     again = refused(found, states(Field("n", "max")), migrates=True)
-    assert "has not written every row again" in again.what
+    assert "has not rewritten every row yet" in again.what
     done = found.finished()
     assert (done.migrating, adopt("t", done, changed)) == (False, (done, ()))
     assert adopt("t", done, states(Field("n", "max")), migrates=True).history.migrating

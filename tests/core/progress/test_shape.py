@@ -36,8 +36,8 @@ def test_depth_is_counted(value):
     deep = depth(value)
     assert msgpack_flaw(data, deep) is None
     if deep:
-        assert msgpack_flaw(data, deep - 1) == f"nests deeper than {deep - 1}"
-    assert msgpack_flaw(data + b"\x00", deep) == "has bytes behind its end"
+        assert msgpack_flaw(data, deep - 1) == f"is nested deeper than {deep - 1}"
+    assert msgpack_flaw(data + b"\x00", deep) == "has trailing bytes"
     assert msgpack_flaw(data[:-1], 99) == "is cut off"
 
 
