@@ -57,7 +57,7 @@ class Driven:
         self._port = port
         self._job = job
         self._reader = reader
-        self._handlers = {c.AskEnd: self._ask_end, ce.Fence: self._fence, ce.Note: self._note, **handlers}
+        self._handlers = {c.AskEnd: self._ask_end, ce.Fence: self._fence, ce.JobNote: self._note, **handlers}
         self._alarm = Alarm(machine.deadline, port.clock, lambda: self.feed(Tick()))
         self._stopped = False
 
@@ -92,5 +92,5 @@ class Driven:
 
         self._process.spawn(work(), f"fence {order.processor} {order.incarnation}")
 
-    def _note(self, order: ce.Note) -> None:
+    def _note(self, order: ce.JobNote) -> None:
         getattr(log, order.level)(order.text, **order.fields)

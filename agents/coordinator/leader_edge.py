@@ -70,8 +70,8 @@ class LeaderEdge:
             reader,
             {
                 lw.InitLeaderId: self._init_leader,
-                lw.Commit: self._commit,
-                lw.Resolve: self._resolve,
+                lw.WriteTransaction: self._commit,
+                lw.ResolveBounds: self._resolve,
                 lw.Resigned: self._resigned,
                 lw.Refuse: self._refuse,
             },
@@ -101,7 +101,7 @@ class LeaderEdge:
 
         self._process.spawn(work(), f"leader's id for term {order.term}")
 
-    def _commit(self, order: lw.Commit) -> None:
+    def _commit(self, order: lw.WriteTransaction) -> None:
         async def work() -> None:
             try:
                 with answered("making topics"):
@@ -115,7 +115,7 @@ class LeaderEdge:
                 log.error("the leader could not write", error=str(error))
                 self.driven.feed(lw.LeaderIdLost(False, str(error)))
             else:
-                self.driven.feed(lw.Committed(last))
+                self.driven.feed(lw.TransactionWritten(last))
 
         self._process.spawn(work(), "leader's commit")
 
@@ -129,16 +129,16 @@ class LeaderEdge:
         model = models[-1] if models else self.leader.job.model
         await self._topics.ensure_for(model, max(known.values(), default=-1) + 1)
 
-    def _resolve(self, order: lw.Resolve) -> None:
+    def _resolve(self, order: lw.ResolveBounds) -> None:
         async def work() -> None:
             self.driven.feed(await outlasted(lambda: self._bounds(order.run_id)))
 
         self._process.spawn(work(), "resolve")
 
-    async def _bounds(self, run_id: str) -> lw.Resolved:
+    async def _bounds(self, run_id: str) -> lw.BoundsResolved:
         """Where a new run starts and ends."""
         starts, untils = await run_bounds(self._offsets, self._graph, await self._topics.input_counts())
-        return lw.Resolved(run_id, starts, untils)
+        return lw.BoundsResolved(run_id, starts, untils)
 
     def _refuse(self, order: lw.Refuse) -> None:
         self._refused(DeclarationError(order.what, remedy=order.remedy))

@@ -76,13 +76,13 @@ class MemberEdge:
             names.job,
             reader,
             {
-                mw.Record: self._record,
+                mw.WriteMessages: self._record,
                 mw.InitProducer: self._init_producer,
                 mw.CloseProducer: self._close_producer,
                 mw.Probe: self._probe,
-                mw.Tell: lambda order: world.tell(order.task, order.order),
+                mw.SendOrder: lambda order: world.tell(order.task, order.order),
                 mw.ConfigChanged: lambda order: world.config_changed(order.overrides, order.offset),
-                mw.Standing: lambda order: world.standing(order.ready, order.why),
+                mw.Readiness: lambda order: world.standing(order.ready, order.why),
                 mw.Exit: lambda order: world.exit(order.code, order.why),
             },
         )
@@ -94,14 +94,14 @@ class MemberEdge:
         self._probing = asyncio.Lock()
         """Probes share a transactional id, so they come one after the other."""
 
-    def _record(self, order: mw.Record) -> None:
+    def _record(self, order: mw.WriteMessages) -> None:
         async def work() -> None:
             try:
                 last = await self.own.write(order.messages)
             except WriteUnknown as error:
-                self.driven.feed(mw.RecordUnknown(str(error)))
+                self.driven.feed(mw.MessagesUnknown(str(error)))
             else:
-                self.driven.feed(mw.Recorded(last))
+                self.driven.feed(mw.MessagesWritten(last))
 
         self._process.spawn(work(), "record")
 

@@ -34,12 +34,12 @@ async def offset_of(offsets: Offsets, at: StreamPartition, bound: Bound) -> int:
     return found if found is not None else await offset_of(offsets, at, "newest")
 
 
-async def resolved(offsets: Offsets, order: t.Resolve) -> t.Resolved:
+async def resolved(offsets: Offsets, order: t.ResolveOffsets) -> t.OffsetsResolved:
     """All that a task asked for."""
     positions = {at: await offset_of(offsets, at, bound) for at, bound in order.positions.items()}
     until = {at: await offset_of(offsets, at, bound) for at, bound in order.until.items()}
     ends = {at: await offset_of(offsets, at, "newest") for at in sorted(order.ends)}
-    return t.Resolved(order.request, positions, until, ends)
+    return t.OffsetsResolved(order.request, positions, until, ends)
 
 
 async def run_bounds(

@@ -253,7 +253,7 @@ class Runtime:
             unread=self.unreadable.passed,
         )
 
-    async def ask_offsets(self, order: t.Resolve) -> t.Resolved:
+    async def ask_offsets(self, order: t.ResolveOffsets) -> t.OffsetsResolved:
         """Positions of bounds, asked of the broker."""
         return await outlasted(partial(resolved, self.offsets, order))
 

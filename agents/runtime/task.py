@@ -196,7 +196,7 @@ class TaskActor:
 
         self._beside_run(work(), "restore")
 
-    def _resolve(self, order: t.Resolve) -> None:
+    def _resolve(self, order: t.ResolveOffsets) -> None:
         async def work() -> None:
             self.feed(await self.host.ask_offsets(order))
 
@@ -565,7 +565,7 @@ class TaskActor:
 
     # ------------------------------------------------------------------------------------------------------------------ end
 
-    def _tell(self, order: t.Tell) -> None:
+    def _tell(self, order: t.SendReport) -> None:
         if getattr(order.report, "gone", False):
             self._last_word = order.report  # said when the store is closed: it may be opened again at once
             return
@@ -623,7 +623,7 @@ class TaskActor:
             self._go()
             self.host.again(self._start)
 
-    def _note(self, order: t.Note) -> None:
+    def _note(self, order: t.TaskNote) -> None:
         self.notes[order.what] = order.detail
         self.host.count(self.name, f"note_{order.what}", 1)
         getattr(self.log, order.level)(order.what, detail=order.detail)
@@ -633,7 +633,7 @@ class TaskActor:
         t.AskLogEnds: _ask_log_ends,
         t.WipeStore: _wipe_store,
         t.Restore: _restore,
-        t.Resolve: _resolve,
+        t.ResolveOffsets: _resolve,
         t.SeekConsumer: _seek,
         t.Bounds: _bounds,
         t.Gate: _gate,
@@ -644,9 +644,9 @@ class TaskActor:
         t.SendControl: _send_control,
         t.RequestCommit: _request_commit,
         t.Contribute: _contribute,
-        t.Tell: _tell,
+        t.SendReport: _tell,
         t.CloseStore: _close_store,
         t.Discard: _discard,
         t.BeginAgain: _begin_again,
-        t.Note: _note,
+        t.TaskNote: _note,
     }

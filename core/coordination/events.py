@@ -65,7 +65,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class JobNote:
     """Something that people should see in the log: became leader, declared a worker dead, refused growth."""
 
     text: str

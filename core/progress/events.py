@@ -48,7 +48,7 @@ class PartitionComplete:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class EpochAhead:
     """The frame was not taken: its epoch is newer than the producer set that is known. Offer it again after `producers_changed`."""
 
     stream: str
@@ -56,4 +56,4 @@ class Wait:
     epoch: int
 
 
-Event = StreamWatermark | StreamEnded | StreamDrained | PartitionComplete | Wait
+Event = StreamWatermark | StreamEnded | StreamDrained | PartitionComplete | EpochAhead

@@ -1,6 +1,6 @@
 """What the producers of one job have said in one partition of a stream, and what follows from it.
 
-A `Circle` hears control frames and answers two questions: have they all ended or drained, and up to which time have they all
+A `ProducerGroup` hears control frames and answers two questions: have they all ended or drained, and up to which time have they all
 spoken? It promises:
 
 - Hearing a frame twice is hearing it once, and the order between producers makes no difference.
@@ -50,7 +50,7 @@ class Said(NamedTuple):
     id: str = ""
 
 
-class Standing(NamedTuple):
+class StreamStatus(NamedTuple):
     """How far a circle, a partition or a stream is. `ts` is `NO_TIME` while somebody has not spoken."""
 
     status: int = OPEN
@@ -59,8 +59,8 @@ class Standing(NamedTuple):
     id: str = ""
 
 
-NOTHING = Standing()
-ALL_AWAY = Standing(OPEN, NO_TIME, True)
+NOTHING = StreamStatus()
+ALL_AWAY = StreamStatus(OPEN, NO_TIME, True)
 """Nobody goes on for now, and somebody may again."""
 
 
@@ -93,7 +93,7 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
     return Said(epoch, max(ts, frame.ts), frame.idle, OPEN, "")
 
 
-def fold(parts: Sequence[Standing | Said], *, quorum: float = 0.0) -> Standing:
+def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> StreamStatus:
     """Several that must all get there, as one: all done, and the least time of those that still go on.
 
     The idle are left out of the least while the active are at least `quorum` of those that go on, and at least one.
@@ -101,16 +101,16 @@ def fold(parts: Sequence[Standing | Said], *, quorum: float = 0.0) -> Standing:
     live = [part for part in parts if part.status == OPEN]
     if not live:
         status = min((part.status for part in parts), default=OPEN)
-        return Standing(
+        return StreamStatus(
             status, NO_TIME, False, max((part.id for part in parts), default="") if status == DRAINED else ""
         )
     active = [part.ts for part in live if not part.idle]
     if active and len(active) >= quorum * len(live):
-        return Standing(OPEN, min(active))
-    return Standing(OPEN, min(part.ts for part in live), not active)
+        return StreamStatus(OPEN, min(active))
+    return StreamStatus(OPEN, min(part.ts for part in live), not active)
 
 
-class Circle:
+class ProducerGroup:
     """The producers of one job, as heard in one partition. `members` is None for another job."""
 
     __slots__ = ("_fresh", "_standing", "declared", "ends", "epoch", "everyone", "members", "past", "run", "said")
@@ -223,7 +223,7 @@ class Circle:
         """The quorum is another one."""
         self._fresh = False
 
-    def standing(self, quorum: float) -> Standing:
+    def standing(self, quorum: float) -> StreamStatus:
         """How far they are, all together."""
         if not self._fresh:
             judged = self._judge(quorum)
@@ -231,7 +231,7 @@ class Circle:
             self._fresh = True
         return self._standing
 
-    def _judge(self, quorum: float) -> Standing:
+    def _judge(self, quorum: float) -> StreamStatus:
         names = self.waited_for()
         everyone = self.everyone if self.everyone is not None and self.everyone.epoch == self.epoch else None
         complete = len(names) > 0 and (
@@ -245,5 +245,5 @@ class Circle:
             return named
         status = max(named.status, everyone.status)
         if status != OPEN:
-            return Standing(status, NO_TIME, False, max(named.id, everyone.id) if status == DRAINED else "")
-        return Standing(OPEN, max(named.ts, everyone.ts), everyone.idle)
+            return StreamStatus(status, NO_TIME, False, max(named.id, everyone.id) if status == DRAINED else "")
+        return StreamStatus(OPEN, max(named.ts, everyone.ts), everyone.idle)

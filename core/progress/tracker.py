@@ -9,7 +9,7 @@ A task hands every control frame that it reads to its `Progress`, and is told wh
 What it promises:
 
 - The order between producers and partitions, and duplicates, make no difference to what is told in the end.
-- A frame of a newer epoch than the known producer set is answered with `Wait`, and changes nothing: the partition waits until
+- A frame of a newer epoch than the known producer set is answered with `EpochAhead`, and changes nothing: the partition waits until
   `producers_changed` has brought the set. Of other jobs the set is what their frames declare, so nothing waits.
 - The partition through which a stream is aggregated is told about (`PartitionComplete`) as soon as it is complete, whatever the
   task's other partitions do: these may be waiting for just that.
@@ -37,9 +37,31 @@ from typing import Any, cast
 
 from ..errors import DataError
 from ..orders import ProducerSet
-from .events import DRAIN, END, WATERMARK, Event, PartitionComplete, StreamDrained, StreamEnded, StreamWatermark, Wait
+from .events import (
+    DRAIN,
+    END,
+    WATERMARK,
+    EpochAhead,
+    Event,
+    PartitionComplete,
+    StreamDrained,
+    StreamEnded,
+    StreamWatermark,
+)
 from .frames import ControlFrame
-from .producers import DRAINED, ENDED, HEARD, OPEN, UNKNOWN_JOB, Circle, ForeignProducers, Said, Sources, Standing, fold
+from .producers import (
+    DRAINED,
+    ENDED,
+    HEARD,
+    OPEN,
+    UNKNOWN_JOB,
+    ForeignProducers,
+    ProducerGroup,
+    Said,
+    Sources,
+    StreamStatus,
+    fold,
+)
 
 Row = tuple[Any, ...]
 RowKey = tuple[Any, ...]
@@ -58,10 +80,10 @@ class _Partition:
     __slots__ = ("circles", "own")
 
     def __init__(self) -> None:
-        self.circles: dict[str, Circle] = {}
-        self.own = Standing()
+        self.circles: dict[str, ProducerGroup] = {}
+        self.own = StreamStatus()
 
-    def standing(self, quorum: float) -> Standing:
+    def standing(self, quorum: float) -> StreamStatus:
         parts = [circle.standing(quorum) for circle in self.circles.values()]
         own = self.own
         if not parts:
@@ -107,8 +129,8 @@ class Progress:
             stream: {partition: _Partition() for partition in sorted(set(partitions))}
             for stream, partitions in owned.items()
         }
-        self._told: dict[str, Standing] = dict.fromkeys(self._streams, Standing())
-        self._passed: dict[str, tuple[int, Standing]] = {}
+        self._told: dict[str, StreamStatus] = dict.fromkeys(self._streams, StreamStatus())
+        self._passed: dict[str, tuple[int, StreamStatus]] = {}
         self._written: dict[Place, dict[RowKey, Row]] = {}
         self._touched: set[Place] = set()
         foreign = {stream for stream, one in producers.items() if isinstance(one, ForeignProducers)}
@@ -121,14 +143,14 @@ class Progress:
     # ------------------------------------------------------------------------------------------------------------ events
 
     def take(self, stream: str, partition: int, frame: ControlFrame) -> list[Event]:
-        """Hear a control frame that was read from an owned partition; answer with what follows, or with one `Wait`."""
+        """Hear a control frame that was read from an owned partition; answer with what follows, or with one `EpochAhead`."""
         part = self._streams[stream][partition]
         circle = part.circles.get(frame.job)
         if circle is None:
             self.ignored[stream, UNKNOWN_JOB] += 1
             return []
         if circle.members is not None and frame.epoch > circle.epoch and frame.run == self.run:
-            return [Wait(stream, partition, frame.epoch)]
+            return [EpochAhead(stream, partition, frame.epoch)]
         reason = circle.hear(frame)
         if reason != HEARD:
             self.ignored[stream, reason] += 1
@@ -139,17 +161,17 @@ class Progress:
         """A source partition has reached this time (never back); `idle`: the broker has had nothing more for long enough."""
         own = self._streams[stream][partition].own
         return self._say(
-            stream, partition, Standing(own.status, max(ts, own.ts), idle, own.id) if own.status == OPEN else own
+            stream, partition, StreamStatus(own.status, max(ts, own.ts), idle, own.id) if own.status == OPEN else own
         )
 
     def end(self, stream: str, partition: int) -> list[Event]:
         """A source partition has been read up to its bound."""
-        return self._say(stream, partition, Standing(ENDED))
+        return self._say(stream, partition, StreamStatus(ENDED))
 
     def drain(self, stream: str, partition: int, drain_id: str) -> list[Event]:
         """A source partition is read no further in this run. One that has ended stays ended."""
         own = self._streams[stream][partition].own
-        return self._say(stream, partition, Standing(DRAINED, id=drain_id) if own.status == OPEN else own)
+        return self._say(stream, partition, StreamStatus(DRAINED, id=drain_id) if own.status == OPEN else own)
 
     def producers_changed(self, producers: Mapping[str, Producers]) -> list[Event]:
         """The job state brought other producer sets; an older epoch than the known one is ignored."""
@@ -197,7 +219,7 @@ class Progress:
         """Whether a drain or the end was told, or nothing of the stream is owned."""
         return not self._streams.get(stream) or self._told[stream].status != OPEN
 
-    def partition(self, stream: str, partition: int) -> Standing:
+    def partition(self, stream: str, partition: int) -> StreamStatus:
         """How far one partition is, whatever the others do."""
         return self._streams[stream][partition].standing(self.quorum)
 
@@ -233,7 +255,7 @@ class Progress:
 
     # ------------------------------------------------------------------------------------------------------------ inside
 
-    def _say(self, stream: str, partition: int, own: Standing) -> list[Event]:
+    def _say(self, stream: str, partition: int, own: StreamStatus) -> list[Event]:
         part = self._streams[stream][partition]
         if own == part.own:
             return []
@@ -247,12 +269,12 @@ class Progress:
         for partition, part in self._streams[stream].items():
             known = part.circles
             if isinstance(new, ProducerSet):
-                circle = known.get(self.own_job) or Circle(self.run, new.tasks, new.epoch)
+                circle = known.get(self.own_job) or ProducerGroup(self.run, new.tasks, new.epoch)
                 circle.set_members(new.tasks, new.epoch)
                 part.circles = {self.own_job: circle}
             else:
                 jobs = sorted(new.jobs) if isinstance(new, ForeignProducers) else []
-                part.circles = {job: known.get(job) or Circle("", None, -1) for job in jobs}
+                part.circles = {job: known.get(job) or ProducerGroup("", None, -1) for job in jobs}
                 for circle in part.circles.values():
                     circle.set_ends(not isinstance(new, ForeignProducers) or new.ends)
             self._touched.add((stream, partition))
@@ -270,12 +292,12 @@ class Progress:
             now = fold([part.standing(self.quorum) for part in parts.values()])
         if now.status == ENDED:
             events.append(StreamEnded(stream))
-            new = Standing(ENDED, told.ts)
+            new = StreamStatus(ENDED, told.ts)
         elif now.status == DRAINED:
             events.append(StreamDrained(stream, now.id))
-            new = Standing(DRAINED, told.ts, False, now.id)
+            new = StreamStatus(DRAINED, told.ts, False, now.id)
         else:
-            new = Standing(OPEN, max(told.ts, now.ts), now.idle)
+            new = StreamStatus(OPEN, max(told.ts, now.ts), now.idle)
             if new == told:
                 return events
             events.append(StreamWatermark(stream, new.ts, new.idle))
@@ -290,19 +312,19 @@ class Progress:
         if part is None or not isinstance(producers, ProducerSet):
             return []
         now = part.standing(self.quorum)
-        epoch, before = self._passed.get(stream, (ALL, Standing()))
+        epoch, before = self._passed.get(stream, (ALL, StreamStatus()))
         if epoch == producers.epoch:
             if now.status == OPEN:
                 now = now._replace(ts=max(now.ts, before.ts))
             if now == before:
                 return []
-        elif now == Standing():
+        elif now == StreamStatus():
             return []
         self._passed[stream] = (producers.epoch, now)
         self._touched.add((stream, ALL))
         return [self._complete(stream, producers.epoch, now)]
 
-    def _complete(self, stream: str, epoch: int, now: Standing) -> PartitionComplete:
+    def _complete(self, stream: str, epoch: int, now: StreamStatus) -> PartitionComplete:
         kind = (WATERMARK, DRAIN, END)[now.status]
         return PartitionComplete(stream, self.aggregating[stream], kind, epoch, now.ts, now.idle, now.id)
 
@@ -310,8 +332,8 @@ class Progress:
         """The rows of one place. Each begins with the own run, so that those of an older one are known for what they are."""
         stream, at = place
         if at == ALL:
-            told = self._told.get(stream, Standing())
-            if told != Standing():
+            told = self._told.get(stream, StreamStatus())
+            if told != StreamStatus():
                 yield (stream, ALL, "told"), (self.run, *told)
             if stream in self._passed:
                 epoch, standing = self._passed[stream]
@@ -320,7 +342,7 @@ class Progress:
         part = self._streams.get(stream, {}).get(at)
         if part is None:
             return
-        if part.own != Standing():
+        if part.own != StreamStatus():
             yield (stream, at, "own"), (self.run, *part.own)
         for job, circle in part.circles.items():
             if circle.said or circle.everyone is not None or circle.past:
@@ -345,13 +367,13 @@ class Progress:
                 continue
             match (part, key[2:]):
                 case (None, ("told",)):
-                    self._told[place[0]] = Standing(*row[1:])
+                    self._told[place[0]] = StreamStatus(*row[1:])
                 case (None, ("passed",)):
-                    self._passed[place[0]] = (row[1], Standing(*row[2:]))
+                    self._passed[place[0]] = (row[1], StreamStatus(*row[2:]))
                 case (_Partition(), ("own",)):
-                    part.own = Standing(*row[1:])
+                    part.own = StreamStatus(*row[1:])
                 case (_Partition(), ("job", job)):
-                    circle = part.circles[job] = Circle(row[1], None, row[2])
+                    circle = part.circles[job] = ProducerGroup(row[1], None, row[2])
                     circle.declared, circle.past = row[3], row[4]
                     circle.everyone = None if row[5] is None else Said(*row[5])
                 case (_Partition(), ("said", job, task)) if job in part.circles:

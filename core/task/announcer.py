@@ -27,7 +27,7 @@ from ..progress.markers import (
     route,
     speak,
 )
-from ..progress.producers import DRAINED, ENDED, OPEN, Standing
+from ..progress.producers import DRAINED, ENDED, OPEN, StreamStatus
 from .inputs import Inputs
 from .ledger import Ledger
 from .plan import INTERMEDIATE, InputPlan, OutputPlan
@@ -149,6 +149,6 @@ class Mouth:
             voice = Voice(producers.epoch, max(said.ts, standing.ts), standing.idle, said.ended, said.drained)
         return None if voice == said else voice
 
-    def relay_standing(self, one: InputPlan) -> Standing:
+    def relay_standing(self, one: InputPlan) -> StreamStatus:
         """How far the aggregating partition is, that one alone: the task's other partitions may be waiting for just this."""
         return self.inputs.progress.partition(one.stream, aggregator(one.stream, one.width))

@@ -1,7 +1,7 @@
 """The words between a task's machine and its edge: facts in, instructions out.
 
 Instructions are carried out in order. Those that ask for something name the fact that is awaited; the others are done at once and never
-answered. A report (`Tell`) says only what is durable already.
+answered. A report (`SendReport`) says only what is durable already.
 
 The machine sees positions, counts, timestamps and control messages; it never sees a record. The edge owns what is behind them:
 the consumer, the buffers, the operators, the store. The orders that come from the member, and the reports that go back to it,
@@ -89,8 +89,8 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """Answer to `Resolve`: offsets for what was asked. A bound that is not reached yet in the log is the present end."""
+class OffsetsResolved:
+    """Answer to `ResolveOffsets`: offsets for what was asked. A bound that is not reached yet in the log is the present end."""
 
     request: int
     positions: Positions = field(default_factory=lambda: _NO_POSITIONS)
@@ -300,7 +300,7 @@ class Broken:
 
 TaskEvent = (
     Start | RunChanged | Release | Abandon | Seek | Tick | SettingsChanged
-    | StoreOpened | StoreBroken | LogEnds | StoreWiped | RestoreProgress | Restored | Resolved | StoreClosed
+    | StoreOpened | StoreBroken | LogEnds | StoreWiped | RestoreProgress | Restored | OffsetsResolved | StoreClosed
     | ChunkTaken | ChunkDone | ChunkDropped | WorkFailed | PositionMoved | ControlAtHead | AtEnd | NotAtEnd | NotAnswered
     | Lost | Lag | FetchStopped | WorkDue | StepDone | CommitWanted | CommitBegins | CommitDone | CommitLost | ApplyFailed | Broken
 )  # fmt: skip
@@ -345,8 +345,8 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolve:
-    """Ask the broker for offsets; answer `Resolved` with the same `request` (retry while the broker is unavailable)."""
+class ResolveOffsets:
+    """Ask the broker for offsets; answer `OffsetsResolved` with the same `request` (retry while the broker is unavailable)."""
 
     request: int
     positions: Mapping[StreamPartition, Bound] = field(default_factory=lambda: MappingProxyType({}))
@@ -445,7 +445,7 @@ class Contribute:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendReport:
     """Report this to the member, and through it to the coordinator stream. What it says is durable."""
 
     report: Report
@@ -471,7 +471,7 @@ class BeginAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class TaskNote:
     """For the log, the status and the counters; nothing depends on it."""
 
     what: str
@@ -480,6 +480,6 @@ class Note:
 
 
 TaskInstruction = (
-    OpenStore | AskLogEnds | WipeStore | Restore | Resolve | SeekConsumer | Bounds | Gate | StopFetching | DropChunk | RunAgain
-    | RunStep | SendControl | RequestCommit | Contribute | Tell | CloseStore | Discard | BeginAgain | Note
+    OpenStore | AskLogEnds | WipeStore | Restore | ResolveOffsets | SeekConsumer | Bounds | Gate | StopFetching | DropChunk | RunAgain
+    | RunStep | SendControl | RequestCommit | Contribute | SendReport | CloseStore | Discard | BeginAgain | TaskNote
 )  # fmt: skip

@@ -21,9 +21,9 @@ from .ledger import Ledger
 from .protocol import (
     AskLogEnds,
     LogEnds,
+    OffsetsResolved,
     OpenStore,
-    Resolve,
-    Resolved,
+    ResolveOffsets,
     Restore,
     Restored,
     RestoreProgress,
@@ -36,7 +36,7 @@ from .protocol import (
 from .restore import Beginning, beginning, distrust
 
 BEGINNING = 0
-"""The number of the `Resolve` that belongs to the start; seeks and lost positions have others."""
+"""The number of the `ResolveOffsets` that belongs to the start; seeks and lost positions have others."""
 
 
 class Restoring:
@@ -142,10 +142,10 @@ class Restoring:
         ends: frozenset[StreamPartition] = frozenset() if draining or alone else bootstrap
         if begin.ask_positions or begin.ask_until or ends:
             self.resolving = True
-            return [Resolve(BEGINNING, begin.ask_positions, begin.ask_until, ends)]
+            return [ResolveOffsets(BEGINNING, begin.ask_positions, begin.ask_until, ends)]
         return self._settle()
 
-    def resolved(self, event: Resolved) -> list[TaskInstruction]:
+    def resolved(self, event: OffsetsResolved) -> list[TaskInstruction]:
         """The broker has answered; what is new must be durable first."""
         assert self._begin is not None
         self.resolving = False

@@ -26,7 +26,7 @@ from .completion import Completion
 from .inputs import Inputs
 from .ledger import Ledger
 from .plan import INTERMEDIATE
-from .protocol import Lost, Note, Resolve, SeekConsumer, TaskInstruction, Tell
+from .protocol import Lost, ResolveOffsets, SeekConsumer, SendReport, TaskInstruction, TaskNote
 from .work import Work
 
 
@@ -128,7 +128,7 @@ class Seeks:
     def _if_applied(self, order: Seek) -> list[TaskInstruction]:
         """The answer to a seek that is in the checkpoint; nothing while that is not durable, for then it is answered."""
         done = order.request in self.applied and all(request != order.request for _, request in self._durable)
-        return [Tell(SeekApplied(self.task, order.request))] if done else []
+        return [SendReport(SeekApplied(self.task, order.request))] if done else []
 
     def _replaced(self, at: StreamPartition, by: str) -> list[TaskInstruction]:
         """A seek begins: whatever was to move this partition and has not yet does so no more."""
@@ -145,7 +145,7 @@ class Seeks:
 
     def refused(self, order: Seek, why: str) -> TaskInstruction:
         """The final answer to a seek that is not carried out."""
-        return Tell(SeekApplied(self.task, order.request, why))
+        return SendReport(SeekApplied(self.task, order.request, why))
 
     def _refusal(self, at: StreamPartition) -> str:
         inputs = self.inputs
@@ -176,7 +176,7 @@ class Seeks:
     def lost(self, event: Lost, gone: str) -> list[TaskInstruction]:
         """Go on at the beginning of the log, or at its end, as the input declares."""
         on_lost = self.inputs.by_stream[event.at.stream].on_lost
-        note = Note("lost", f"{gone}; going on at the {on_lost}")
+        note = TaskNote("lost", f"{gone}; going on at the {on_lost}")
         if on_lost == "oldest":
             return [note, *self._go(event.at, None, event.log_start)]
         self.inputs.held[event.at] = "lost"
@@ -188,8 +188,8 @@ class Seeks:
         self._number += 1
         self._asked[self._number] = what
         if isinstance(to, int):  # where the log begins and ends: an offset outside of it is no place to go on
-            return [Resolve(self._number, {at: "oldest"}, ends=frozenset({at}))]
-        return [Resolve(self._number, {at: to})]
+            return [ResolveOffsets(self._number, {at: "oldest"}, ends=frozenset({at}))]
+        return [ResolveOffsets(self._number, {at: to})]
 
     def resolved(self, request: int, offset: int | None, end: int | None = None) -> list[TaskInstruction]:
         """The broker has said which offset it is; for an offset, where the log begins and ends."""
@@ -255,7 +255,7 @@ class Seeks:
                 self._before_drain - {StreamPartition(o.stream, o.partition) for o in self._asked_seeks()}
             ):
                 self._drain_on(at)
-        return [Tell(SeekApplied(self.task, request)) for request in done]
+        return [SendReport(SeekApplied(self.task, request)) for request in done]
 
     def _asked_seeks(self) -> list[Seek]:
         return [what for what in self._asked.values() if isinstance(what, Seek)]

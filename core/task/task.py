@@ -69,7 +69,7 @@ INTAKE = (
 ACTOR = (t.ChunkDone, t.ChunkDropped, t.WorkFailed, t.StepDone)
 COMMIT = (t.CommitBegins, t.CommitDone)
 FACTS = (
-    *STORE, *INTAKE, *ACTOR, *COMMIT, t.Resolved, t.StoreClosed, t.ChunkTaken, t.CommitLost, t.ApplyFailed, t.Broken,
+    *STORE, *INTAKE, *ACTOR, *COMMIT, t.OffsetsResolved, t.StoreClosed, t.ChunkTaken, t.CommitLost, t.ApplyFailed, t.Broken,
 )  # fmt: skip
 """What the edge says. Such a fact may come late: the edge was told to stop, and had an answer on its way. Late facts are taken and change
 nothing; orders and answers that nobody asked for are mistakes, and raise."""
@@ -93,14 +93,14 @@ TABLE = rules(
         (TaskState.RESTORING, Seek, "", "applied when it opens"),
         (TaskState.RESTORING, t.SettingsChanged, "", "it opens with them"),
         (TaskState.RESTORING, Tick, ("", TaskState.FAILED), "an open transaction has held it up for too long"),
-        (TaskState.RESTORING, t.Resolved, RESTORED, "what is new becomes durable first"),
+        (TaskState.RESTORING, t.OffsetsResolved, RESTORED, "what is new becomes durable first"),
         (TaskState.RESTORING, t.CommitDone, RESTORED, "what was resolved is durable"),
         *_rows((TaskState.RESTORING,), STORE[:-1], ("", TaskState.FAILED), "store and log"),
         (TaskState.RESTORING, t.Restored, RESTORED, "it stands where it stood"),
         *_rows((TaskState.RESTORING,), (t.CommitBegins, *INTAKE, t.StoreClosed), "", "left over from before"),
         *_rows(WORKING, (RunChanged,), BUSY, "a pause, a drain, a newer epoch"),
         *_rows(WORKING, (Seek,), BUSY, "applied between chunks"),
-        *_rows(WORKING, (t.Resolved,), BUSY, "a seek's or a lost position's offset"),
+        *_rows(WORKING, (t.OffsetsResolved,), BUSY, "a seek's or a lost position's offset"),
         *_rows(WORKING, (Tick,), BUSY, "a retry, or time to speak"),
         *_rows(WORKING, (t.SettingsChanged,), BUSY, "they count at once"),
         *_rows(WORKING, (t.ChunkTaken,), "", "the actor works"),
@@ -111,7 +111,7 @@ TABLE = rules(
         *_rows(RESTING, (Seek,), "", "refused: nothing is read in this run any more"),
         *_rows(RESTING, (Tick,), "", "nothing to wait for"),
         *_rows(RESTING, (t.SettingsChanged,), "", "nothing is left that they change"),
-        *_rows(RESTING, (*INTAKE, *ACTOR, t.Resolved), "", "too late"),
+        *_rows(RESTING, (*INTAKE, *ACTOR, t.OffsetsResolved), "", "too late"),
         *_rows(RESTING, COMMIT, "", "what was said again"),
         (TaskState.RELEASING, RunChanged, "", "not any more"),
         (TaskState.RELEASING, Release, "", "already; one that was failing is released instead"),
@@ -121,7 +121,7 @@ TABLE = rules(
         (TaskState.RELEASING, t.CommitBegins, "", "the last one"),
         (TaskState.RELEASING, t.CommitDone, "", "now it may close"),
         (TaskState.RELEASING, t.StoreClosed, ("", *GONE), "reported last, when it was told to close"),
-        *_rows((TaskState.RELEASING,), (*STORE, t.Resolved, *INTAKE, *ACTOR), "", "the last answers"),
+        *_rows((TaskState.RELEASING,), (*STORE, t.OffsetsResolved, *INTAKE, *ACTOR), "", "the last answers"),
         *_rows(ALIVE[:-1], (Release,), TaskState.RELEASING, "finish or drop the chunk, commit, close, report"),
         *_rows(ALIVE, (Abandon,), TaskState.ABANDONED, "fenced or superseded: drop everything, write nothing"),
         *_rows(ALIVE, (t.CommitLost,), (TaskState.ABANDONED, TaskState.FAILED), "the incarnation is over"),
@@ -226,7 +226,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state in GONE or self.state == TaskState.RELEASING:
             return []
         if event.run.run_id != self.run.run_id:
-            return [t.Note("other-run", f"the task is in run {self.run.run_id}, not in {event.run.run_id}")]
+            return [t.TaskNote("other-run", f"the task is in run {self.run.run_id}, not in {event.run.run_id}")]
         self.run = event.run
         if self.state == TaskState.RESTORING:
             return []
@@ -348,7 +348,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.completion.remember(checkpoint)
         self.seeks.applied = list(checkpoint.applied)
 
-    def on_Resolved(self, event: t.Resolved, now: Now) -> Out:
+    def on_OffsetsResolved(self, event: t.OffsetsResolved, now: Now) -> Out:
         if self.state == TaskState.RESTORING and event.request == BEGINNING:
             if not self.restoring.resolving:
                 raise IllegalEvent(self, event)
@@ -445,7 +445,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state not in WORKING:
             return []
         self.pace.news = self.inputs.not_at_end(event.at, now) or self.pace.news
-        return [t.Note("degraded", f"no fetch of {event.at} is answered", "debug"), *self._settle(now)]
+        return [t.TaskNote("degraded", f"no fetch of {event.at} is answered", "debug"), *self._settle(now)]
 
     def on_Lost(self, event: t.Lost, now: Now) -> Out:
         if self.state not in WORKING:
@@ -734,8 +734,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     # ----------------------------------------------------------------------------------------------------------- reporting
 
-    def _report(self, state: TaskState, why: str = "") -> t.Tell:
-        return t.Tell(TaskReported(self.plan.task, self.grant, state, why))
+    def _report(self, state: TaskState, why: str = "") -> t.SendReport:
+        return t.SendReport(TaskReported(self.plan.task, self.grant, state, why))
 
     def _rests(self) -> Out:
         """In a bounded run: say it when all that there is is read, done and durable, and nothing comes but from other tasks."""
@@ -746,7 +746,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self._still:
             return []
         self._still = True
-        return [t.Tell(TaskReported(self.plan.task, self.grant, TaskState.RUNNING, still=True))]
+        return [t.SendReport(TaskReported(self.plan.task, self.grant, TaskState.RUNNING, still=True))]
 
     def _stirs(self) -> Out:
         """It moves: whoever was told that it does not is told so."""
@@ -760,14 +760,14 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def _fail(self, why: str, *, passing: bool = False) -> Out:
         """User code or data has given up, or what is around the task (`passing`): what is complete is committed, then it is reported."""
         self.why, self._leaving, self._passing = why, TaskState.FAILED, passing
-        return [t.Note("failed", why, "error"), *self.work.stop(why), *self._leave()]
+        return [t.TaskNote("failed", why, "error"), *self.work.stop(why), *self._leave()]
 
     def _fail_now(self, why: str, *, passing: bool = True) -> Out:
         """Nothing is to be committed, or could be: drop everything and say so. `passing`: a disk, a broker, a log that is held up."""
         self.why = why
         self.state, self._dropped = TaskState.FAILED, True
         report = TaskReported(self.plan.task, self.grant, TaskState.FAILED, why, gone=True, passing=passing)
-        return [t.Discard(why), t.Tell(report)]
+        return [t.Discard(why), t.SendReport(report)]
 
     def _leave(self) -> Out:
         """One step further out: wait for the actor, commit, close."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..machine import Now
 from ..names import StreamPartition
 from .plan import TaskSettings
-from .protocol import ChunkTaken, DropChunk, Note, RunStep, TaskInstruction, WorkFailed
+from .protocol import ChunkTaken, DropChunk, RunStep, TaskInstruction, TaskNote, WorkFailed
 
 
 class Work:
@@ -47,14 +47,14 @@ class Work:
         """The chunk or the step is complete: what fails next fails for the first time."""
         self.attempt, self.retry_s = 0, None
 
-    def failed(self, event: WorkFailed, settings: TaskSettings, now: Now) -> Note | None:
+    def failed(self, event: WorkFailed, settings: TaskSettings, now: Now) -> TaskNote | None:
         """Plan the next attempt; None if there is none, and the task fails."""
         self.attempt += 1
         if event.final or self.attempt > settings.error_retries:
             return None
         wait = min(settings.error_backoff_s * 2 ** (self.attempt - 1), settings.error_backoff_max_s)
         self.retry_s = now.mono + wait
-        return Note("retry", f"attempt {self.attempt} in {wait:g} s: {event.why}", "warning")
+        return TaskNote("retry", f"attempt {self.attempt} in {wait:g} s: {event.why}", "warning")
 
     def drop(self) -> None:
         """Forget the work."""

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.core import orders as o
-from headgate.core.coordination.events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, Note
+from headgate.core.coordination.events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, JobNote
 from headgate.core.coordination.leader.leader import Leader
 from headgate.core.coordination.leader.plan import LeaderConfig, Plan, Timing
 from headgate.core.coordination.leader.protocol import (
-    Commit,
-    Committed,
+    BoundsResolved,
     Counts,
     InitLeaderId,
     LeaderIdLost,
     LeaderIdReady,
     Refuse,
     Resign,
-    Resolve,
-    Resolved,
+    ResolveBounds,
+    TransactionWritten,
+    WriteTransaction,
 )
 from headgate.core.coordination.member.member import Member
 from headgate.core.coordination.member.plan import MemberConfig
@@ -34,14 +34,14 @@ from headgate.core.coordination.member.protocol import (
     Exit,
     InitProducer,
     Leave,
+    MessagesWritten,
     Probe,
     Probed,
     ProducerLost,
     ProducerReady,
-    Record,
-    Recorded,
-    Standing,
-    Tell,
+    Readiness,
+    SendOrder,
+    WriteMessages,
 )
 from headgate.core.coordination.messages import AskEnd, Delete, End, Entry, Message, Read, SetRequest, Write, key_of
 from headgate.core.coordination.state import JobState
@@ -92,10 +92,10 @@ class Worker:
         self.frozen = False
         self.dead = False
         self.exit: Exit | None = None
-        self.notes: list[Note] = []
+        self.notes: list[JobNote] = []
         self.refused: list[Refuse] = []
-        self.ready: Standing | None = None
-        self.stood: list[Standing] = []
+        self.ready: Readiness | None = None
+        self.stood: list[Readiness] = []
         self.config: ConfigChanged | None = None
         self.init: list[str] = []
         self.hold: set[type[Any]] = set()
@@ -120,7 +120,7 @@ class Worker:
         self.feed(self.member, o.TaskReported(task, one.grant, state, why, still))
         self.house.settle()
 
-    def obey(self, tell: Tell) -> None:
+    def obey(self, tell: SendOrder) -> None:
         order = tell.order
         if isinstance(order, o.Start):
             assert tell.task not in self.tasks, f"{tell.task} was started twice"
@@ -257,12 +257,12 @@ class House:
             case InitLeaderId():
                 self.leader_owner = one
                 one.feed(machine, LeaderIdReady())
-            case Commit(writes):
+            case WriteTransaction(writes):
                 if self.leader_owner is not one:
                     one.feed(machine, LeaderIdLost(True, "fenced"))
                     return
                 last = [self.append(write) for write in writes][-1]
-                one.feed(machine, Committed(last))
+                one.feed(machine, TransactionWritten(last))
             case Fence(processor, incarnation):
                 if self.fences_work:
                     assert (processor, incarnation) in self.initialised
@@ -275,26 +275,26 @@ class House:
                 self.initialised.add((one.processor, incarnation))
                 one.init.append(incarnation)
                 one.feed(machine, ProducerReady(incarnation))
-            case Record(messages):
+            case WriteMessages(messages):
                 last = [self.append(message) for message in messages][-1]
-                one.feed(machine, Recorded(last))
-            case Tell():
+                one.feed(machine, MessagesWritten(last))
+            case SendOrder():
                 one.obey(instruction)
             case Exit():
                 one.exit = instruction
                 one.leader.handle(Resign(), self.now)
                 one.tasks.clear()
-            case Standing():
+            case Readiness():
                 one.ready = instruction
                 one.stood.append(instruction)
             case ConfigChanged():
                 one.config = instruction
-            case Note():
+            case JobNote():
                 one.notes.append(instruction)
             case Refuse():
                 one.refused.append(instruction)
-            case Resolve(run_id):
-                one.feed(machine, Resolved(run_id, {"orders": (0, 0, 0, 0)}, dict(self.untils)))
+            case ResolveBounds(run_id):
+                one.feed(machine, BoundsResolved(run_id, {"orders": (0, 0, 0, 0)}, dict(self.untils)))
             case Probe(target):
                 one.feed(machine, Probed(target, "" if self.targets_work else "still broken"))
             case CloseProducer():

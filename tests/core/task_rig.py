@@ -26,20 +26,20 @@ from headgate.core.task.protocol import (
     ControlAtHead,
     FetchStopped,
     LogEnds,
+    OffsetsResolved,
     OpenStore,
     RequestCommit,
-    Resolve,
-    Resolved,
+    ResolveOffsets,
     Restore,
     Restored,
     RunStep,
     SendControl,
+    SendReport,
     StepDone,
     StopFetching,
     StoreClosed,
     StoreOpened,
     StoreWiped,
-    Tell,
     WipeStore,
 )
 from headgate.core.task.restoring import BEGINNING
@@ -178,8 +178,8 @@ class Rig:
         if isinstance(one, Restore):
             checkpoint, rows = self.log[-1] if self.log else (None, {})
             return Restored(one.end, checkpoint, dict(rows))
-        if isinstance(one, Resolve):
-            return Resolved(
+        if isinstance(one, ResolveOffsets):
+            return OffsetsResolved(
                 one.request,
                 dict.fromkeys(one.positions, 0 if one.ends and one.request != BEGINNING else self.offset),
                 dict.fromkeys(one.until, self.offset + 100),
@@ -243,10 +243,12 @@ class Rig:
     # ------------------------------------------------------------------------------------------------------------ questions
 
     def told(self) -> list[str]:
-        return [one.report.state for one in self.all if isinstance(one, Tell) and isinstance(one.report, TaskReported)]
+        return [
+            one.report.state for one in self.all if isinstance(one, SendReport) and isinstance(one.report, TaskReported)
+        ]
 
     def seeks(self) -> list[SeekApplied]:
-        return [one.report for one in self.all if isinstance(one, Tell) and isinstance(one.report, SeekApplied)]
+        return [one.report for one in self.all if isinstance(one, SendReport) and isinstance(one.report, SeekApplied)]
 
     def of(self, kind: type, *, last: bool = True) -> list[Any]:
         return [one for one in (self.did if last else self.all) if isinstance(one, kind)]

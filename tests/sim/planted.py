@@ -131,10 +131,10 @@ def _bookkeeping_not_in_the_checkpoint() -> list[tuple[Any, str, Any]]:
 
 
 def _aggregating_owner_waits_for_siblings() -> list[tuple[Any, str, Any]]:
-    from headgate.core.progress.producers import Standing, fold
+    from headgate.core.progress.producers import StreamStatus, fold
     from headgate.core.task.announcer import Mouth
 
-    def relay_standing(self: Mouth, one: Any) -> Standing:
+    def relay_standing(self: Mouth, one: Any) -> StreamStatus:
         return fold([self.inputs.progress.partition(one.stream, partition) for partition in one.partitions])
 
     return [(Mouth, "relay_standing", relay_standing)]
@@ -155,12 +155,12 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
     """Alone it would only cost time, since everything is said again in a new epoch; so here nothing is said again, either."""
-    from headgate.core.progress.producers import Circle
+    from headgate.core.progress.producers import ProducerGroup
     from headgate.core.task import announcer as task_voice
 
-    original, between = Circle.set_members, task_voice.speak
+    original, between = ProducerGroup.set_members, task_voice.speak
 
-    def set_members(self: Circle, members: frozenset[str], epoch: int) -> None:
+    def set_members(self: ProducerGroup, members: frozenset[str], epoch: int) -> None:
         if epoch > self.epoch:
             self.said = {name: said for name, said in self.said.items() if said.epoch >= epoch}
         original(self, members, epoch)
@@ -168,7 +168,7 @@ def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
     def speak(said: Any, now: Any, *rest: Any) -> Any:
         return between(said if said.epoch < 0 else said._replace(epoch=now.epoch), now, *rest)
 
-    return [(Circle, "set_members", set_members), (task_voice, "speak", speak)]
+    return [(ProducerGroup, "set_members", set_members), (task_voice, "speak", speak)]
 
 
 def _store_older_than_the_tombstones() -> list[tuple[Any, str, Any]]:
@@ -237,7 +237,7 @@ def _an_id_initialised_twice() -> list[tuple[Any, str, Any]]:
 
 def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
     from headgate.core.coordination.member.grants import Tasks
-    from headgate.core.coordination.member.protocol import Tell
+    from headgate.core.coordination.member.protocol import SendOrder
     from headgate.core.orders import RunChanged
 
     def abandoned(self: Tasks, job: Any) -> list[Any]:
@@ -249,7 +249,7 @@ def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
         run, view = job.run, job.run_view()
         said: list[Any] = self._abandoned(job)
         if view is not None and view != self._view:
-            said += [Tell(task, RunChanged(view)) for task, mine in self.mine.items() if mine.phase == "started"]
+            said += [SendOrder(task, RunChanged(view)) for task, mine in self.mine.items() if mine.phase == "started"]
         self._view = view
         for grant in job.grants():
             if grant.processor == self.processor:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 
 from ...errors import DeclarationError
 from ...machine import Level, Now
-from ..events import Note
+from ..events import JobNote
 from ..following import fits
 from ..messages import CLOSED, JOINED, Delete, Entry, Key, Message, SetProcessor, SetRun, Write, key_of
 from ..state import JobState
 from .plan import LeaderConfig, overridden
-from .protocol import LeaderInstruction, Refuse, Resolved
+from .protocol import BoundsResolved, LeaderInstruction, Refuse
 
 NOTES_KEPT = 1000
 """So many notes are known to have been given; then one may come again."""
@@ -70,7 +70,7 @@ class Memory:
     condemned: dict[str, str] = field(default_factory=dict[str, str])
     """Processors declared dead by silence or stall: nobody waits for their return. Incarnation by processor."""
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
-    resolved: Resolved | None = None
+    resolved: BoundsResolved | None = None
     resolving: str = ""
     next_run: str = ""
     said: set[str] = field(default_factory=set[str])
@@ -125,7 +125,7 @@ class Draft:
 
     def note(self, text: str, *, level: Level = "info", **fields: str | int) -> None:
         """Tell people."""
-        self.instructions.append(Note(text, fields, level))
+        self.instructions.append(JobNote(text, fields, level))
 
     def note_once(self, text: str, *, level: Level = "info", **fields: str | int) -> None:
         """Tell people, but not in every round."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...machine import Machine, Now, Rule, Tick, rules
-from ..events import Beat, FenceFailed, FenceReturned, Note
+from ..events import Beat, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
 from ..messages import CLOSED, JOINED, LEFT, MAX_COUNT, AskEnd, End, Read, SetLeader, SetProcessor
 from ..state import JobState
@@ -40,8 +40,7 @@ from .grants import changelogs, grants
 from .members import members, spoken_of, write_fences
 from .plan import LeaderConfig, Timing, overridden
 from .protocol import (
-    Commit,
-    Committed,
+    BoundsResolved,
     Counts,
     InitLeaderId,
     LeaderEvent,
@@ -50,7 +49,8 @@ from .protocol import (
     LeaderInstruction,
     Resign,
     Resigned,
-    Resolved,
+    TransactionWritten,
+    WriteTransaction,
 )
 from .requests import requests, withdrawals
 from .runs import begin, close, starter
@@ -60,7 +60,7 @@ STATES = (
     "writing", "settling", "resigning", "resigned",
 )  # fmt: skip
 _RUNGS = ("standing", "measuring", "reading_up", "claiming", "confirming", "leading", "writing", "settling")
-_ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, Resolved, Tick)
+_ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, BoundsResolved, Tick)
 
 
 def _table() -> tuple[Rule, ...]:
@@ -73,15 +73,20 @@ def _table() -> tuple[Rule, ...]:
         ("standing", LeaderIdReady, "measuring", "the id is ours"),
         ("measuring", End, ("reading_up", "claiming"), "all that former leaders wrote is before this"),
         ("reading_up", Read, ("reading_up", "claiming"), "the end is reached"),
-        ("claiming", Committed, ("confirming", "leading", "writing", "following"), "the claim is in the stream"),
+        (
+            "claiming",
+            TransactionWritten,
+            ("confirming", "leading", "writing", "following"),
+            "the claim is in the stream",
+        ),
         ("confirming", Read, ("confirming", "claiming", "leading", "writing", "following"), "the claim is read back"),
-        ("writing", Committed, ("settling", "leading", "writing", "following"), "the round is in the stream"),
+        ("writing", TransactionWritten, ("settling", "leading", "writing", "following"), "the round is in the stream"),
         ("settling", Read, ("settling", "leading", "writing", "following"), "the round is read back"),
-        ("resigning", Committed, "resigned", "the leadership is given back"),
+        ("resigning", TransactionWritten, "resigned", "the leadership is given back"),
         ("resigning", Resign, "", "said twice"),
         ("resigning", LeaderIdLost, "resigned", "somebody has it already, or will find that we left"),
     ]
-    for event in (Counts, FenceReturned, FenceFailed, Resolved, Tick, End, Committed):
+    for event in (Counts, FenceReturned, FenceFailed, BoundsResolved, Tick, End, TransactionWritten):
         # whichever event comes first when the time is up: a clock is seen with any of them
         specific.append(("following", event, ("following", "standing"), "the rival that fenced us never claimed"))
     for event in _ANYWHERE:
@@ -90,14 +95,14 @@ def _table() -> tuple[Rule, ...]:
     resign = ("resigned", "resigning")
     specific += [(state, Resign, resign, "the process ends") for state in STATES if state not in resign]
     taken = {(state, event) for state, event, _, _ in specific}
-    late = (*_ANYWHERE, End, LeaderIdReady, Committed, LeaderIdLost, Resign)
+    late = (*_ANYWHERE, End, LeaderIdReady, TransactionWritten, LeaderIdLost, Resign)
     for state in STATES:
         for event in late:
             if (state, event) in taken:
                 continue
             if event in _ANYWHERE or state == "resigned" or (event is End and state != "new"):
                 specific.append((state, event, "", "noted, or too late to matter"))
-            elif event in (LeaderIdReady, Committed) and state == "following":
+            elif event in (LeaderIdReady, TransactionWritten) and state == "following":
                 specific.append((state, event, "", "the answer of a producer that was lost meanwhile"))
             elif event is LeaderIdLost and state == "following":
                 specific.append((state, event, "", "said twice"))
@@ -144,7 +149,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         self.memory.counts = dict(event.streams)
         return self._move_on(now)
 
-    def on_Resolved(self, event: Resolved, now: Now) -> list[LeaderInstruction]:
+    def on_BoundsResolved(self, event: BoundsResolved, now: Now) -> list[LeaderInstruction]:
         self.memory.resolved = event
         return self._move_on(now)
 
@@ -188,7 +193,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         self.state, self._end = "measuring", None
         return [AskEnd()]
 
-    def on_Committed(self, event: Committed, now: Now) -> list[LeaderInstruction]:
+    def on_TransactionWritten(self, event: TransactionWritten, now: Now) -> list[LeaderInstruction]:
         self._written = event.last_offset
         if self.state == "claiming":
             self.state = "confirming"
@@ -214,7 +219,9 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         )
         self._watched = ""
         return [
-            Note("leads no more", {"term": self.term, "why": event.why or ("fenced" if event.fenced else "producer")})
+            JobNote(
+                "leads no more", {"term": self.term, "why": event.why or ("fenced" if event.fenced else "producer")}
+            )
         ]
 
     def on_Resign(self, event: Resign, now: Now) -> list[LeaderInstruction]:
@@ -231,7 +238,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
 
     def _give_back(self) -> list[LeaderInstruction]:
         self.state = "resigning"
-        return [Commit((SetLeader(self.term, "", "", self.config.job),))]
+        return [WriteTransaction((SetLeader(self.term, "", "", self.config.job),))]
 
     def _move_on(self, now: Now) -> list[LeaderInstruction]:
         """Take the step that has become possible, if any."""
@@ -259,7 +266,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     def _claim(self) -> list[LeaderInstruction]:
         self.state = "claiming"
         self.term = self._next_term()
-        return [Commit((SetLeader(self.term, self.config.processor, self.config.process, self.config.job),))]
+        return [WriteTransaction((SetLeader(self.term, self.config.processor, self.config.process, self.config.job),))]
 
     def _next_term(self) -> int:
         return min((self.job.leader.term if self.job.leader else 0) + 1, MAX_COUNT - 1)
@@ -270,14 +277,14 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
             # Somebody has claimed behind us: our id is fenced already, or will be at our next word.
             self.state, self._watched = "following", ""
             self._bar, self._bar_term = None, -1
-            return [Note("leads no more", {"term": self.term, "why": "another leader"})]
+            return [JobNote("leads no more", {"term": self.term, "why": "another leader"})]
         begins = self.state == "confirming"
         self.state = "leading"
         if not begins:
             return self._round(now)
         self.memory, counts = Memory(), self.memory.counts
         self.memory.counts = counts
-        return [Note("leads", {"term": self.term}), *self._round(now)]
+        return [JobNote("leads", {"term": self.term}), *self._round(now)]
 
     def _own(self) -> SetProcessor | None:
         """The record that makes this process a candidate: the newest of its processor, joined, and of this process."""
@@ -365,14 +372,14 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         if not draft.writes:
             return draft.instructions
         self.state = "writing"
-        return [*draft.instructions, Commit(tuple(draft.writes.values()))]
+        return [*draft.instructions, WriteTransaction(tuple(draft.writes.values()))]
 
     def _step_down(self, why: str) -> list[LeaderInstruction]:
         """Give the leadership back, and go on as a candidate."""
         self.state, self._written = "writing", -1
         return [
-            Note("resigns", {"term": self.term, "why": why}),
-            Commit((SetLeader(self.term, "", "", self.config.job),)),
+            JobNote("resigns", {"term": self.term, "why": why}),
+            WriteTransaction((SetLeader(self.term, "", "", self.config.job),)),
         ]
 
     def _forget(self) -> None:

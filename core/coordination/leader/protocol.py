@@ -1,7 +1,7 @@
 """What the leader's edge tells it, and what it tells its edge: the events and instructions of `core.coordination.leader.leader`.
 
 Every worker has a `Leader` machine; it is a candidate until it leads. Each instruction names the event that answers it. An edge
-carries instructions out in the order given; `Fence`, `Resolve` and `AskEnd` may take long and must not hold up the others.
+carries instructions out in the order given; `Fence`, `ResolveBounds` and `AskEnd` may take long and must not hold up the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ...machine import Tick
-from ..events import Beat, Fence, FenceFailed, FenceReturned, Note
+from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
 from ..messages import AskEnd, End, Read, Write
 
 _EMPTY: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -26,8 +26,8 @@ class LeaderIdReady:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """Answers `Commit`: the transaction is in the stream; `last_offset` is the offset of its last record (not of the marker)."""
+class TransactionWritten:
+    """Answers `WriteTransaction`: the transaction is in the stream; `last_offset` is the offset of its last record (not of the marker)."""
 
     last_offset: int
 
@@ -48,8 +48,8 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """Answers `Resolve`: where a new run starts and ends, per stream and partition. Streams without a bound are absent."""
+class BoundsResolved:
+    """Answers `ResolveBounds`: where a new run starts and ends, per stream and partition. Streams without a bound are absent."""
 
     run_id: str
     starts: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: _EMPTY)
@@ -62,7 +62,7 @@ class Resign:
 
 
 LeaderEvent = (
-    Read | End | Beat | LeaderIdReady | Committed | LeaderIdLost | FenceReturned | FenceFailed | Counts | Resolved
+    Read | End | Beat | LeaderIdReady | TransactionWritten | LeaderIdLost | FenceReturned | FenceFailed | Counts | BoundsResolved
     | Resign | Tick
 )  # fmt: skip
 
@@ -78,16 +78,17 @@ class InitLeaderId:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """Write all of it in one transaction. One at a time. Answer `Committed` or `LeaderIdLost`. If a `SetChangelog` names a partition
-    that the task log does not have yet, create it first."""
+class WriteTransaction:
+    """Write all of it in one transaction. One at a time. Answer `TransactionWritten` or `LeaderIdLost`.
+
+    If a `SetChangelog` names a partition that the task log does not have yet, create it first."""
 
     writes: tuple[Write, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Resolve:
-    """Find out where the inputs of this new run start and end. Answer `Resolved`."""
+class ResolveBounds:
+    """Find out where the inputs of this new run start and end. Answer `BoundsResolved`."""
 
     run_id: str
 
@@ -105,4 +106,4 @@ class Refuse:
     remedy: str = ""
 
 
-LeaderInstruction = InitLeaderId | AskEnd | Commit | Fence | Resolve | Resigned | Note | Refuse
+LeaderInstruction = InitLeaderId | AskEnd | WriteTransaction | Fence | ResolveBounds | Resigned | JobNote | Refuse

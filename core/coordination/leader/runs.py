@@ -46,7 +46,7 @@ from ..state import JobState
 from .assignment import tasks_of
 from .damage import unknown
 from .draft import Draft
-from .protocol import Resolve
+from .protocol import ResolveBounds
 
 STILL_S = 2.0
 """How long nothing must have moved in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
@@ -172,7 +172,7 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
     if plan.resolve and (resolved is None or resolved.run_id != run_id):
         if memory.resolving != run_id:
             memory.resolving = run_id
-            draft.instructions.append(Resolve(run_id))
+            draft.instructions.append(ResolveBounds(run_id))
         return
     drain = next((w for w in draft.state.open_requests() if w.verb == DRAIN and w.run_id == run_id), None)
     memory.next_run = ""

@@ -20,7 +20,7 @@ from ...names import StreamPartition
 from ...orders import Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported, TaskState
 from ..messages import LIVE, STOPPING, SeekWish, SetGrant, SetRun, SetTaskState, key_of
 from ..state import NEVER_RAN, JobState
-from .protocol import Probe, Tell
+from .protocol import Probe, SendOrder
 from .targets import Targets
 
 STARTED = "started"
@@ -92,10 +92,10 @@ class Tasks:
         target: StreamPartition | None = None,
         *,
         refused: bool = False,
-    ) -> list[Tell]:
+    ) -> list[SendOrder]:
         """The incarnation is over: abandon everything, and hold back the tasks whose target is broken."""
         orders = [
-            Tell(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in (STARTED, RELEASING)
+            SendOrder(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in (STARTED, RELEASING)
         ]
         self.mine.clear()
         self.incarnation = ""  # its grants are not released by us any more: only its fence can free them
@@ -106,7 +106,7 @@ class Tasks:
 
     # --------------------------------------------------------------------------------------------------------- what next
 
-    def orders(self, job: JobState, going: str, mono: float, *, sure: bool) -> list[Tell]:
+    def orders(self, job: JobState, going: str, mono: float, *, sure: bool) -> list[SendOrder]:
         """What must be told now. `going`: why everything must be released, if so. `sure`: no newer grant can stand in the stream."""
         run, view = job.run, job.run_view()
         self.eager = False
@@ -114,7 +114,7 @@ class Tasks:
         changed = view is not None and view != self._view
         for task, mine in self.mine.items():
             if changed and view is not None and mine.phase == STARTED:
-                orders.append(Tell(task, RunChanged(view)))
+                orders.append(SendOrder(task, RunChanged(view)))
         self._view = view
         theirs = {task for task in self.targets.tasks() if self._is_elsewhere(job, task)}
         self.targets.forget(theirs, mono)
@@ -127,13 +127,13 @@ class Tasks:
         grant = job.grant(task)
         return grant is not None and grant.processor != self.processor
 
-    def _abandoned(self, job: JobState) -> list[Tell]:
-        orders: list[Tell] = []
+    def _abandoned(self, job: JobState) -> list[SendOrder]:
+        orders: list[SendOrder] = []
         for task in list(self.mine):
             grant = job.grant(task)
             if grant is None or grant.grant != self.mine[task].grant or grant.incarnation != self.incarnation:
                 if self.mine[task].phase in (STARTED, RELEASING):
-                    orders.append(Tell(task, Abandon("the grant is somebody else's")))
+                    orders.append(SendOrder(task, Abandon("the grant is somebody else's")))
                 del self.mine[task]
         return orders
 
@@ -146,7 +146,7 @@ class Tasks:
         going: str,
         mono: float,
         sure: bool,
-    ) -> list[Tell]:
+    ) -> list[SendOrder]:
         task, mine = grant.task, self.mine.get(grant.task)
         self.targets.sought(task, frozenset(wish.id for wish in _wishes(job, task)))
         stay = going or _must_go(job, run, task, self.processor)
@@ -164,12 +164,12 @@ class Tasks:
             return []
         if stay:
             mine.phase = RELEASING
-            return [Tell(task, Release(stay))]
+            return [SendOrder(task, Release(stay))]
         return self._seeks(job, task, mine)
 
     def _start(
         self, job: JobState, view: RunView | None, grant: SetGrant, mine: Mine, mono: float, sure: bool
-    ) -> list[Tell]:
+    ) -> list[SendOrder]:
         log_partition = job.changelogs.get(grant.task)
         if view is None or log_partition is None:
             return []
@@ -180,17 +180,17 @@ class Tasks:
             self.eager = True
             return []
         mine.phase = STARTED
-        started = Tell(grant.task, Start(grant.task, grant.grant, view, log_partition))
+        started = SendOrder(grant.task, Start(grant.task, grant.grant, view, log_partition))
         return [started, *self._seeks(job, grant.task, mine)]
 
-    def _seeks(self, job: JobState, task: str, mine: Mine) -> list[Tell]:
-        orders: list[Tell] = []
+    def _seeks(self, job: JobState, task: str, mine: Mine) -> list[SendOrder]:
+        orders: list[SendOrder] = []
         wishes = _wishes(job, task)
         mine.told.intersection_update(wish.id for wish in wishes)
         for wish in wishes:
             if wish.id not in mine.told and not _answered(job, task, mine, wish.id):
                 mine.told.add(wish.id)
-                orders.append(Tell(task, Seek(wish.id, wish.stream, wish.partition, wish.to, wish.expected)))
+                orders.append(SendOrder(task, Seek(wish.id, wish.stream, wish.partition, wish.to, wish.expected)))
         return orders
 
     def probes(self, mono: float) -> list[Probe]:

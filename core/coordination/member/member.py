@@ -29,7 +29,7 @@ from ...machine import Level, Machine, Now, Rule, Tick, rules
 from ...names import incarnation_id
 from ...orders import SeekApplied, TaskReported
 from ...settings import PRODUCERS_OWN
-from ..events import Beat, Fence, FenceFailed, FenceReturned, Note
+from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
 from ..following import fits, late, may_begin
 from ..liveness import Liveness
 from ..messages import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor, SetRun, key_of
@@ -46,19 +46,19 @@ from .protocol import (
     Leave,
     MemberEvent,
     MemberInstruction,
+    MessagesUnknown,
+    MessagesWritten,
     Probed,
     ProducerLost,
     ProducerReady,
-    Record,
-    Recorded,
-    RecordUnknown,
-    Standing,
+    Readiness,
+    WriteMessages,
 )
 
 STATES = ("new", "reading", "waiting", "fencing", "resting", "initialising", "joined", "leaving", "exited")
 LATE = "whether its grants still stand was answered too late to start on it (after half of session.timeout), and is asked again"
 _EVENTS = (
-    Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Probed, Recorded, RecordUnknown, TaskReported,
+    Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Probed, MessagesWritten, MessagesUnknown, TaskReported,
     SeekApplied, Leave, Tick,
 )  # fmt: skip
 
@@ -98,7 +98,7 @@ def _table() -> tuple[Rule, ...]:
         *((state, Leave, "exited", "nothing was granted yet") for state in STATES[1:6]),
         ("joined", Leave, ("leaving", "exited"), "releases first"),
     ]
-    for event in (Read, End, Tick, Probed, Recorded, RecordUnknown, TaskReported, SeekApplied):
+    for event in (Read, End, Tick, Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied):
         specific.append(("joined", event, ("joined", *anew), "the difference between what is and what should be"))
         specific.append(("leaving", event, ("leaving", "exited"), "until everything is released and said"))
     taken = {(state, event) for state, event, _, _ in specific}
@@ -149,7 +149,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._overrides: tuple[dict[str, Any], int] = {}, -1
         self._made_with: dict[str, Any] = {}
         """What its producers go by, of the overrides."""
-        self._standing: Standing | None = None
+        self._standing: Readiness | None = None
 
     # ------------------------------------------------------------------------------------------------------------ events
 
@@ -247,11 +247,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self.tasks.targets.probed(event, now.mono)
         return self._act(now)
 
-    def on_Recorded(self, event: Recorded, now: Now) -> list[MemberInstruction]:
+    def on_MessagesWritten(self, event: MessagesWritten, now: Now) -> list[MemberInstruction]:
         self._recording, self._read_to = False, event.last_offset + 1
         return self._act(now)
 
-    def on_RecordUnknown(self, event: RecordUnknown, now: Now) -> list[MemberInstruction]:
+    def on_MessagesUnknown(self, event: MessagesUnknown, now: Now) -> list[MemberInstruction]:
         if not self._recording or self.state == "exited":
             return []
         self._read_to = -1
@@ -331,7 +331,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             self.pauses.lost(now.mono)
         said: list[MemberInstruction] = [*abandoned, CloseProducer(self.incarnation)]
         level: Level = "info" if self.state == "leaving" or due else "error"
-        said.append(Note("the incarnation is over", {"incarnation": self.incarnation, "why": why}, level))
+        said.append(JobNote("the incarnation is over", {"incarnation": self.incarnation, "why": why}, level))
         if self.state == "leaving":
             return said + self._act(now)
         # somebody else may have become this processor, and fenced us: read who did before beginning again
@@ -469,7 +469,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if not missing:
             return []
         self._recording = True
-        return [Record(tuple(missing))]
+        return [WriteMessages(tuple(missing))]
 
     def _config(self) -> list[MemberInstruction]:
         overrides, offset = self.job.overrides, self.job.config_offset
@@ -504,7 +504,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return all(grant is not None and grant.incarnation == self.incarnation for grant in grants)
 
     def _stand(self, ready: bool, why: str) -> list[MemberInstruction]:
-        standing = Standing(ready, why)
+        standing = Readiness(ready, why)
         if standing == self._standing:
             return []
         self._standing = standing

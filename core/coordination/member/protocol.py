@@ -13,7 +13,7 @@ from typing import Any
 from ...machine import Tick
 from ...names import StreamPartition
 from ...orders import Order, SeekApplied, TaskReported
-from ..events import Beat, Fence, FenceFailed, FenceReturned, Note
+from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
 from ..messages import AskEnd, End, Message, Read
 
 # --------------------------------------------------------------------------------------------------------------- events
@@ -51,15 +51,15 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """Answers `Record`: all of it is acknowledged; `last_offset` is the offset of the last of its records."""
+class MessagesWritten:
+    """Answers `WriteMessages`: all of it is acknowledged; `last_offset` is the offset of the last of its records."""
 
     last_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class RecordUnknown:
-    """Answers `Record`: some or all of it may or may not be in the stream. It is read back, and rewritten if it is not there."""
+class MessagesUnknown:
+    """Answers `WriteMessages`: some or all of it may or may not be in the stream. It is read back, and rewritten if it is not there."""
 
     why: str = ""
 
@@ -72,7 +72,7 @@ class Leave:
 
 
 MemberEvent = (
-    Read | End | Beat | FenceReturned | FenceFailed | ProducerReady | ProducerLost | Probed | Recorded | RecordUnknown
+    Read | End | Beat | FenceReturned | FenceFailed | ProducerReady | ProducerLost | Probed | MessagesWritten | MessagesUnknown
     | TaskReported | SeekApplied | Leave | Tick
 )  # fmt: skip
 
@@ -102,15 +102,15 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Write these as single records (no transaction) through the worker's idempotent producer, in order, one `Record` at a time.
-    Answer `Recorded` or `RecordUnknown` (then with a fresh producer)."""
+class WriteMessages:
+    """Write these as single records (no transaction) through the worker's idempotent producer, in order, one `WriteMessages` at a time.
+    Answer `MessagesWritten` or `MessagesUnknown` (then with a fresh producer)."""
 
     messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendOrder:
     """An order for one task (`core.orders`). After `Abandon`, and after it has reported `released`, the task is gone."""
 
     task: str
@@ -126,7 +126,7 @@ class ConfigChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Readiness:
     """How this worker stands, for status and `/readyz`: `ready` only when its tasks may run; `why` says what it waits for."""
 
     ready: bool
@@ -142,5 +142,5 @@ class Exit:
 
 
 MemberInstruction = (
-    AskEnd | Fence | InitProducer | CloseProducer | Probe | Record | Tell | ConfigChanged | Standing | Exit | Note
+    AskEnd | Fence | InitProducer | CloseProducer | Probe | WriteMessages | SendOrder | ConfigChanged | Readiness | Exit | JobNote
 )  # fmt: skip

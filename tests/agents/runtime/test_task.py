@@ -167,8 +167,8 @@ class Host:
             ends=ends,
         )
 
-    async def ask_offsets(self, order: t.Resolve) -> t.Resolved:
-        return t.Resolved(order.request, dict.fromkeys(order.positions, 0))
+    async def ask_offsets(self, order: t.ResolveOffsets) -> t.OffsetsResolved:
+        return t.OffsetsResolved(order.request, dict.fromkeys(order.positions, 0))
 
     def make_intake(self, actor: TaskActor, positions: Any) -> Any:
         async def nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 from headgate.core.coordination import events as e
 
 
-@pytest.mark.parametrize("kind", [e.Heartbeat, e.Beat, e.Fence, e.FenceFailed, e.FenceReturned, e.Note])
+@pytest.mark.parametrize("kind", [e.Heartbeat, e.Beat, e.Fence, e.FenceFailed, e.FenceReturned, e.JobNote])
 def test_every_word_is_frozen_and_documented(kind: type):
     assert kind.__doc__
     assert kind.__dataclass_params__.frozen
@@ -19,4 +19,4 @@ def test_defaults_are_empty_and_cannot_be_filled():
     assert dict(beat.load) == {}
     with pytest.raises(TypeError):
         beat.load["x"] = 1
-    assert e.Note("x") == e.Note("x", {})
+    assert e.JobNote("x") == e.JobNote("x", {})

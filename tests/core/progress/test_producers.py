@@ -19,11 +19,11 @@ from headgate.core.progress.producers import (
     REGRESSED,
     SURPLUS,
     UNKNOWN_PRODUCER,
-    Circle,
     ForeignProducers,
+    ProducerGroup,
     Said,
     Sources,
-    Standing,
+    StreamStatus,
     advanced,
     fold,
 )
@@ -42,7 +42,7 @@ def drain(task, id="d", *, run="r", epoch=1, tasks=2):
 
 
 def own(*names):
-    return Circle("r", frozenset(names), 1)
+    return ProducerGroup("r", frozenset(names), 1)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_nothing_goes_back(before, frame, after):
     ("parts", "quorum", "whole"),
     [
         ([], 0, NOTHING),
-        ([Standing(OPEN, 5), Standing(OPEN, 3)], 0, Standing(OPEN, 3)),
-        ([Standing(OPEN, 5), Standing(ENDED)], 0, Standing(OPEN, 5)),
-        ([Standing(OPEN, 5), Standing(OPEN, 3, True)], 0.5, Standing(OPEN, 5)),
-        ([Standing(OPEN, 5), Standing(OPEN, 3, True)], 0.6, Standing(OPEN, 3)),
-        ([Standing(OPEN, 5, True), Standing(OPEN, 3, True)], 0, Standing(OPEN, 3, True)),
-        ([Standing(DRAINED, id="d"), Standing(ENDED)], 0, Standing(DRAINED, id="d")),
-        ([Standing(ENDED), Standing(ENDED)], 0, Standing(ENDED)),
+        ([StreamStatus(OPEN, 5), StreamStatus(OPEN, 3)], 0, StreamStatus(OPEN, 3)),
+        ([StreamStatus(OPEN, 5), StreamStatus(ENDED)], 0, StreamStatus(OPEN, 5)),
+        ([StreamStatus(OPEN, 5), StreamStatus(OPEN, 3, True)], 0.5, StreamStatus(OPEN, 5)),
+        ([StreamStatus(OPEN, 5), StreamStatus(OPEN, 3, True)], 0.6, StreamStatus(OPEN, 3)),
+        ([StreamStatus(OPEN, 5, True), StreamStatus(OPEN, 3, True)], 0, StreamStatus(OPEN, 3, True)),
+        ([StreamStatus(DRAINED, id="d"), StreamStatus(ENDED)], 0, StreamStatus(DRAINED, id="d")),
+        ([StreamStatus(ENDED), StreamStatus(ENDED)], 0, StreamStatus(ENDED)),
     ],
 )
 def test_several_as_one(parts, quorum, whole):
@@ -96,17 +96,17 @@ def test_the_own_job():
     ]
     assert circle.silent() == (["b"], 0)
     assert circle.hear(wm("b", 3)) == HEARD
-    assert circle.standing(0.5) == Standing(OPEN, 3) == circle.standing(0.5)
+    assert circle.standing(0.5) == StreamStatus(OPEN, 3) == circle.standing(0.5)
     circle.hear(drain(None))
-    assert (circle.standing(0.5), circle.silent()) == (Standing(DRAINED, id="d"), ([], 0))
+    assert (circle.standing(0.5), circle.silent()) == (StreamStatus(DRAINED, id="d"), ([], 0))
 
 
 def test_who_is_active_by_name_makes_all_active():
     circle = own("a")
     circle.hear(wm(None, 5, idle=True))
-    assert circle.standing(0.5) == Standing(OPEN, 5, True)
+    assert circle.standing(0.5) == StreamStatus(OPEN, 5, True)
     circle.hear(wm("a", 6))
-    assert circle.standing(0.5) == Standing(OPEN, 6)
+    assert circle.standing(0.5) == StreamStatus(OPEN, 6)
 
 
 def test_a_newer_set_keeps_who_remains_and_an_older_one_forgets_nothing():
@@ -114,17 +114,17 @@ def test_a_newer_set_keeps_who_remains_and_an_older_one_forgets_nothing():
     for frame in (end("a"), end("b"), end(None)):
         circle.hear(frame)
     circle.set_members(frozenset("a"), 0)
-    assert (set(circle.said), circle.everyone is None, circle.standing(0.5)) == ({"a", "b"}, False, Standing(ENDED))
+    assert (set(circle.said), circle.everyone is None, circle.standing(0.5)) == ({"a", "b"}, False, StreamStatus(ENDED))
     circle.set_members(frozenset("ac"), 2)
     assert (set(circle.said), circle.everyone, circle.silent()) == ({"a"}, None, (["c"], 0))
 
 
 def test_another_job():
-    circle = Circle("", None, -1)
+    circle = ProducerGroup("", None, -1)
     assert circle.silent() == ([], 1)
     assert [circle.hear(f) for f in (drain("a"), wm("a", MAX_TIME))] == [FOREIGN_DRAIN, FOREIGN_DRAIN]
     assert [circle.hear(f) for f in (wm("a"), end("b"), end("c"), end("b"))] == [HEARD, HEARD, SURPLUS, HEARD]
-    assert circle.standing(0.5) == Standing(OPEN, 5)
+    assert circle.standing(0.5) == StreamStatus(OPEN, 5)
     assert circle.hear(wm("a", 7, tasks=3)) == HEARD
     assert (circle.silent(), circle.standing(0.5).ts) == (([], 1), NO_TIME)
     assert circle.hear(wm("c", 8, epoch=2)) == HEARD
@@ -132,11 +132,11 @@ def test_another_job():
     assert circle.waited_for() == {"c"}
     assert circle.hear(end(None, epoch=1)) == OLD_EPOCH
     assert circle.hear(end(None, epoch=2)) == HEARD
-    assert (circle.standing(0.5), circle.silent()) == (Standing(ENDED), ([], 0))
+    assert (circle.standing(0.5), circle.silent()) == (StreamStatus(ENDED), ([], 0))
 
 
 def test_the_runs_of_another_job_that_are_over_are_remembered_within_bounds():
-    circle = Circle("", None, -1)
+    circle = ProducerGroup("", None, -1)
     for number in range(MAX_PAST_RUNS + 3):
         assert circle.hear(wm("a", 5, run=f"r{number}", tasks=1)) == HEARD
     assert len(circle.past) == MAX_PAST_RUNS
@@ -156,4 +156,4 @@ def test_who_left_the_set_is_forgotten_and_who_came_is_waited_for():
     assert circle.silent() == (["c"], 0)
     assert circle.standing(0.5) == NOTHING
     circle.hear(wm("c", 9, epoch=2))
-    assert circle.standing(0.5) == Standing(OPEN, 7)
+    assert circle.standing(0.5) == StreamStatus(OPEN, 7)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import DataError
 from headgate.core.orders import ProducerSet
-from headgate.core.progress.events import PartitionComplete, StreamDrained, StreamEnded, StreamWatermark, Wait
+from headgate.core.progress.events import EpochAhead, PartitionComplete, StreamDrained, StreamEnded, StreamWatermark
 from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
 from headgate.core.progress.producers import DRAINED, ENDED, OPEN, ForeignProducers, Sources
 from headgate.core.progress.tracker import Progress
@@ -174,14 +174,14 @@ class TestWhoSpeaks:
     def test_a_newer_epoch_waits_until_the_set_is_known(self):
         p = progress("a")
         before = p.to_value()
-        assert feed(p, wm("b", 5, epoch=2)) == [Wait(S, 0, 2)]
+        assert feed(p, wm("b", 5, epoch=2)) == [EpochAhead(S, 0, 2)]
         assert p.to_value() == before
         assert p.producers_changed({S: known("a", "b", epoch=2)}) == []
         assert feed(p, wm("b", 5, epoch=2), wm("a", 6, epoch=2)) == [StreamWatermark(S, 5)]
 
     def test_a_stream_whose_set_is_not_known_waits(self):
         p = Progress(JOB, RUN, {S: [0]}, {})
-        assert feed(p, end("a", epoch=0)) == [Wait(S, 0, 0)]
+        assert feed(p, end("a", epoch=0)) == [EpochAhead(S, 0, 0)]
         assert p.producers_changed({S: known("a", epoch=0), "other": known("a")}) == []
         assert feed(p, end("a", epoch=0)) == [StreamEnded(S)]
 
@@ -410,7 +410,7 @@ class TestRows:
         p = progress("a", "b", epoch=2)
         feed(p, wm("a", 5, epoch=2), wm(None, 6, epoch=2), end("b", epoch=2))
         q = restored(p, {S: known("a", epoch=1)})
-        assert feed(q, wm("a", 7, epoch=2)) == [Wait(S, 0, 2)]
+        assert feed(q, wm("a", 7, epoch=2)) == [EpochAhead(S, 0, 2)]
         q.producers_changed({S: known("a", "b", epoch=2)})
         assert feed(q, end("a", epoch=2)) == [StreamEnded(S)]
 

@@ -18,8 +18,8 @@ from headgate.core.task.protocol import (
     LogEnds,
     NotAnswered,
     NotAtEnd,
+    OffsetsResolved,
     PositionMoved,
-    Resolved,
     Restored,
     SettingsChanged,
     StoreOpened,
@@ -65,7 +65,7 @@ def test_an_empty_bootstrap_input_counts_as_read():
     rig.handle(StoreOpened())
     rig.handle(LogEnds(0, 0, 1))
     rig.handle(Restored(0))
-    rig.handle(Resolved(0, {RATES0: 3, ORDERS0: 0}, ends={RATES0: 3}))
+    rig.handle(OffsetsResolved(0, {RATES0: 3, ORDERS0: 0}, ends={RATES0: 3}))
     rig.commit()
     assert rig.task.state == "running"
 
@@ -392,7 +392,7 @@ def test_a_partition_that_waits_for_the_broker_is_closed_and_a_seek_forgets_its_
     rig.feed(AtEnd(ORDERS0, 0))
     rig.handle(o.Seek("s", ORDERS, 0, "newest"))
     assert rig.task.inputs.closed == {ORDERS0: "seek"}
-    rig.handle(Resolved(1, {ORDERS0: 4}))
+    rig.handle(OffsetsResolved(1, {ORDERS0: 4}))
     assert rig.task.inputs.clocks[ORDERS0].end_since_s is None
     foreign = Rig(TaskPlan(JOB, ME, (InputPlan("f", (0,), 1, FOREIGN, jobs=("x/1",)),))).start()
     foreign.feed(o.Seek("s", "f", 0, 4))

@@ -7,7 +7,14 @@ from typing import get_args
 
 import pytest
 
-from headgate.core.task.protocol import Contribute, Resolve, Resolved, Restored, TaskEvent, TaskInstruction
+from headgate.core.task.protocol import (
+    Contribute,
+    OffsetsResolved,
+    ResolveOffsets,
+    Restored,
+    TaskEvent,
+    TaskInstruction,
+)
 
 
 @pytest.mark.parametrize("word", [*get_args(TaskEvent), *get_args(TaskInstruction)])
@@ -24,7 +31,7 @@ def test_no_word_is_both_a_fact_and_an_instruction():
 
 
 def test_empty_defaults_are_read_only():
-    empty = (Resolved(1).positions, Restored(0).rows, Resolve(1).until, Resolve(1).positions)
+    empty = (OffsetsResolved(1).positions, Restored(0).rows, ResolveOffsets(1).until, ResolveOffsets(1).positions)
     for mapping in (*empty, Contribute(1, None).rows):  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             mapping["a"] = 1  # type: ignore[index]

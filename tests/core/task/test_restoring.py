@@ -10,9 +10,9 @@ from headgate.core.task.plan import TaskSettings
 from headgate.core.task.protocol import (
     Discard,
     LogEnds,
+    OffsetsResolved,
     RequestCommit,
-    Resolve,
-    Resolved,
+    ResolveOffsets,
     Restored,
     RestoreProgress,
     SeekConsumer,
@@ -27,8 +27,8 @@ from ..task_rig import ME, ORDERS, ORDERS0, Rig, bootstrap_plan, rows_of, run_vi
 
 def test_a_first_start_resolves_and_makes_durable_before_anything_is_read():
     rig = Rig(source_plan(start="newest", until="newest"), offset=40, auto_commit=False).start()
-    assert rig.of(Resolve)[0].positions == {ORDERS0: "newest"}
-    assert rig.of(Resolve)[0].until == {ORDERS0: "newest"}
+    assert rig.of(ResolveOffsets)[0].positions == {ORDERS0: "newest"}
+    assert rig.of(ResolveOffsets)[0].until == {ORDERS0: "newest"}
     assert rig.of(SeekConsumer) == []
     assert rig.of(RequestCommit) == [RequestCommit("where to start and to end", urgent=True)]
     rig.begin_commit()
@@ -43,7 +43,7 @@ def test_a_restart_in_the_same_run_asks_nothing_again():
     rig = Rig(source_plan(until="newest"), offset=40).start()
     rig.chunk(ORDERS0, 60)
     again = rig.again(offset=9999)
-    assert again.of(Resolve, last=False) == []
+    assert again.of(ResolveOffsets, last=False) == []
     assert again.task.inputs.until == {ORDERS0: 140}
     assert again.of(SeekConsumer, last=False) == [SeekConsumer({ORDERS0: 60})]
 
@@ -53,7 +53,7 @@ def test_the_next_run_keeps_positions_and_resolves_its_own_bounds():
     rig.chunk(ORDERS0, 140)
     assert rig.task.state == "ended"
     again = rig.again(run_view(run_id="r2"), offset=100)
-    assert again.of(Resolve, last=False)[0].until == {ORDERS0: "newest"}
+    assert again.of(ResolveOffsets, last=False)[0].until == {ORDERS0: "newest"}
     assert again.task.state == "running"
     assert again.task.position(ORDERS0) == 140
     assert [frame for frame, _, _ in again.said()] == ["wm"]
@@ -62,7 +62,7 @@ def test_the_next_run_keeps_positions_and_resolves_its_own_bounds():
 
 def test_offsets_that_were_declared_are_not_asked():
     rig = Rig(source_plan(start=7, until=30)).start()
-    assert rig.of(Resolve, last=False) == []
+    assert rig.of(ResolveOffsets, last=False) == []
     assert rig.task.position(ORDERS0) == 7
     assert rig.log[0][0].until == {ORDERS0: 30}
 
@@ -123,11 +123,11 @@ def test_an_answer_that_nobody_asked_for_is_a_mistake_of_the_edge_and_changes_no
     for event in (o.Start(ME, 1, run_view(), 0), StoreOpened(), LogEnds(0, 0, 1000)):
         rig.handle(event)
     with pytest.raises(IllegalEvent):
-        rig.handle(Resolved(0, {ORDERS0: 7}))
+        rig.handle(OffsetsResolved(0, {ORDERS0: 7}))
     rig.handle(Restored(0))
-    rig.handle(Resolved(0, {ORDERS0: 3}))
+    rig.handle(OffsetsResolved(0, {ORDERS0: 3}))
     with pytest.raises(IllegalEvent):
-        rig.handle(Resolved(0, {ORDERS0: 7}))
+        rig.handle(OffsetsResolved(0, {ORDERS0: 7}))
     assert rig.task.state == "restoring"
     assert rig.task.position(ORDERS0) == 3
 
@@ -165,7 +165,7 @@ def test_a_drained_task_asks_nothing_and_a_draining_one_does_not_bootstrap():
     rig = Rig(source_plan()).start()
     rig.feed(o.RunChanged(run_view(draining="d")))
     again = rig.again()
-    assert (again.told(), again.of(Resolve, last=False)) == (["drained"], [])
+    assert (again.told(), again.of(ResolveOffsets, last=False)) == (["drained"], [])
     assert Rig(bootstrap_plan()).start(run_view(draining="d")).told() == ["running", "drained"]
 
 

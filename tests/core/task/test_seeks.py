@@ -19,10 +19,10 @@ from headgate.core.task.protocol import (
     DropChunk,
     LogEnds,
     Lost,
-    Note,
-    Resolved,
+    OffsetsResolved,
     SeekConsumer,
     StoreOpened,
+    TaskNote,
     WorkFailed,
 )
 
@@ -105,9 +105,9 @@ def test_a_drain_overtakes_a_seek_that_has_not_been_applied():
     rig = Rig(source_plan()).start()
     rig.handle(o.Seek("s1", ORDERS, 0, "oldest"))
     rig.handle(o.RunChanged(run_view(draining="d")))
-    rig.handle(Resolved(1, {ORDERS0: 1}))
+    rig.handle(OffsetsResolved(1, {ORDERS0: 1}))
     assert "drains" in rig.seeks()[0].refused
-    assert rig.handle(Resolved(1, {ORDERS0: 1})) == []
+    assert rig.handle(OffsetsResolved(1, {ORDERS0: 1})) == []
 
 
 def test_lost_records_stop_the_task_and_say_how_many_they_are():
@@ -136,7 +136,7 @@ def test_lost_records_while_a_chunk_is_under_work_drop_it_first():
     plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0, 1), 2),))
     rig = Rig(plan).start()
     rig.feed(ChunkTaken(SP(ORDERS, 1), 5))
-    assert [type(one) for one in rig.feed(Lost(ORDERS0, 0, 30))] == [Note, DropChunk]
+    assert [type(one) for one in rig.feed(Lost(ORDERS0, 0, 30))] == [TaskNote, DropChunk]
     rig.feed(ChunkDropped(SP(ORDERS, 1)))
     assert rig.told() == ["running", "failed"]
 
@@ -159,10 +159,10 @@ def test_an_offset_that_is_not_there_is_refused_with_what_is():
     rig = Rig(source_plan()).start()
     position = rig.task.position(ORDERS0)
     rig.handle(o.Seek("s1", ORDERS, 0, 21))
-    rig.handle(Resolved(1, {ORDERS0: 5}, ends={ORDERS0: 20}))
+    rig.handle(OffsetsResolved(1, {ORDERS0: 5}, ends={ORDERS0: 20}))
     assert rig.seeks()[0].refused == "there is no offset 21 in orders:0: it begins at 5 and ends before 20"
     rig.handle(o.Seek("s2", ORDERS, 0, 4))
-    rig.handle(Resolved(2, {ORDERS0: 5}, ends={ORDERS0: 20}))
+    rig.handle(OffsetsResolved(2, {ORDERS0: 5}, ends={ORDERS0: 20}))
     assert "no offset 4" in rig.seeks()[1].refused
     assert rig.task.position(ORDERS0) == position
     assert rig.task.may_take(ORDERS0)
@@ -321,8 +321,8 @@ def test_the_later_of_two_seeks_wins_and_the_earlier_is_answered(while_chunk):
     feed(second)
     assert rig.seeks() == [o.SeekApplied(ME, "s1", "replaced by a later seek of orders:0")]
     if not while_chunk:
-        rig.feed(Resolved(2, {ORDERS0: 0}, ends={ORDERS0: 99}))
-        rig.feed(Resolved(1, {ORDERS0: 0}, ends={ORDERS0: 99}))
+        rig.feed(OffsetsResolved(2, {ORDERS0: 0}, ends={ORDERS0: 99}))
+        rig.feed(OffsetsResolved(1, {ORDERS0: 0}, ends={ORDERS0: 99}))
     rig.feed(ChunkDone(ORDERS0, 15))
     assert rig.task.position(ORDERS0) == 4
     assert rig.seeks()[1:] == [o.SeekApplied(ME, "s2")]
@@ -356,8 +356,8 @@ def test_a_seek_takes_the_place_of_a_lost_position():
     rig = Rig(source_plan(on_lost="newest")).start()
     rig.handle(Lost(ORDERS0, 0, 30))
     rig.handle(o.Seek("s1", ORDERS, 0, 40))
-    rig.feed(Resolved(2, {ORDERS0: 30}, ends={ORDERS0: 90}))
-    rig.feed(Resolved(1, {ORDERS0: 90}))
+    rig.feed(OffsetsResolved(2, {ORDERS0: 30}, ends={ORDERS0: 90}))
+    rig.feed(OffsetsResolved(1, {ORDERS0: 90}))
     assert rig.task.position(ORDERS0) == 40
     assert rig.task.may_take(ORDERS0)
 
@@ -378,7 +378,7 @@ def test_a_drained_task_answers_what_it_was_asked_before():
     rig.feed(o.RunChanged(run_view(draining="d")))
     assert rig.told()[-1] == "drained"
     assert "the task has drained" in rig.seeks()[0].refused
-    assert rig.feed(Resolved(1, {ORDERS0: 0}, ends={ORDERS0: 90})) == []
+    assert rig.feed(OffsetsResolved(1, {ORDERS0: 0}, ends={ORDERS0: 90})) == []
 
 
 def test_a_task_that_had_drained_before_it_was_restarted_answers():

@@ -22,14 +22,14 @@ from headgate.core.task.protocol import (
     FetchStopped,
     Lost,
     NotAtEnd,
-    Note,
     RequestCommit,
     RestoreProgress,
     RunStep,
     SeekConsumer,
+    SendReport,
     StepDone,
     StopFetching,
-    Tell,
+    TaskNote,
     WorkFailed,
 )
 
@@ -134,7 +134,7 @@ def test_the_drain_of_another_run_is_ignored():
     assert rig.task.state == "running"
     assert rig.task.position(BY0) == 1
     out = rig.feed(o.RunChanged(run_view(run_id="r0", draining="d")))
-    assert [type(one) for one in out] == [Note]
+    assert [type(one) for one in out] == [TaskNote]
     assert rig.task.state == "running"
 
 
@@ -215,7 +215,7 @@ def test_what_fails_commits_what_was_complete_and_closes_before_it_says_so():
     rig.feed(ChunkTaken(ORDERS0, 5))
     rig.feed(ChunkDone(ORDERS0, 5))
     rig.feed(ChunkTaken(ORDERS0, 9))
-    assert rig.feed(WorkFailed("boom"))[0] == Note("failed", "boom", "error")
+    assert rig.feed(WorkFailed("boom"))[0] == TaskNote("failed", "boom", "error")
     assert (rig.task.state, rig.told()) == ("releasing", ["running"])
     rig.commit()
     assert (rig.told(), rig.log[-1][0].positions) == (["running", "failed"], {ORDERS0: 5})
@@ -226,7 +226,7 @@ def test_a_log_that_begins_behind_the_position_fails_the_task_while_its_chunk_is
     rig = Rig(source_plan()).start()
     rig.feed(ChunkTaken(ORDERS0, 5))
     out = rig.feed(Lost(ORDERS0, 0, 40))
-    assert [type(one) for one in out] == [Note, DropChunk]
+    assert [type(one) for one in out] == [TaskNote, DropChunk]
     assert rig.feed(ChunkDropped(ORDERS0)) != []
     assert rig.told() == ["running", "failed"]
 
@@ -235,7 +235,7 @@ def test_what_waits_for_a_retry_or_for_the_commit_of_a_step_is_dropped_without_a
     rig = Rig(source_plan()).start()
     rig.feed(ChunkTaken(ORDERS0, 5))
     rig.feed(WorkFailed("boom"))
-    assert [type(one) for one in rig.feed(o.Release("moved"))] == [CloseStore, Tell]
+    assert [type(one) for one in rig.feed(o.Release("moved"))] == [CloseStore, SendReport]
     rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
     rig.commit()
     rig.commit()
@@ -266,7 +266,7 @@ def test_while_restoring_there_is_nothing_to_commit_and_failing_is_at_once():
     rig.handle(RestoreProgress(5, blocked=True))
     assert rig.task.deadline() == pytest.approx(110.0)
     rig.now += 10
-    assert [type(one) for one in rig.handle(Tick())] == [Discard, Tell]
+    assert [type(one) for one in rig.handle(Tick())] == [Discard, SendReport]
     assert rig.told() == ["failed"]
 
 
@@ -319,7 +319,7 @@ def test_a_cascade_whose_ends_are_behind_is_a_drain():
 
 def rests(rig: Rig) -> list[bool]:
     """What it has said of standing still since the beginning."""
-    return [t.report.still for t in rig.of(Tell, last=False) if t.report.state == "running"][1:]
+    return [t.report.still for t in rig.of(SendReport, last=False) if t.report.state == "running"][1:]
 
 
 def bounded(draining: str | None = None) -> o.RunView:

@@ -35,14 +35,14 @@ from headgate.core.task.protocol import (
     Lost,
     NotAnswered,
     NotAtEnd,
-    Note,
+    OffsetsResolved,
     PositionMoved,
     RequestCommit,
-    Resolved,
     Restored,
     RestoreProgress,
     RunAgain,
     RunStep,
+    SendReport,
     SettingsChanged,
     StepDone,
     StoreBroken,
@@ -50,7 +50,7 @@ from headgate.core.task.protocol import (
     StoreOpened,
     StoreWiped,
     TaskEvent,
-    Tell,
+    TaskNote,
     WorkDue,
     WorkFailed,
 )
@@ -85,7 +85,7 @@ SAMPLES: dict[type, object] = {
     StoreWiped: StoreWiped(),
     RestoreProgress: RestoreProgress(3, blocked=True),
     Restored: Restored(0),
-    Resolved: Resolved(0, {ORDERS0: 0}),
+    OffsetsResolved: OffsetsResolved(0, {ORDERS0: 0}),
     StoreClosed: StoreClosed(),
     ChunkTaken: ChunkTaken(ORDERS0, 50),
     ChunkDone: ChunkDone(ORDERS0, 50),
@@ -162,7 +162,7 @@ def test_every_pair_of_state_and_event_is_handled_or_raises_and_changes_nothing(
     try:
         rig.handle(SAMPLES[kind])
     except IllegalEvent:
-        assert kind in (ChunkTaken, PositionMoved, Resolved)
+        assert kind in (ChunkTaken, PositionMoved, OffsetsResolved)
         assert (rig.task.state, dict(rig.task.inputs.positions), rig.task.work.chunk, rig.task.ledger.made) == before
 
 
@@ -213,13 +213,13 @@ def test_user_code_is_tried_again_with_backoff_and_then_the_task_fails_alone():
     ).start()
     rig.chunk(ORDERS0, 5, 100)
     rig.feed(ChunkTaken(ORDERS0, 9))
-    assert rig.feed(WorkFailed("boom")) == [Note("retry", "attempt 1 in 1 s: boom", "warning")]
+    assert rig.feed(WorkFailed("boom")) == [TaskNote("retry", "attempt 1 in 1 s: boom", "warning")]
     assert rig.feed(WorkFailed("boom")) == []
     assert not rig.task.may_take(ORDERS0)
     assert rig.wait(0.5) != [RunAgain(1)]
     assert rig.task.deadline() == pytest.approx(101.0)
     assert RunAgain(1) in rig.wait(0.6)
-    assert rig.feed(WorkFailed("boom")) == [Note("retry", "attempt 2 in 2 s: boom", "warning")]
+    assert rig.feed(WorkFailed("boom")) == [TaskNote("retry", "attempt 2 in 2 s: boom", "warning")]
     assert RunAgain(2) in rig.wait(2.1)
     rig.feed(WorkFailed("boom at orders:0 7"))
     assert rig.told() == ["running", "failed"]
@@ -348,7 +348,7 @@ def test_the_end_of_a_log_moves_the_position_and_counts_towards_idleness():
     rig.feed(AtEnd(ORDERS0, 7))
     rig.now += 11
     rig.feed(AtEnd(ORDERS0, 7))
-    (note,) = [one for one in rig.feed(NotAnswered(ORDERS0)) if isinstance(one, Note)]
+    (note,) = [one for one in rig.feed(NotAnswered(ORDERS0)) if isinstance(one, TaskNote)]
     assert (note.what, "orders" in note.detail) == ("degraded", True)
 
 
@@ -408,7 +408,7 @@ def test_an_open_transaction_in_the_log_is_waited_for_until_the_deadline():
     rig.now += 9
     assert rig.handle(Tick()) == []
     rig.now += 1
-    assert [type(one) for one in rig.handle(Tick())] == [Discard, Tell]
+    assert [type(one) for one in rig.handle(Tick())] == [Discard, SendReport]
     assert rig.task.state == "failed"
 
 

@@ -20,8 +20,8 @@ from headgate.core.task.protocol import (
     DropChunk,
     RunStep,
     SendControl,
+    SendReport,
     StepDone,
-    Tell,
     WorkFailed,
 )
 
@@ -154,7 +154,7 @@ def test_a_full_disk_fails_the_task_after_its_last_commit():
 
 def gone(rig: Rig) -> bool:
     """Whether the last report says that the task can be started again: nobody else would, and it would stand still for good."""
-    reports = [one.report for one in rig.all if isinstance(one, Tell) and isinstance(one.report, o.TaskReported)]
+    reports = [one.report for one in rig.all if isinstance(one, SendReport) and isinstance(one.report, o.TaskReported)]
     return reports[-1].gone
 
 

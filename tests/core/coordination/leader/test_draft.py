@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.core.coordination.events import Note
+from headgate.core.coordination.events import JobNote
 from headgate.core.coordination.leader.draft import Draft, Memory, Waits
 from headgate.core.coordination.leader.plan import LeaderConfig
 from headgate.core.coordination.leader.protocol import Refuse
@@ -34,7 +34,7 @@ def test_a_note_can_be_given_once():
     draft = a_draft()
     draft.note_once("x", n=1)
     draft.note_once("x", n=2)
-    assert draft.instructions == [Note("x", {"n": 1})]
+    assert draft.instructions == [JobNote("x", {"n": 1})]
 
 
 def test_who_may_be_granted_something():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
-from headgate.core.coordination.member.protocol import Record
+from headgate.core.coordination.member.protocol import WriteMessages
 from headgate.core.coordination.state import NEVER_RAN
 
 from ...house import House
@@ -71,7 +71,7 @@ def test_a_grant_that_was_never_used_is_released_all_the_same():
     house = House()
     one = house.worker("p1")
     two = house.worker("p2")
-    two.hold.add(Record)
+    two.hold.add(WriteMessages)
     house.leave(two)
     house.run(3)
     two.hold.clear()

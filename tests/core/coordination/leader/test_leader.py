@@ -6,19 +6,19 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
-from headgate.core.coordination.events import Beat, FenceFailed, FenceReturned, Heartbeat, Note
+from headgate.core.coordination.events import Beat, FenceFailed, FenceReturned, Heartbeat, JobNote
 from headgate.core.coordination.leader.leader import STATES, Leader
 from headgate.core.coordination.leader.plan import LeaderConfig
 from headgate.core.coordination.leader.protocol import (
-    Commit,
-    Committed,
+    BoundsResolved,
     Counts,
     InitLeaderId,
     LeaderIdLost,
     LeaderIdReady,
     Resign,
     Resigned,
-    Resolved,
+    TransactionWritten,
+    WriteTransaction,
 )
 from headgate.core.coordination.member.protocol import Exit
 from headgate.core.coordination.messages import AskEnd, End, Read
@@ -228,10 +228,10 @@ def test_the_steps_of_an_election_come_in_their_order():
     assert leader.handle(End(3), NOW) == []
     rival = said(c.SetLeader(4, "p2", "other"), at=1)
     assert leader.handle(rival, NOW) == []
-    assert leader.handle(Read((), 3), NOW) == [Commit((c.SetLeader(5, "p1", "me"),))]
-    assert leader.handle(Committed(3), NOW) == []
+    assert leader.handle(Read((), 3), NOW) == [WriteTransaction((c.SetLeader(5, "p1", "me"),))]
+    assert leader.handle(TransactionWritten(3), NOW) == []
     begun = leader.handle(said(c.SetLeader(5, "p1", "me"), at=3), NOW)
-    assert begun[0] == Note("leads", {"term": 5})
+    assert begun[0] == JobNote("leads", {"term": 5})
     assert leader.state == "writing"
 
 
@@ -239,7 +239,7 @@ def test_a_claim_behind_ours_ends_it():
     leader, _ = candidate(life())
     leader.handle(LeaderIdReady(), NOW)
     leader.handle(End(1), NOW)
-    leader.handle(Committed(1), NOW)
+    leader.handle(TransactionWritten(1), NOW)
     leader.handle(said(c.SetLeader(1, "p1", "me"), c.SetLeader(2, "p2", "other"), at=1), NOW)
     assert leader.state == "following"
 
@@ -310,7 +310,7 @@ def test_one_that_was_fenced_waits_for_the_claim_of_the_other():
     assert leader.deadline() == 6.0
     assert leader.handle(Tick(), Now(1.0, 0)) == []
     assert leader.handle(LeaderIdLost(True), NOW) == []
-    assert leader.handle(Committed(1), NOW) == []
+    assert leader.handle(TransactionWritten(1), NOW) == []
     assert leader.handle(LeaderIdReady(), NOW) == []
     assert leader.handle(Tick(), Now(6.0, 0)) == [InitLeaderId(1)]
     leader.handle(LeaderIdLost(True), NOW)
@@ -325,7 +325,7 @@ def test_a_producer_that_broke_is_tried_again_after_a_moment():
     assert leader.handle(Tick(), Now(1.0, 0)) == [InitLeaderId(1)]
 
 
-STEPS = [LeaderIdReady(), End(1), Committed(1)]
+STEPS = [LeaderIdReady(), End(1), TransactionWritten(1)]
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -340,7 +340,7 @@ def test_resigning_at_every_step(steps: int):
     else:
         assert leader.state == "resigning"
         assert leader.handle(Resign(), NOW) == []
-        last = leader.handle(Committed(9) if steps % 2 else LeaderIdLost(False), NOW)
+        last = leader.handle(TransactionWritten(9) if steps % 2 else LeaderIdLost(False), NOW)
         assert last == [Resigned()]
     assert leader.handle(LeaderIdLost(True), NOW) == []
     assert leader.handle(Tick(), NOW) == []
@@ -369,7 +369,7 @@ def test_a_leader_whose_processor_is_somebody_else_now_steps_down():
 
 EVENTS = [
     Read((), 0), Beat(Heartbeat("p9", "other", "", 0.0)), Counts({}), FenceReturned("p9", "000001-x"), FenceFailed("p9", "000001-x"),
-    Resolved("r"), Tick(), End(5), LeaderIdReady(), Committed(5), LeaderIdLost(True), Resign(),
+    BoundsResolved("r"), Tick(), End(5), LeaderIdReady(), TransactionWritten(5), LeaderIdLost(True), Resign(),
 ]  # fmt: skip
 
 

@@ -15,4 +15,4 @@ def test_every_word_is_frozen_and_documented(kind: type):
 
 
 def test_defaults_are_empty():
-    assert w.Resolved("r") == w.Resolved("r", {}, {})
+    assert w.BoundsResolved("r") == w.BoundsResolved("r", {}, {})

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
-from headgate.core.coordination.leader.protocol import Counts, Refuse, Resolve
+from headgate.core.coordination.leader.protocol import Counts, Refuse, ResolveBounds
 from headgate.core.coordination.leader.runs import Starter, starter
 from headgate.core.coordination.state import JobState
 from headgate.core.graph.graph import Graph, Input, Stage
@@ -169,7 +169,7 @@ def test_a_run_whose_tasks_cannot_be_made_does_not_begin_and_corrected_code_begi
 def Held(house: House):
     """A worker whose broker is slow to say where the inputs begin."""
     one = Worker(house, "p1", "slow", plan(resolve=True))
-    one.hold.add(Resolve)
+    one.hold.add(ResolveBounds)
     house.workers.append(one)
     one.feed(one.member, Tick())
     one.feed(one.leader, Tick())

@@ -9,7 +9,7 @@ import pytest
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.member.grants import HELD_BACK, OVER, RELEASING, STARTED, Tasks
-from headgate.core.coordination.member.protocol import Probe, Probed, Tell
+from headgate.core.coordination.member.protocol import Probe, Probed, SendOrder
 from headgate.core.coordination.messages import Entry, key_of
 from headgate.core.coordination.state import NEVER_RAN, JobState
 from headgate.core.graph.model import JobModel
@@ -194,7 +194,7 @@ def test_a_lost_incarnation_releases_nothing():
     """Its last transaction may still be open: only a fence frees its grants."""
     scene = Scene()
     scene.told()
-    assert scene.tasks.lost() == [Tell("t", o.Abandon("fenced"))]
+    assert scene.tasks.lost() == [SendOrder("t", o.Abandon("fenced"))]
     assert scene.told("leaving") == []
     assert scene.tasks.wanted(scene.job) == []
     assert scene.tasks.all_over()

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
-from headgate.core.coordination.events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, Note
+from headgate.core.coordination.events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, JobNote
 from headgate.core.coordination.member.member import LATE, STATES, Member
 from headgate.core.coordination.member.plan import MemberConfig
 from headgate.core.coordination.member.protocol import (
@@ -14,14 +14,14 @@ from headgate.core.coordination.member.protocol import (
     Exit,
     InitProducer,
     Leave,
+    MessagesUnknown,
+    MessagesWritten,
     Probed,
     ProducerLost,
     ProducerReady,
-    Record,
-    Recorded,
-    RecordUnknown,
-    Standing,
-    Tell,
+    Readiness,
+    SendOrder,
+    WriteMessages,
 )
 from headgate.core.coordination.messages import AskEnd, End, Read, SetLeader
 from headgate.core.graph.model import JobModel
@@ -63,9 +63,9 @@ def test_the_first_life_of_a_processor():
     assert member.handle(End(0, 1), NOW) == [InitProducer("000001-me")]
     assert member.handle(ProducerReady("000009-x"), NOW) == []
     said = member.handle(ProducerReady("000001-me"), NOW)
-    assert isinstance(said[0], Record)
+    assert isinstance(said[0], WriteMessages)
     assert said[0].messages[0].state == "joined"
-    assert said[1] == Standing(False, "waiting for a run to begin")
+    assert said[1] == Readiness(False, "waiting for a run to begin")
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_what_was_recorded_is_read_back_and_written_again_if_it_is_not_there():
     """The outcome was unknown: the end is asked for, read to, and only then judged."""
     member, _ = entered()
     member.handle(ProducerReady("000001-me"), NOW)
-    assert member.handle(RecordUnknown("timeout"), NOW) == [AskEnd(2)]
+    assert member.handle(MessagesUnknown("timeout"), NOW) == [AskEnd(2)]
     assert member.handle(End(4, 2), NOW) == []
     again = member.handle(Read((), 4), NOW)
-    assert isinstance(again[0], Record)
-    assert member.handle(Recorded(4), NOW) == []
+    assert isinstance(again[0], WriteMessages)
+    assert member.handle(MessagesWritten(4), NOW) == []
     assert member.handle(Read((entry(4, again[0].messages[0]),), 5), NOW) == []
-    assert member.handle(RecordUnknown("late"), NOW) == []
+    assert member.handle(MessagesUnknown("late"), NOW) == []
 
 
 def test_a_new_life_after_a_fatal_error():
@@ -210,13 +210,13 @@ def granted() -> tuple[Member, list]:
     """A member that has just read its first grant."""
     member, _ = entered(deployment="d1")
     member.handle(ProducerReady("000001-me"), NOW)
-    member.handle(Recorded(0), NOW)
+    member.handle(MessagesWritten(0), NOW)
     stream = [c.SetProcessor("p1", "000001-me", "me", "here", "joined", "d1"), *GRANTED]
     return member, member.handle(Read(tuple(entry(n, m) for n, m in enumerate(stream)), 5), NOW)
 
 
 def starts(said: list) -> list[int]:
-    return [one.order.grant for one in said if isinstance(one, Tell) and isinstance(one.order, o.Start)]
+    return [one.order.grant for one in said if isinstance(one, SendOrder) and isinstance(one.order, o.Start)]
 
 
 def test_a_task_is_started_when_all_is_read_that_stood_behind_its_grant():
@@ -258,11 +258,11 @@ def test_answers_that_are_always_late_are_said_and_not_only_asked_for_again():
     for turn in range(2, 5):
         said = member.handle(End(6, turn), Now((turn - 1) * member.config.session_s, 0))
         assert AskEnd(turn + 1) in said
-        told += [one for one in said if isinstance(one, Note | Standing)]
+        told += [one for one in said if isinstance(one, JobNote | Standing)]
     said = member.handle(End(6, 5), Now(3 * member.config.session_s, 0))
     assert starts(said) == [3]
     assert told == [
-        Note(LATE, {"took_s": 6, "session_s": 6}, "warning"),
+        JobNote(LATE, {"took_s": 6, "session_s": 6}, "warning"),
         Standing(False, f"waiting for its tasks; {LATE}"),
     ]
     assert Standing(False, "waiting for its tasks") in said
@@ -330,7 +330,7 @@ def test_ready_means_that_tasks_run_and_that_nobody_drains():
     """From the first moment of a drain it is not."""
     house = House()
     one = house.worker("p1")
-    assert one.ready == Standing(True, "")
+    assert one.ready == Readiness(True, "")
     house.drains = False
     house.wish("u1", "drain")
     assert not one.ready.ready
@@ -347,14 +347,14 @@ def test_a_restarted_worker_is_not_ready_before_its_tasks_are_its_own_again():
     house.kill(house.worker("p1"))
     again = house.worker("p1")
     house.run(30)
-    assert again.ready == Standing(True, "")
+    assert again.ready == Readiness(True, "")
     assert [standing.ready for standing in again.stood].count(True) == 1
 
 
 def test_a_member_that_is_not_named_waits_for_the_leader():
     member, _ = entered(c.SetRun("r1", "d1", "running", "u"))
     said = member.handle(ProducerReady("000001-me"), NOW)
-    assert said[-1] == Standing(False, "waiting for the leader")
+    assert said[-1] == Readiness(False, "waiting for the leader")
 
 
 @pytest.mark.parametrize("state", ["reading", "waiting", "initialising"])
@@ -448,7 +448,7 @@ def test_a_record_of_unknown_outcome_does_not_outlive_the_life_that_wrote_it(lat
     """Both the record and the life over ask for the end; the answer to the later question serves both, whenever it comes."""
     member, _ = entered()
     member.handle(ProducerReady("000001-me"), NOW)
-    assert member.handle(RecordUnknown("no answer"), NOW) == [AskEnd(2)]
+    assert member.handle(MessagesUnknown("no answer"), NOW) == [AskEnd(2)]
     assert member.handle(ProducerLost("000001-me", "broken"), NOW)[-1] == AskEnd(3)
     if late:
         assert member.handle(End(0, 2), NOW) == []
@@ -458,7 +458,7 @@ def test_a_record_of_unknown_outcome_does_not_outlive_the_life_that_wrote_it(lat
     said = member.handle(Read((entry(0, life("000001-me", "me")),), 1), NOW)
     assert said == [Fence("p1", "000001-me")]
     member.handle(FenceReturned("p1", "000001-me"), NOW)
-    assert Record in map(type, member.handle(ProducerReady("000002-me"), NOW))
+    assert WriteMessages in map(type, member.handle(ProducerReady("000002-me"), NOW))
 
 
 def test_who_came_while_its_last_life_was_fenced_counts_too():
@@ -530,7 +530,7 @@ def test_one_that_is_dismissed_leaves():
 
 EVENTS = [
     Read((), 0), End(0), Beat(Heartbeat("p9", "other", "", 0.0)), FenceReturned("p1", "000001-x"), FenceFailed("p1", "000001-x"),
-    ProducerReady("000001-x"), ProducerLost("000001-x", ""), Recorded(0), RecordUnknown(),
+    ProducerReady("000001-x"), ProducerLost("000001-x", ""), MessagesWritten(0), MessagesUnknown(),
     Probed(StreamPartition("x", 0)), o.TaskReported("t", 1, "running"),
     o.SeekApplied("t", "q"), Leave("x"), Tick(),
 ]  # fmt: skip
