@@ -1,4 +1,4 @@
-"""What a member tells the tasks that it was granted, and what they report back: the words between `member` and `task`.
+"""What a member tells the tasks that it was granted, and what they report back.
 
 A member never reaches into a task, and a task never looks at the coordinator stream. Everything that one has to know of the
 other is one of these values, so each of the two machines can be tested, and attacked, without the other.

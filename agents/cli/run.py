@@ -18,7 +18,7 @@ import click
 import structlog
 
 from ...core.coordination.member.admission import goes_on
-from ...core.coordination.messages import DRAINED, ENDED, STOPPED
+from ...core.coordination.messages import RunState
 from ...core.errors import HeadgateError
 from ...core.settings import parse
 from ..process.configuration import Said
@@ -39,9 +39,9 @@ ADVICE = {
     "stop.timeout": "committed work is safe. Check that the brokers are running, or allow more time: --set stop.timeout=1m",
     "is live": "omit --run-id to join it, or close it: `headgate drain {job} --wait`",
     "is stopped": "resume it with `headgate start {job}`, and a worker with the --run-id of that run or none",
-    "is drained": goes_on(DRAINED, "{job}"),
-    "is ended": goes_on(ENDED, "{job}"),
-    "can go no further": goes_on(STOPPED, "{job}", "failed"),
+    "is drained": goes_on(RunState.DRAINED, "{job}"),
+    "is ended": goes_on(RunState.ENDED, "{job}"),
+    "can go no further": goes_on(RunState.STOPPED, "{job}", "failed"),
 }
 """What helps a worker that gives one of these reasons."""
 AGAIN = "to run it again now, use a new --run-id"

@@ -199,7 +199,7 @@ def _left(state: JobState, last: Heard) -> bool:
     if not mine:
         # it holds nothing; and it is about to begin, or has made room for the next of its name, and what it recorded is deleted
         return last.age_s > last.pace.speaks_s and any(other.process != beat.process for other in lives.values())
-    if mine in lives and lives[mine].state == c.LEFT:
+    if mine in lives and lives[mine].state == c.ProcessorState.LEFT:
         return True  # also one that came and went between two beats: its last one may not know of any incarnation
     return any(
         other.process != beat.process and incarnation_order(name) > incarnation_order(mine)

@@ -199,7 +199,7 @@ def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
 def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobName) -> Outcome:
     """The answer as a value; a refusal or a failure as an error."""
     run = state.run
-    if answer.state == r.REFUSED:
+    if answer.state == c.AnswerState.REFUSED:
         if answer.why == r.NO_LIVE_RUN:
             raise NotFound(
                 f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
@@ -209,7 +209,7 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
         raise Refused(
             f"{request.verb} of '{shown(job)}' was refused: {why}", remedy=remedy or meant(request, state, why, job)
         )
-    if answer.state == r.FAILED:
+    if answer.state == c.AnswerState.FAILED:
         raise AnsweredFailed(
             f"{request.verb} of '{shown(job)}' failed: {answer.why}", remedy=f"see `headgate status {shown(job)}`"
         )

@@ -44,7 +44,7 @@ class MemoryJob:
         self._config = LeaderConfig(ID, ID, UUID, Plan(graph=graph), job=job)
         self._memory = Memory()
         self._say(
-            c.SetProcessor(ID, INCARNATION, ID, LOCATION, c.JOINED),
+            c.SetProcessor(ID, INCARNATION, ID, LOCATION, c.ProcessorState.JOINED),
             c.SetMember(ID, INCARNATION, LOCATION),
             c.SetLeader(1, ID, ID, job),
             c.SetJobModel(model),
@@ -57,7 +57,7 @@ class MemoryJob:
     def begin(self, run_id: str, settings: Mapping[str, Any]) -> None:
         """A new run. What changes between runs only has the overrides that stand now."""
         pinned = {name: one.value for name, one in self.state.configs.items() if find(name).kind != DYNAMIC}
-        self._say(c.SetRun(run_id, ID, c.RUNNING, UUID, settings=dict(settings), overrides=pinned))
+        self._say(c.SetRun(run_id, ID, c.RunState.RUNNING, UUID, settings=dict(settings), overrides=pinned))
 
     def granted(self, task: str, grant: int) -> None:
         """The worker has the task once more."""
@@ -79,7 +79,7 @@ class MemoryJob:
             self._say(asked)
         self._answer()
         answer = self.state.answer(asked.uuid)
-        if answer is not None and answer.state in (r.REFUSED, r.FAILED):
+        if answer is not None and answer.state in (c.AnswerState.REFUSED, c.AnswerState.FAILED):
             raise DriverError(f"{request.verb} was refused: {answer.why}")
 
     def _answer(self) -> None:
@@ -90,6 +90,6 @@ class MemoryJob:
 
     def drained(self) -> None:
         """Every task has come to its end: if the run was to be drained, it is."""
-        if self.state.run is not None and self.state.run.state == c.DRAINING:
-            self._say(replace(self.state.run, state=c.DRAINED))
+        if self.state.run is not None and self.state.run.state == c.RunState.DRAINING:
+            self._say(replace(self.state.run, state=c.RunState.DRAINED))
             self._answer()

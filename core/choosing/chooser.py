@@ -1,4 +1,4 @@
-"""Which partition a task reads next, and how much of it: the words between the intake, the choosers, and a chooser of your own.
+"""Which partition a task reads next, and how much of it: what intake, choosers, and a chooser of your own say to one another.
 
 The intake shows a chooser one `Head` for each partition of the task, empty and paused ones included, and is told a `Choice`: this
 partition, at most so many records, not beyond that offset or that timestamp. Or a `Wait`: nothing now, ask again when something has

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ..graph.fingerprint import differences
 from ..graph.schema import STATE_PARTS
-from .messages import ENDED, STOPPED, SetProcessor, SetRun
+from .messages import RunState, SetProcessor, SetRun
 from .state import JobState
 
 IMMUTABLE_PARTS = "setting:"
@@ -37,7 +37,7 @@ def cannot_follow(run: SetRun | None, fingerprint: Mapping[str, str]) -> list[st
     """
     if run is None:
         return []
-    if run.state != STOPPED:
+    if run.state != RunState.STOPPED:
         return differences(run.fingerprint, fingerprint, IMMUTABLE_PARTS)
     before, after = _without_state(run.fingerprint), _without_state(fingerprint)
     if run.drain is not None:
@@ -57,10 +57,10 @@ def late(state: JobState, life: SetProcessor, session_s: float) -> bool:
 
 def may_begin(run: SetRun, life: SetProcessor, *, late: bool) -> bool:
     """Whether a closed run is resumed, or another one begun, for this worker without anybody's asking. `late`: see there."""
-    if run.state == STOPPED:
+    if run.state == RunState.STOPPED:
         return life.run_id == run.run_id or bool(run.failed and not life.run_id)
     if life.run_id:
         return life.run_id not in (run.run_id, *run.past_runs)
-    if run.state == ENDED and life.bounded and (late or not ran(run, life)):
+    if run.state == RunState.ENDED and life.bounded and (late or not ran(run, life)):
         return True
     return life.deployment not in run.past_deployments

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 from ..graph.model import JobModel
+from ..orders import TaskState
 
 VERSION = 1
 MAX_KEY = 1024
@@ -37,19 +39,40 @@ LEADERS = FOR_EVER | {"set-config", "set-member", "set-fence", "set-answer"}
 FORGOTTEN = ""
 """The processor of the one `SetFence` that stands for all that were deleted: its incarnation counts as high as any of theirs."""
 
-RUNNING = "running"
-DRAINING = "draining"
-DRAINED = "drained"
-ENDING = "ending"
-ENDED = "ended"
-STOPPING = "stopping"
-STOPPED = "stopped"
-LIVE = frozenset({RUNNING, DRAINING, ENDING, STOPPING})
-CLOSED = frozenset({DRAINED, ENDED, STOPPED})
 
-JOINED = "joined"
-LEAVING = "leaving"
-LEFT = "left"
+class RunState(StrEnum):
+    """Where a run is in its life."""
+
+    RUNNING = "running"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    ENDING = "ending"
+    ENDED = "ended"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+LIVE = frozenset({RunState.RUNNING, RunState.DRAINING, RunState.ENDING, RunState.STOPPING})
+CLOSED = frozenset({RunState.DRAINED, RunState.ENDED, RunState.STOPPED})
+
+
+class ProcessorState(StrEnum):
+    """What an incarnation of a worker says of itself."""
+
+    JOINED = "joined"
+    LEAVING = "leaving"
+    LEFT = "left"
+
+
+class AnswerState(StrEnum):
+    """How far a request is. The last three are final."""
+
+    ACCEPTED = "accepted"
+    RUNNING = "running"
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+
 
 Key = tuple[str, tuple[str | int, ...]]
 """Type and key of a message, decoded: `("set-grant", ("Partition 3",))`."""
@@ -89,7 +112,7 @@ class SetChangelog:
 
 
 @dataclass(frozen=True, slots=True)
-class SeekWish:
+class SeekRequest:
     """A seek that was accepted and waits in the run until every task has applied it (and said so in its task state)."""
 
     id: str
@@ -108,7 +131,7 @@ class SetRun:
 
     run_id: str
     deployment: str
-    state: str
+    state: RunState
     job_uuid: str
     drain: str | None = None
     """The request that drains this run. It stays over a stop: a draining run is resumed draining."""
@@ -116,7 +139,7 @@ class SetRun:
     """Every task has drained or ended: release now. (`stopping` says the same by itself.)"""
     paused_job: bool = False
     paused_streams: frozenset[str] = frozenset()
-    seeks: tuple[SeekWish, ...] = ()
+    seeks: tuple[SeekRequest, ...] = ()
     starts: Mapping[str, tuple[int, ...]] = field(default_factory=_empty)
     """Stream → first offset of each partition for a task that has no position yet (`newest` and times are resolved)."""
     untils: Mapping[str, tuple[int, ...]] = field(default_factory=_empty)
@@ -151,7 +174,7 @@ class SetProcessor:
     process: str
     """The process start, which leadership belongs to; a process may live through several incarnations."""
     location: str
-    state: str
+    state: ProcessorState
     deployment: str = ""
     run_id: str = ""
     """The run that `--run-id` asked for; empty if none."""
@@ -220,18 +243,20 @@ class SetTaskState:
 
     task: str
     grant: int
-    state: str
+    state: TaskState
     why: str = ""
     applied: tuple[str, ...] = ()
-    """The seeks (`SeekWish.id`) whose effect is in the task's checkpoint; `id!reason` for one that was refused."""
+    """The seeks (`SeekRequest.id`) whose effect is in the task's checkpoint."""
     still: bool = False
     """Nothing moves here by itself: it has given up for good, or has read all that there is and waits for others. Said only in a bounded
     run in which a task has failed."""
+    refused: Mapping[str, str] = field(default_factory=_empty)
+    """The seeks that the task has refused, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetRequest:
-    """A wish. Written by the command line or the API; only the leader acts on it."""
+    """A request. Written by the command line or the API; only the leader acts on it."""
 
     uuid: str
     verb: str
@@ -244,10 +269,10 @@ class SetRequest:
 
 @dataclass(frozen=True, slots=True)
 class SetAnswer:
-    """What became of a wish: accepted, running, then once and for ever done, refused or failed. Written by the leader."""
+    """What became of a request: accepted, running, then once and for ever done, refused or failed. Written by the leader."""
 
     uuid: str
-    state: str
+    state: AnswerState
     why: str = ""
     progress: Mapping[str, Any] = field(default_factory=_empty)
 

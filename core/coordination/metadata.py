@@ -156,7 +156,7 @@ def _locality(state: JobState, _: int) -> Values:
     found: Values = {}
     for processor in state.processors():
         life = state.newest(processor)
-        if life is None or life.state == c.LEFT:
+        if life is None or life.state == c.ProcessorState.LEFT:
             continue
         member = state.member(processor)
         held = [g.task for g in state.grants() if g.processor == processor and state.held(g.task)]
@@ -200,18 +200,18 @@ def _requests(state: JobState, now_ms: int) -> Values:
         places |= {str(uuid): state.at[kind, (uuid,)] for (uuid,) in state.messages[kind]}
     found: Values = {}
     for uuid in sorted(places, key=places.__getitem__):
-        wish, answer = state.request(uuid), state.answer(uuid)
+        request, answer = state.request(uuid), state.answer(uuid)
         said = WRITTEN if answer is None else answer.state
         found[uuid] = {
             "request": uuid,
-            "verb": None if wish is None else wish.verb,
-            "arguments": {} if wish is None else dict(wish.arguments),
-            "run": None if wish is None else wish.run_id or None,
-            "by": None if wish is None else wish.requested_by,
-            "state": r.EXPIRED if wish is not None and r.expired(wish, answer, now_ms) else said,
+            "verb": None if request is None else request.verb,
+            "arguments": {} if request is None else dict(request.arguments),
+            "run": None if request is None else request.run_id or None,
+            "by": None if request is None else request.requested_by,
+            "state": r.EXPIRED if request is not None and r.expired(request, answer, now_ms) else said,
             "why": "" if answer is None else answer.why,
             "progress": {} if answer is None else dict(answer.progress),
-            "written_ms": None if wish is None else places[uuid][1],
+            "written_ms": None if request is None else places[uuid][1],
         }
     return found
 

@@ -258,7 +258,7 @@ class _Flow:
 
 
 def moved(placement: Mapping[str, Collection[str]], task: str, to: str) -> Placement:
-    """The same placement with `task` at `to`, by an operator's wish; whoever lost it gets one back if that keeps the balance.
+    """The same placement with `task` at `to`, by an operator's request; whoever lost it gets one back if that keeps the balance.
 
     >>> dict(moved({"p1": ["a", "b"], "p2": ["c"]}, "a", "p2"))
     {'p1': ('b',), 'p2': ('a', 'c')}

@@ -1,12 +1,12 @@
-"""The life of a request: a wish with a uuid, and exactly one final answer.
+"""The life of a request: it has a uuid, and gets exactly one final answer.
 
     (written) → accepted | running → done | refused | failed
 
 Promises:
 
 - an answer that is final is never followed by another, not even from a later leader: whoever answers looks first (`may_follow`);
-- a wish that nobody has heard before its `not_after` is refused as expired; one that was accepted in time is carried to its end;
-- the words of a request are checked here, so that a refusal names what is wrong in the user's own words (`problem`).
+- a request that nobody has read before its `not_after` is refused as expired; one that was accepted in time is carried to its end;
+- verb and arguments are checked here, so that a refusal names what is wrong as the user wrote it (`problem`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ..errors import DataError
-from .messages import MAX_COUNT, MAX_SETTING, SetAnswer, SetRequest
+from .messages import MAX_COUNT, MAX_SETTING, AnswerState, SetAnswer, SetRequest
 from .state import FINAL
 from .wire import encode
-
-ACCEPTED = "accepted"
-RUNNING = "running"
-DONE = "done"
-REFUSED = "refused"
-FAILED = "failed"
 
 START, STOP, PAUSE, RESUME, DRAIN = "start", "stop", "pause", "resume", "drain"
 SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW = "seek", "move", "set-config", "unset-config", "withdraw"
@@ -62,7 +56,7 @@ def may_follow(before: SetAnswer | None, after: SetAnswer) -> bool:
         return True
     if before.state in FINAL:
         return False
-    return before != after and not (before.state == RUNNING and after.state == ACCEPTED)
+    return before != after and not (before.state == AnswerState.RUNNING and after.state == AnswerState.ACCEPTED)
 
 
 def expired(request: SetRequest, before: SetAnswer | None, wall: int) -> bool:
@@ -122,7 +116,7 @@ def _too_large(request: SetRequest) -> str:
 
 
 def problem(request: SetRequest) -> str:
-    """What is wrong with the words of a request; empty if nothing is.
+    """What is wrong with verb and arguments of a request; empty if nothing is.
 
     >>> problem(SetRequest("u", "move", arguments={"task": "Partition 3"}))
     "move needs 'to'"

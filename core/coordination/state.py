@@ -28,7 +28,7 @@ from ..settings import DYNAMIC, find, override_problem
 from . import messages as c
 
 PROBLEMS_KEPT = 1000
-FINAL = frozenset({"done", "refused", "failed"})
+FINAL = frozenset({c.AnswerState.DONE, c.AnswerState.REFUSED, c.AnswerState.FAILED})
 """The states of an answer after which none follows."""
 NEVER_RAN = "never ran"
 """Why a grant was released that its holder never used: its holder's location says nothing about the task's store."""
@@ -207,7 +207,7 @@ class JobState:
         )
 
     def recorded(self, processor: str) -> Mapping[str, c.SetProcessor]:
-        """All recorded incarnations of a processor, zombies' late words included."""
+        """All recorded incarnations of a processor, late messages of zombies included."""
         return self._lives.get(processor, _NOTHING)
 
     def newest(self, processor: str) -> c.SetProcessor | None:
@@ -233,7 +233,7 @@ class JobState:
         """Those that may be granted something: named, not fenced, not dismissed, and neither leaving nor gone."""
         for member in cast("Iterable[c.SetMember]", self.messages["set-member"].values()):
             life = self.recorded(member.processor).get(member.incarnation)
-            if life is None or life.state != c.JOINED or member.dismissed:
+            if life is None or life.state != c.ProcessorState.JOINED or member.dismissed:
                 continue
             if not self.fenced(member.processor, member.incarnation):
                 yield member
@@ -301,13 +301,13 @@ class JobState:
     # ---------------------------------------------------------------------------------------------------------- requests
 
     def open_requests(self) -> list[c.SetRequest]:
-        """The wishes that have no final answer yet, in the order in which they were written."""
+        """The requests that have no final answer yet, in the order in which they were written."""
         waiting: list[c.SetRequest] = []
-        for wish in cast("Iterable[c.SetRequest]", self.messages["set-request"].values()):
-            answer = self.answer(wish.uuid)
+        for request in cast("Iterable[c.SetRequest]", self.messages["set-request"].values()):
+            answer = self.answer(request.uuid)
             if answer is None or answer.state not in FINAL:
-                waiting.append(wish)
-        return sorted(waiting, key=lambda wish: self.at["set-request", (wish.uuid,)][0])
+                waiting.append(request)
+        return sorted(waiting, key=lambda request: self.at["set-request", (request.uuid,)][0])
 
     # -------------------------------------------------------------------------------------------------------------- run
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from enum import StrEnum
 from typing import Any, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
@@ -23,29 +24,22 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 from ..errors import DataError, DeclarationError
 from ..graph.model import from_value, to_value
 from ..names import incarnation_order
-from ..orders import NO_POSITION, REPORTED
+from ..orders import NO_POSITION, REPORTED, TaskState
 from .messages import (
-    CLOSED,
-    DRAINED,
-    DRAINING,
-    ENDING,
-    JOINED,
     KEYS,
-    LEAVING,
-    LEFT,
-    LIVE,
     MAX_COUNT,
     MAX_KEY,
     MAX_SETTING,
     MAX_VALUE,
-    STOPPED,
-    STOPPING,
     VERSION,
+    AnswerState,
     Change,
     Entry,
     Key,
     Message,
-    SeekWish,
+    ProcessorState,
+    RunState,
+    SeekRequest,
     SetAnswer,
     SetChangelog,
     SetConfig,
@@ -126,11 +120,14 @@ def _map(reader: Reader) -> Reader:
     return read
 
 
-def _one_of(*names: str) -> Reader:
-    def read(value: Any) -> str:
-        if value not in names:
-            raise ValueError(f"{value!r:.80} is none of {', '.join(names)}")
-        return value
+def _one_of(states: type[StrEnum], *some: StrEnum) -> Reader:
+    """A state by its text: any of these, or only `some` of them."""
+    allowed = some or tuple(states)
+
+    def read(value: Any) -> StrEnum:
+        if value not in allowed:
+            raise ValueError(f"{value!r:.80} is none of {', '.join(allowed)}")
+        return states(value)
 
     return read
 
@@ -167,14 +164,14 @@ def _change(value: Any) -> Change:
     return Change(_setting(setting), _text(by), _number(at_ms))
 
 
-def _seek(value: Any) -> SeekWish:
+def _seek(value: Any) -> SeekRequest:
     id_, request, stream, partition, to, expected = _list(_anything)(value)
     if isinstance(to, list):
         kind, at_ms = cast("list[Any]", to)
         to = (_text(kind), _number(at_ms))
     elif not isinstance(to, str):
         _count(to)
-    return SeekWish(
+    return SeekRequest(
         _text(id_), _text(request), _text(stream), _count(partition), cast("Any", to), _maybe(_seen)(expected)
     )
 
@@ -187,7 +184,7 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
     SetConfig: {"setting": _text, "value": _setting, "changes": _list(_change)},
     SetChangelog: {"task": _text, "partition": _count},
     SetRun: {
-        "run_id": _text, "deployment": _text, "state": _one_of(*sorted(LIVE | CLOSED)), "job_uuid": _text,
+        "run_id": _text, "deployment": _text, "state": _one_of(RunState), "job_uuid": _text,
         "drain": _maybe(_text), "closing": _flag, "paused_job": _flag,
         "paused_streams": lambda v: frozenset(_list(_text)(v)), "seeks": _list(_seek),
         "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
@@ -196,7 +193,7 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
         "overrides": _facts,
     },
     SetProcessor: {
-        "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(JOINED, LEAVING, LEFT),
+        "processor": _text, "incarnation": _incarnation, "process": _text, "location": _text, "state": _one_of(ProcessorState),
         "deployment": _text, "run_id": _text, "url": _text, "pid": _count, "version": _text, "fingerprint": _texts,
         "bounded": _flag,
     },
@@ -207,15 +204,15 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
     },
     SetFence: {"processor": _text, "incarnation": _incarnation},
     SetTaskState: {
-        "task": _text, "grant": _count, "state": _one_of(*REPORTED), "why": _text,
-        "applied": _list(_text), "still": _flag,
+        "task": _text, "grant": _count, "state": _one_of(TaskState, *REPORTED), "why": _text,
+        "applied": _list(_text), "refused": _texts, "still": _flag,
     },
     SetRequest: {
         "uuid": _text, "verb": _text, "run_id": _text, "arguments": _facts, "not_after": _maybe(_number),
         "requested_by": _text,
     },
     SetAnswer: {
-        "uuid": _text, "state": _one_of("accepted", "running", "done", "refused", "failed"), "why": _text, "progress": _facts,
+        "uuid": _text, "state": _one_of(AnswerState), "why": _text, "progress": _facts,
     },
 }  # fmt: skip
 """How each field of each message is read back."""
@@ -224,7 +221,9 @@ _CLASSES = {kind: cls for cls, (kind, _) in KEYS.items()}
 _DEFAULTS = {
     cls: {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING} for cls in FORMS
 }
-_LEFT_OUT = frozenset({"drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by", "overrides"})
+_LEFT_OUT = frozenset(
+    {"refused", "drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by", "overrides"}
+)
 """Fields that came later: not written while they are empty, so a message that does not need them has the bytes that it always had."""
 _VALUES = {cls: tuple(name for name in form if name not in KEYS[cls][1]) for cls, form in FORMS.items()}
 
@@ -336,17 +335,22 @@ def _read_value(key: Key, value: bytes) -> tuple[Message, Stamp]:
 
 def _sane(run: SetRun) -> None:
     """A run can go on from what it says: only what drains or ends closes, and whoever drains was asked to."""
-    if run.closing and run.state not in (DRAINING, ENDING):
+    if run.closing and run.state not in (RunState.DRAINING, RunState.ENDING):
         raise ValueError(f"a run that is {run.state} cannot be closing")
-    if run.drain is None and run.state == DRAINING:
+    if run.drain is None and run.state == RunState.DRAINING:
         raise ValueError("a run that drains names the request for it")
-    if run.drain is not None and run.state not in (DRAINING, DRAINED, STOPPING, STOPPED):
+    if run.drain is not None and run.state not in (
+        RunState.DRAINING,
+        RunState.DRAINED,
+        RunState.STOPPING,
+        RunState.STOPPED,
+    ):
         raise ValueError(f"a run that is {run.state} does not drain")
 
 
 def _plain(value: Any) -> Any:
     """Tuples become lists, sets sorted lists, maps sorted maps, changes and seeks lists of their fields."""
-    if isinstance(value, Change | SeekWish):
+    if isinstance(value, Change | SeekRequest):
         return [_plain(getattr(value, f.name)) for f in fields(value)]
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value)

@@ -145,7 +145,7 @@ def _streams(graph: Graph) -> None:
 
 
 def _shared(graph: Graph) -> None:
-    """A shared stream holds frames of one step: plain records between them, or a second voice of the same task, would break it."""
+    """A shared stream holds frames of one step: plain records, or control messages of another step of the same task, would break it."""
     for stage in graph.stages:
         for topic in stage.writes:
             owner = graph.shared.get(topic)

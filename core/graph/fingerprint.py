@@ -1,8 +1,8 @@
 """Whether two workers run the same thing: the fingerprint of a graph and its immutable settings, and the difference for people.
 
 A deployment without a given id is called by this fingerprint. In a live run nothing may differ that it covers: the worker is refused,
-and told in `words` which `parts` do. What it promises: equal graphs and settings have equal fingerprints on every machine and in every
-process, whatever the order in which independent parts were declared; a change of anything that is covered changes it.
+and told which `parts` do (`describe`). What it promises: equal graphs and settings have equal fingerprints on every machine and in
+every process, whatever the order in which independent parts were declared; a change of anything that is covered changes it.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def parts(graph: Graph, settings: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
-def words(part: str, was: str | None, now: str | None) -> list[str]:
+def describe(part: str, was: str | None, now: str | None) -> list[str]:
     """What has changed in a part (None: it is not there), one line each, field by field where `parts` has stored fields.
 
-    >>> words("stage:totals", '{"by":"day"}', '{"by":"hour"}'), words("stage:a", "{}", None), words("setting:grouper", "all", "x")
+    >>> describe("stage:totals", '{"by":"day"}', '{"by":"hour"}'), describe("stage:a", "{}", None), describe("setting:grouper", "all", "x")
     (["stage 'totals': by was 'day', is 'hour'"], ["stage 'a' is gone"], ["setting:grouper: was 'all', is 'x'"])
     """
     before, after = _fields(was), _fields(now)
@@ -99,7 +99,7 @@ def differences(before: Mapping[str, str], after: Mapping[str, str], parts: str 
     lines: list[str] = []
     for part in sorted({*before, *after}):
         if part.startswith(parts) and before.get(part) != after.get(part):
-            lines += words(part, before.get(part), after.get(part))
+            lines += describe(part, before.get(part), after.get(part))
     return lines
 
 

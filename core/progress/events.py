@@ -1,4 +1,4 @@
-"""What `Progress` tells a task: the words between the reconciliation of control messages and whoever acts on it."""
+"""What `Progress` tells a task of the control messages that it has reconciled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who says what to which partitions: the speaking side of control messages. `progress` is the listening side.
 
 A task says, to each stream that it feeds, how far it is: a watermark, that it is idle, that it has ended, that it has drained.
-What it has said last is a `Voice`; what it should say is another one; the frames are the difference. Both are values, and what
+What it has said last is an `Announcement`; what it should say is another one; the frames are the difference. Both are values, and what
 was said is kept in the control table, so a restart says neither too little nor anything twice.
 
 Routes:
@@ -27,14 +27,14 @@ from .frames import NO_TIME, ControlFrame, Drain, EndOfStream, Watermark
 DIRECT = "direct"
 AGGREGATED = "aggregated"
 
-UNSPOKEN = -1
-"""The epoch of a voice that has said nothing in this run."""
+NEVER_ANNOUNCED = -1
+"""The epoch of an announcement that has said nothing in this run."""
 
 
-class Voice(NamedTuple):
+class Announcement(NamedTuple):
     """What a producer (or a relay, for all of them) has said about itself to one stream, or should say."""
 
-    epoch: int = UNSPOKEN
+    epoch: int = NEVER_ANNOUNCED
     ts: int = NO_TIME
     idle: bool = False
     ended: bool = False
@@ -42,10 +42,10 @@ class Voice(NamedTuple):
     """The id of the drain."""
 
 
-SILENT = Voice()
+NOTHING_ANNOUNCED = Announcement()
 
 
-class Speaker(NamedTuple):
+class Sender(NamedTuple):
     """In whose name: job, run, task (None: on behalf of all) and how many producers there are."""
 
     job: str
@@ -54,7 +54,7 @@ class Speaker(NamedTuple):
     tasks: int
 
 
-class Utterance(NamedTuple):
+class AddressedFrame(NamedTuple):
     """A frame and the partitions it goes to."""
 
     frame: ControlFrame
@@ -90,13 +90,13 @@ def relay_targets(stream: str, width: int) -> tuple[int, ...]:
     return tuple(partition for partition in range(width) if partition != own)
 
 
-def frames_between(said: Voice, now: Voice, speaker: Speaker) -> list[ControlFrame]:
+def frames_between(said: Announcement, now: Announcement, sender: Sender) -> list[ControlFrame]:
     """The frames that lead from what was said to what is so now; everything again when the epoch is another one.
 
-    >>> frames_between(Voice(1, 5), Voice(1, 9), Speaker("sales/1", "r", "Partition 0", 1))
+    >>> frames_between(Announcement(1, 5), Announcement(1, 9), Sender("sales/1", "r", "Partition 0", 1))
     [Watermark(job='sales/1', run='r', task='Partition 0', tasks=1, epoch=1, ts=9, idle=False)]
     """
-    job, run, task, tasks = speaker
+    job, run, task, tasks = sender
     again = said.epoch != now.epoch
     frames: list[ControlFrame] = []
     silent = said.ended or said.drained is not None
@@ -109,13 +109,13 @@ def frames_between(said: Voice, now: Voice, speaker: Speaker) -> list[ControlFra
     return frames
 
 
-def merged(said: Voice, now: Voice) -> Voice:
+def merged(said: Announcement, now: Announcement) -> Announcement:
     """What has been said after saying `now`: time and status never go back.
 
-    >>> merged(Voice(1, 9), Voice(2, 5, True))
+    >>> merged(Announcement(1, 9), Announcement(2, 5, True))
     Voice(epoch=2, ts=9, idle=True, ended=False, drained=None)
     """
-    return Voice(
+    return Announcement(
         now.epoch,
         max(said.ts, now.ts),
         now.idle,
@@ -124,7 +124,7 @@ def merged(said: Voice, now: Voice) -> Voice:
     )
 
 
-def only_time(said: Voice, now: Voice) -> bool:
+def only_time_is_new(said: Announcement, now: Announcement) -> bool:
     """Whether nothing but time or idleness is new: that can wait for the interval."""
     return (
         said.epoch == now.epoch
@@ -133,22 +133,24 @@ def only_time(said: Voice, now: Voice) -> bool:
     )
 
 
-def speak(said: Voice, now: Voice, speaker: Speaker, stream: str, width: int, way: str) -> list[Utterance]:
-    """What a producer says in its own name. Its first word in a run introduces it in every partition."""
-    frames = frames_between(said, now, speaker)
+def announce(
+    said: Announcement, now: Announcement, sender: Sender, stream: str, width: int, way: str
+) -> list[AddressedFrame]:
+    """What a producer says in its own name. Its first frame in a run introduces it in every partition."""
+    frames = frames_between(said, now, sender)
     targets = named_targets(way, stream, width)
-    spoken = [Utterance(frame, targets) for frame in frames]
-    if said.epoch == UNSPOKEN and way == AGGREGATED:
+    frames = [AddressedFrame(frame, targets) for frame in frames]
+    if said.epoch == NEVER_ANNOUNCED and way == AGGREGATED:
         others = relay_targets(stream, width)
         if others:
-            hello = Watermark(speaker.job, speaker.run, speaker.task, speaker.tasks, now.epoch, NO_TIME, False)
-            spoken.insert(0, Utterance(hello, others))
-    return spoken
+            hello = Watermark(sender.job, sender.run, sender.task, sender.tasks, now.epoch, NO_TIME, False)
+            frames.insert(0, AddressedFrame(hello, others))
+    return frames
 
 
-def relay(said: Voice, now: Voice, speaker: Speaker, stream: str, width: int) -> list[Utterance]:
+def relay(said: Announcement, now: Announcement, sender: Sender, stream: str, width: int) -> list[AddressedFrame]:
     """What the owner of the aggregating partition says on behalf of all."""
     targets = relay_targets(stream, width)
     if not targets:
         return []
-    return [Utterance(frame, targets) for frame in frames_between(said, now, speaker)]
+    return [AddressedFrame(frame, targets) for frame in frames_between(said, now, sender)]

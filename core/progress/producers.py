@@ -20,12 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 from .frames import MAX_TIME, NO_TIME, ControlFrame, Drain, EndOfStream, Watermark
 
-OPEN, DRAINED, ENDED = 0, 1, 2
-"""How far a producer, a partition or a stream is. Who has ended counts as drained, too."""
+
+class StreamPhase(IntEnum):
+    """How far a producer, a partition or a stream is. Who has ended counts as drained, too."""
+
+    OPEN = 0
+    DRAINED = 1
+    ENDED = 2
+
 
 MAX_PAST_RUNS = 8
 
@@ -46,21 +53,21 @@ class Said(NamedTuple):
     epoch: int
     ts: int = NO_TIME
     idle: bool = False
-    status: int = OPEN
+    status: StreamPhase = StreamPhase.OPEN
     id: str = ""
 
 
 class StreamStatus(NamedTuple):
-    """How far a circle, a partition or a stream is. `ts` is `NO_TIME` while somebody has not spoken."""
+    """How far a group, a partition or a stream is. `ts` is `NO_TIME` while somebody has not spoken."""
 
-    status: int = OPEN
+    status: StreamPhase = StreamPhase.OPEN
     ts: int = NO_TIME
     idle: bool = False
     id: str = ""
 
 
 NOTHING = StreamStatus()
-ALL_AWAY = StreamStatus(OPEN, NO_TIME, True)
+ALL_AWAY = StreamStatus(StreamPhase.OPEN, NO_TIME, True)
 """Nobody goes on for now, and somebody may again."""
 
 
@@ -83,14 +90,18 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
     epoch, ts, _, status, text = before or Said(frame.epoch)
     epoch = max(epoch, frame.epoch)
     if isinstance(frame, EndOfStream):
-        return Said(epoch, ts, False, ENDED, "")
-    if status != OPEN:
+        return Said(epoch, ts, False, StreamPhase.ENDED, "")
+    if status != StreamPhase.OPEN:
         return Said(
-            epoch, ts, False, status, max(text, frame.id) if isinstance(frame, Drain) and status == DRAINED else text
+            epoch,
+            ts,
+            False,
+            status,
+            max(text, frame.id) if isinstance(frame, Drain) and status == StreamPhase.DRAINED else text,
         )
     if isinstance(frame, Drain):
-        return Said(epoch, ts, False, DRAINED, frame.id)
-    return Said(epoch, max(ts, frame.ts), frame.idle, OPEN, "")
+        return Said(epoch, ts, False, StreamPhase.DRAINED, frame.id)
+    return Said(epoch, max(ts, frame.ts), frame.idle, StreamPhase.OPEN, "")
 
 
 def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> StreamStatus:
@@ -98,22 +109,25 @@ def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> Stream
 
     The idle are left out of the least while the active are at least `quorum` of those that go on, and at least one.
     """
-    live = [part for part in parts if part.status == OPEN]
+    live = [part for part in parts if part.status == StreamPhase.OPEN]
     if not live:
-        status = min((part.status for part in parts), default=OPEN)
+        status = min((part.status for part in parts), default=StreamPhase.OPEN)
         return StreamStatus(
-            status, NO_TIME, False, max((part.id for part in parts), default="") if status == DRAINED else ""
+            status,
+            NO_TIME,
+            False,
+            max((part.id for part in parts), default="") if status == StreamPhase.DRAINED else "",
         )
     active = [part.ts for part in live if not part.idle]
     if active and len(active) >= quorum * len(live):
-        return StreamStatus(OPEN, min(active))
-    return StreamStatus(OPEN, min(part.ts for part in live), not active)
+        return StreamStatus(StreamPhase.OPEN, min(active))
+    return StreamStatus(StreamPhase.OPEN, min(part.ts for part in live), not active)
 
 
 class ProducerGroup:
     """The producers of one job, as heard in one partition. `members` is None for another job."""
 
-    __slots__ = ("_fresh", "_standing", "declared", "ends", "epoch", "everyone", "members", "past", "run", "said")
+    __slots__ = ("_fresh", "_reached", "declared", "ends", "epoch", "everyone", "members", "past", "run", "said")
 
     def __init__(self, run: str, members: frozenset[str] | None, epoch: int) -> None:
         self.run: str = run
@@ -129,13 +143,13 @@ class ProducerGroup:
         self.everyone: Said | None = None
         """What was said on behalf of all, in this epoch."""
         self.said: dict[str, Said] = {}
-        self._standing = NOTHING
+        self._reached = NOTHING
         self._fresh = False
 
     # ---------------------------------------------------------------------------------------------------------- hearing
 
     def hear(self, frame: ControlFrame) -> str:
-        """Take one frame; say why it counted for less than it says (one of the words above; each is counted), or `HEARD`."""
+        """Take one frame; say why it counted for less than it says (one of the constants above; each is counted), or `HEARD`."""
         if self.members is None:
             reason = self._hear_foreign(frame)
             if reason:
@@ -151,7 +165,7 @@ class ProducerGroup:
         after = advanced(before, frame)
         reason = HEARD
         if before is not None and isinstance(frame, Watermark):
-            reason = AFTER_END if before.status != OPEN else REGRESSED if frame.ts < before.ts else HEARD
+            reason = AFTER_END if before.status != StreamPhase.OPEN else REGRESSED if frame.ts < before.ts else HEARD
         if after != before:
             self._fresh = False
             if name is None:
@@ -223,13 +237,13 @@ class ProducerGroup:
         """The quorum is another one."""
         self._fresh = False
 
-    def standing(self, quorum: float) -> StreamStatus:
+    def reached(self, quorum: float) -> StreamStatus:
         """How far they are, all together."""
         if not self._fresh:
             judged = self._judge(quorum)
-            self._standing = judged if self.ends or judged.status != ENDED else ALL_AWAY
+            self._reached = judged if self.ends or judged.status != StreamPhase.ENDED else ALL_AWAY
             self._fresh = True
-        return self._standing
+        return self._reached
 
     def _judge(self, quorum: float) -> StreamStatus:
         names = self.waited_for()
@@ -244,6 +258,8 @@ class ProducerGroup:
         if everyone is None:
             return named
         status = max(named.status, everyone.status)
-        if status != OPEN:
-            return StreamStatus(status, NO_TIME, False, max(named.id, everyone.id) if status == DRAINED else "")
-        return StreamStatus(OPEN, max(named.ts, everyone.ts), everyone.idle)
+        if status != StreamPhase.OPEN:
+            return StreamStatus(
+                status, NO_TIME, False, max(named.id, everyone.id) if status == StreamPhase.DRAINED else ""
+            )
+        return StreamStatus(StreamPhase.OPEN, max(named.ts, everyone.ts), everyone.idle)

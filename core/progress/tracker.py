@@ -25,7 +25,7 @@ Where the rules leave a choice:
 - A stream that has ended is not told to have drained; whoever waits for drains asks `drained`, which an end fulfils.
 - The maximal watermark is told only if it was said. That everybody has ended is told as the end, so that what closes a window
   can be named.
-- The reader's own word (`observe`, `end`, `drain`) is for sources, and for streams of other jobs, which a drain of this job
+- What the reader itself says (`observe`, `end`, `drain`) is for sources, and for streams of other jobs, which a drain of this job
   finishes where it stands.
 """
 
@@ -50,15 +50,13 @@ from .events import (
 )
 from .frames import ControlFrame
 from .producers import (
-    DRAINED,
-    ENDED,
     HEARD,
-    OPEN,
     UNKNOWN_JOB,
     ForeignProducers,
     ProducerGroup,
     Said,
     Sources,
+    StreamPhase,
     StreamStatus,
     fold,
 )
@@ -75,23 +73,23 @@ _NO_SET = ProducerSet("", -1, frozenset())
 
 
 class _Partition:
-    """One owned partition: a circle for each producing job, and what the reader itself says."""
+    """One owned partition: a group for each producing job, and what the reader itself says."""
 
-    __slots__ = ("circles", "own")
+    __slots__ = ("groups", "own")
 
     def __init__(self) -> None:
-        self.circles: dict[str, ProducerGroup] = {}
+        self.groups: dict[str, ProducerGroup] = {}
         self.own = StreamStatus()
 
-    def standing(self, quorum: float) -> StreamStatus:
-        parts = [circle.standing(quorum) for circle in self.circles.values()]
+    def reached(self, quorum: float) -> StreamStatus:
+        parts = [group.reached(quorum) for group in self.groups.values()]
         own = self.own
         if not parts:
             return own
         heard = parts[0] if len(parts) == 1 else fold(parts)
         if own.status > heard.status:
             return own
-        if heard.status == OPEN and own.ts > heard.ts:
+        if heard.status == StreamPhase.OPEN and own.ts > heard.ts:
             return heard._replace(ts=own.ts)
         return heard
 
@@ -145,13 +143,13 @@ class Progress:
     def take(self, stream: str, partition: int, frame: ControlFrame) -> list[Event]:
         """Hear a control frame that was read from an owned partition; answer with what follows, or with one `EpochAhead`."""
         part = self._streams[stream][partition]
-        circle = part.circles.get(frame.job)
-        if circle is None:
+        group = part.groups.get(frame.job)
+        if group is None:
             self.ignored[stream, UNKNOWN_JOB] += 1
             return []
-        if circle.members is not None and frame.epoch > circle.epoch and frame.run == self.run:
+        if group.members is not None and frame.epoch > group.epoch and frame.run == self.run:
             return [EpochAhead(stream, partition, frame.epoch)]
-        reason = circle.hear(frame)
+        reason = group.hear(frame)
         if reason != HEARD:
             self.ignored[stream, reason] += 1
         self._touched.add((stream, partition))
@@ -161,17 +159,21 @@ class Progress:
         """A source partition has reached this time (never back); `idle`: the broker has had nothing more for long enough."""
         own = self._streams[stream][partition].own
         return self._say(
-            stream, partition, StreamStatus(own.status, max(ts, own.ts), idle, own.id) if own.status == OPEN else own
+            stream,
+            partition,
+            StreamStatus(own.status, max(ts, own.ts), idle, own.id) if own.status == StreamPhase.OPEN else own,
         )
 
     def end(self, stream: str, partition: int) -> list[Event]:
         """A source partition has been read up to its bound."""
-        return self._say(stream, partition, StreamStatus(ENDED))
+        return self._say(stream, partition, StreamStatus(StreamPhase.ENDED))
 
     def drain(self, stream: str, partition: int, drain_id: str) -> list[Event]:
         """A source partition is read no further in this run. One that has ended stays ended."""
         own = self._streams[stream][partition].own
-        return self._say(stream, partition, StreamStatus(DRAINED, id=drain_id) if own.status == OPEN else own)
+        return self._say(
+            stream, partition, StreamStatus(StreamPhase.DRAINED, id=drain_id) if own.status == StreamPhase.OPEN else own
+        )
 
     def producers_changed(self, producers: Mapping[str, Producers]) -> list[Event]:
         """The job state brought other producer sets; an older epoch than the known one is ignored."""
@@ -188,7 +190,7 @@ class Progress:
 
     def repeat(self) -> list[Event]:
         """What the aggregating partitions last passed on: to be said again when the epoch changed elsewhere or a run starts."""
-        return [self._complete(stream, epoch, standing) for stream, (epoch, standing) in sorted(self._passed.items())]
+        return [self._complete(stream, epoch, reached) for stream, (epoch, reached) in sorted(self._passed.items())]
 
     # ----------------------------------------------------------------------------------------------------------- queries
 
@@ -199,8 +201,8 @@ class Progress:
         self.quorum = quorum
         for parts in self._streams.values():
             for part in parts.values():
-                for circle in part.circles.values():
-                    circle.judge_again()
+                for group in part.groups.values():
+                    group.judge_again()
         return [event for stream in self._streams for event in self._tell(stream)]
 
     def watermark(self, stream: str) -> int:
@@ -213,22 +215,22 @@ class Progress:
 
     def ended(self, stream: str) -> bool:
         """Whether the end was told, or nothing of the stream is owned."""
-        return not self._streams.get(stream) or self._told[stream].status == ENDED
+        return not self._streams.get(stream) or self._told[stream].status == StreamPhase.ENDED
 
     def drained(self, stream: str) -> bool:
         """Whether a drain or the end was told, or nothing of the stream is owned."""
-        return not self._streams.get(stream) or self._told[stream].status != OPEN
+        return not self._streams.get(stream) or self._told[stream].status != StreamPhase.OPEN
 
     def partition(self, stream: str, partition: int) -> StreamStatus:
         """How far one partition is, whatever the others do."""
-        return self._streams[stream][partition].standing(self.quorum)
+        return self._streams[stream][partition].reached(self.quorum)
 
     def silent(self, stream: str) -> list[str]:
         """Who has not spoken yet and so holds the watermark, for people: `"<job> <task>"`, or how many of a job are unknown."""
         names: set[str] = set()
         for part in self._streams.get(stream, {}).values():
-            for job, circle in part.circles.items():
-                known, unnamed = circle.silent()
+            for job, group in part.groups.items():
+                known, unnamed = group.silent()
                 names.update(f"{job} {name}" for name in known)
                 if unnamed:
                     names.add(f"{job} ({unnamed} not heard of)")
@@ -264,19 +266,19 @@ class Progress:
         return self._tell(stream)
 
     def _seat(self, stream: str, new: Producers) -> None:
-        """Give each owned partition its circles; what was heard of producers that remain is kept."""
+        """Give each owned partition its groups; what was heard of producers that remain is kept."""
         self._producers[stream] = new
         for partition, part in self._streams[stream].items():
-            known = part.circles
+            known = part.groups
             if isinstance(new, ProducerSet):
-                circle = known.get(self.own_job) or ProducerGroup(self.run, new.tasks, new.epoch)
-                circle.set_members(new.tasks, new.epoch)
-                part.circles = {self.own_job: circle}
+                group = known.get(self.own_job) or ProducerGroup(self.run, new.tasks, new.epoch)
+                group.set_members(new.tasks, new.epoch)
+                part.groups = {self.own_job: group}
             else:
                 jobs = sorted(new.jobs) if isinstance(new, ForeignProducers) else []
-                part.circles = {job: known.get(job) or ProducerGroup("", None, -1) for job in jobs}
-                for circle in part.circles.values():
-                    circle.set_ends(not isinstance(new, ForeignProducers) or new.ends)
+                part.groups = {job: known.get(job) or ProducerGroup("", None, -1) for job in jobs}
+                for group in part.groups.values():
+                    group.set_ends(not isinstance(new, ForeignProducers) or new.ends)
             self._touched.add((stream, partition))
 
     def _tell(self, stream: str) -> list[Event]:
@@ -284,20 +286,20 @@ class Progress:
         parts = self._streams[stream]
         events = self._pass_on(stream)
         told = self._told[stream]
-        if told.status != OPEN or not parts:
+        if told.status != StreamPhase.OPEN or not parts:
             return events
         if len(parts) == 1:
-            now = next(iter(parts.values())).standing(self.quorum)
+            now = next(iter(parts.values())).reached(self.quorum)
         else:
-            now = fold([part.standing(self.quorum) for part in parts.values()])
-        if now.status == ENDED:
+            now = fold([part.reached(self.quorum) for part in parts.values()])
+        if now.status == StreamPhase.ENDED:
             events.append(StreamEnded(stream))
-            new = StreamStatus(ENDED, told.ts)
-        elif now.status == DRAINED:
+            new = StreamStatus(StreamPhase.ENDED, told.ts)
+        elif now.status == StreamPhase.DRAINED:
             events.append(StreamDrained(stream, now.id))
-            new = StreamStatus(DRAINED, told.ts, False, now.id)
+            new = StreamStatus(StreamPhase.DRAINED, told.ts, False, now.id)
         else:
-            new = StreamStatus(OPEN, max(told.ts, now.ts), now.idle)
+            new = StreamStatus(StreamPhase.OPEN, max(told.ts, now.ts), now.idle)
             if new == told:
                 return events
             events.append(StreamWatermark(stream, new.ts, new.idle))
@@ -311,10 +313,10 @@ class Progress:
         producers = self._producers[stream]
         if part is None or not isinstance(producers, ProducerSet):
             return []
-        now = part.standing(self.quorum)
+        now = part.reached(self.quorum)
         epoch, before = self._passed.get(stream, (ALL, StreamStatus()))
         if epoch == producers.epoch:
-            if now.status == OPEN:
+            if now.status == StreamPhase.OPEN:
                 now = now._replace(ts=max(now.ts, before.ts))
             if now == before:
                 return []
@@ -336,26 +338,26 @@ class Progress:
             if told != StreamStatus():
                 yield (stream, ALL, "told"), (self.run, *told)
             if stream in self._passed:
-                epoch, standing = self._passed[stream]
-                yield (stream, ALL, "passed"), (self.run, epoch, *standing)
+                epoch, reached = self._passed[stream]
+                yield (stream, ALL, "passed"), (self.run, epoch, *reached)
             return
         part = self._streams.get(stream, {}).get(at)
         if part is None:
             return
         if part.own != StreamStatus():
             yield (stream, at, "own"), (self.run, *part.own)
-        for job, circle in part.circles.items():
-            if circle.said or circle.everyone is not None or circle.past:
-                everyone = None if circle.everyone is None else tuple(circle.everyone)
+        for job, group in part.groups.items():
+            if group.said or group.everyone is not None or group.past:
+                everyone = None if group.everyone is None else tuple(group.everyone)
                 yield (
                     (stream, at, "job", job),
-                    (self.run, circle.run, circle.epoch, circle.declared, circle.past, everyone),
+                    (self.run, group.run, group.epoch, group.declared, group.past, everyone),
                 )
-            for task, said in sorted(circle.said.items()):
+            for task, said in sorted(group.said.items()):
                 yield (stream, at, "said", job, task), (self.run, *said)
 
     def _restore(self, rows: Iterable[tuple[RowKey, Row]], kept: set[str]) -> None:
-        """`kept`: the streams of which the words of other jobs count whatever the own run was."""
+        """`kept`: the streams of which the frames of other jobs count whatever the own run was."""
         for key, row in sorted((tuple(key), _frozen(row)) for key, row in rows):
             place: Place = (key[0], key[1])
             self._written.setdefault(place, {})[key] = row
@@ -373,11 +375,11 @@ class Progress:
                 case (_Partition(), ("own",)):
                     part.own = StreamStatus(*row[1:])
                 case (_Partition(), ("job", job)):
-                    circle = part.circles[job] = ProducerGroup(row[1], None, row[2])
-                    circle.declared, circle.past = row[3], row[4]
-                    circle.everyone = None if row[5] is None else Said(*row[5])
-                case (_Partition(), ("said", job, task)) if job in part.circles:
-                    part.circles[job].said[task] = Said(*row[1:])
+                    group = part.groups[job] = ProducerGroup(row[1], None, row[2])
+                    group.declared, group.past = row[3], row[4]
+                    group.everyone = None if row[5] is None else Said(*row[5])
+                case (_Partition(), ("said", job, task)) if job in part.groups:
+                    part.groups[job].said[task] = Said(*row[1:])
                 case _:
                     raise DataError(
                         f"the row {key!r} of the control table stands alone, or nobody knows it",

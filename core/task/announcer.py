@@ -16,18 +16,18 @@ from ..progress.frames import MAX_TIME, NO_TIME
 from ..progress.markers import (
     AGGREGATED,
     DIRECT,
-    SILENT,
-    Speaker,
-    Utterance,
-    Voice,
+    NOTHING_ANNOUNCED,
+    AddressedFrame,
+    Announcement,
+    Sender,
     aggregator,
+    announce,
     merged,
-    only_time,
+    only_time_is_new,
     relay,
     route,
-    speak,
 )
-from ..progress.producers import DRAINED, ENDED, OPEN, StreamStatus
+from ..progress.producers import StreamPhase, StreamStatus
 from .inputs import Inputs
 from .ledger import Ledger
 from .plan import INTERMEDIATE, InputPlan, OutputPlan
@@ -35,7 +35,7 @@ from .protocol import SendControl
 from .time import DEAF, Heard, time_through
 
 
-class Mouth:
+class Announcer:
     """The speaking side of a task."""
 
     def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
@@ -43,21 +43,21 @@ class Mouth:
         self.plan = inputs.plan
         self.ledger = ledger
 
-    def said(self, kind: str, stream: str) -> Voice:
+    def said(self, kind: str, stream: str) -> Announcement:
         """What was said last, in the own name (`:said`) or for all (`:relayed`)."""
         row = self.ledger.rows.get((kind, stream))
-        return Voice(*row) if row else SILENT
+        return Announcement(*row) if row else NOTHING_ANNOUNCED
 
     def say(self, run: RunView, drain_id: str, *, heard: Mapping[str, Heard], with_time: bool) -> list[SendControl]:
         """Everything that is due. Without `with_time`, what is only a newer time waits."""
         out: list[SendControl] = []
-        for output, producers, said, voice in self._news(run, drain_id, heard):
-            if not with_time and only_time(said, voice):
+        for output, producers, said, due in self._news(run, drain_id, heard):
+            if not with_time and only_time_is_new(said, due):
                 continue
             # nobody in the other job would pass on what is said to one partition only
             way = DIRECT if output.crosses else self.route(producers, output.width)
-            spoken = speak(said, voice, self._speaker(run, producers, self.plan.task), output.stream, output.width, way)
-            out += self._sent(":said", output.stream, said, voice, spoken)
+            frames = announce(said, due, self._sender(run, producers, self.plan.task), output.stream, output.width, way)
+            out += self._sent(":said", output.stream, said, due, frames)
         for one in self.inputs.by_stream.values():
             if one.kind == INTERMEDIATE:
                 out += self._relay(one, run, with_time=with_time)
@@ -72,20 +72,22 @@ class Mouth:
 
     def _news(
         self, run: RunView, drain_id: str, heard: Mapping[str, Heard]
-    ) -> Iterator[tuple[OutputPlan, ProducerSet, Voice, Voice]]:
+    ) -> Iterator[tuple[OutputPlan, ProducerSet, Announcement, Announcement]]:
         """The outputs to which something newer is to be said, with what was said last, and what is to be said."""
         for output in self.plan.outputs:
             said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
-            voice = self.voice(output, said, producers.epoch, drain_id, heard)
-            if voice != said:
-                yield output, producers, said, voice
+            due = self.due(output, said, producers.epoch, drain_id, heard)
+            if due != said:
+                yield output, producers, said, due
 
-    def _sent(self, kind: str, stream: str, said: Voice, voice: Voice, spoken: list[Utterance]) -> list[SendControl]:
-        self.ledger.put((kind, stream), tuple(merged(said, voice)))
-        return [SendControl(utterance.frame, stream, utterance.partitions) for utterance in spoken]
+    def _sent(
+        self, kind: str, stream: str, said: Announcement, due: Announcement, frames: list[AddressedFrame]
+    ) -> list[SendControl]:
+        self.ledger.put((kind, stream), tuple(merged(said, due)))
+        return [SendControl(one.frame, stream, one.partitions) for one in frames]
 
-    def _speaker(self, run: RunView, producers: ProducerSet, task: str | None) -> Speaker:
-        return Speaker(self.plan.job, run.run_id, task, max(1, len(producers.tasks)))
+    def _sender(self, run: RunView, producers: ProducerSet, task: str | None) -> Sender:
+        return Sender(self.plan.job, run.run_id, task, max(1, len(producers.tasks)))
 
     def producers(self, run: RunView, stream: str) -> ProducerSet:
         """Who writes the stream; only this task, when the job state does not say."""
@@ -97,37 +99,43 @@ class Mouth:
 
     # ------------------------------------------------------------------------------------------------------- own name
 
-    def voice(self, output: OutputPlan, said: Voice, epoch: int, drain_id: str, heard: Mapping[str, Heard]) -> Voice:
+    def due(
+        self, output: OutputPlan, said: Announcement, epoch: int, drain_id: str, heard: Mapping[str, Heard]
+    ) -> Announcement:
         """What this task should say to an output: the least of the inputs that flow into it."""
-        status, drains = ENDED, False
+        status, drains = StreamPhase.ENDED, False
         for one in self.inputs.counted:
             if one.stream in output.upstream:
                 now = heard.get(one.stream, DEAF)
                 status = min(status, now.status)
-                drains = drains or now.status == DRAINED or (now.ts == MAX_TIME and now.status == OPEN)
-        if said.ended or (status == ENDED and said.drained is None):
-            return Voice(epoch, said.ts, False, True, said.drained)
-        if said.drained is not None or (status != OPEN and not output.crosses):
-            return Voice(epoch, MAX_TIME, False, False, said.drained or drain_id)
+                drains = (
+                    drains
+                    or now.status == StreamPhase.DRAINED
+                    or (now.ts == MAX_TIME and now.status == StreamPhase.OPEN)
+                )
+        if said.ended or (status == StreamPhase.ENDED and said.drained is None):
+            return Announcement(epoch, said.ts, False, True, said.drained)
+        if said.drained is not None or (status != StreamPhase.OPEN and not output.crosses):
+            return Announcement(epoch, MAX_TIME, False, False, said.drained or drain_id)
         if output.crosses and drains:
-            return Voice(epoch, said.ts, said.idle)  # its next run goes on where this one stops: nothing is over
+            return Announcement(epoch, said.ts, said.idle)  # its next run goes on where this one stops: nothing is over
         streams = (one.stream for one in self.inputs.counted)
         found = time_through(output.upstream, streams, heard, self.inputs.progress.idle)
         ts, idle = (said.ts, said.idle) if found is None else found
-        return Voice(epoch, max(ts, said.ts), idle)
+        return Announcement(epoch, max(ts, said.ts), idle)
 
     # ------------------------------------------------------------------------------------------------------ on behalf of all
 
     def _relay(self, one: InputPlan, run: RunView, *, with_time: bool) -> list[SendControl]:
-        voice = self._relayed(one, run)
+        due = self._relayed(one, run)
         said = self.said(":relayed", one.stream)
-        if voice is None or (not with_time and only_time(said, voice)):
+        if due is None or (not with_time and only_time_is_new(said, due)):
             return []
         producers = self.producers(run, one.stream)
-        spoken = relay(said, voice, self._speaker(run, producers, None), one.stream, one.width)
-        return self._sent(":relayed", one.stream, said, voice, spoken)
+        frames = relay(said, due, self._sender(run, producers, None), one.stream, one.width)
+        return self._sent(":relayed", one.stream, said, due, frames)
 
-    def _relayed(self, one: InputPlan, run: RunView) -> Voice | None:
+    def _relayed(self, one: InputPlan, run: RunView) -> Announcement | None:
         """What the aggregating partition has completed, if this task owns it and that is news."""
         producers = run.producers.get(one.stream)
         if (
@@ -138,17 +146,17 @@ class Mouth:
         ):
             return None
         said = self.said(":relayed", one.stream)
-        standing = self.relay_standing(one)
-        if standing.status == ENDED:
-            voice = Voice(producers.epoch, said.ts, False, True, said.drained)
-        elif standing.status == DRAINED:
-            voice = Voice(producers.epoch, MAX_TIME, False, said.ended, said.drained or standing.id)
-        elif standing.ts == NO_TIME and not standing.idle:
+        reached = self.relayed_status(one)
+        if reached.status == StreamPhase.ENDED:
+            due = Announcement(producers.epoch, said.ts, False, True, said.drained)
+        elif reached.status == StreamPhase.DRAINED:
+            due = Announcement(producers.epoch, MAX_TIME, False, said.ended, said.drained or reached.id)
+        elif reached.ts == NO_TIME and not reached.idle:
             return None
         else:
-            voice = Voice(producers.epoch, max(said.ts, standing.ts), standing.idle, said.ended, said.drained)
-        return None if voice == said else voice
+            due = Announcement(producers.epoch, max(said.ts, reached.ts), reached.idle, said.ended, said.drained)
+        return None if due == said else due
 
-    def relay_standing(self, one: InputPlan) -> StreamStatus:
+    def relayed_status(self, one: InputPlan) -> StreamStatus:
         """How far the aggregating partition is, that one alone: the task's other partitions may be waiting for just this."""
         return self.inputs.progress.partition(one.stream, aggregator(one.stream, one.width))

@@ -4,7 +4,7 @@ Every change of what a restart must find counts one up (`touch`). A commit takes
 and when it is done, that much is durable. Whoever must wait for durability keeps the count at which his change was made, and
 asks `is_durable`. So nothing is reported before it is durable, whatever comes in between.
 
-Own rows stand beside those of `Progress`; their keys begin with a word that no topic can be called (`:heard`, `:said`, …).
+Own rows stand beside those of `Progress`; their keys begin with a name that no topic can have (`:heard`, `:said`, …).
 They belong to a run: those of another run are deleted with the first commit.
 """
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from ..progress.frames import MAX_TIME, NO_TIME
-from ..progress.producers import DRAINED, ENDED, OPEN
+from ..progress.producers import StreamPhase
 from .inputs import Inputs
 from .ledger import Ledger
 from .protocol import DRAIN, END, WATERMARK, RunStep, WorkDue
@@ -54,7 +54,7 @@ class Letters:
             one.stream
             for one in self.inputs.counted
             if progress.watermark(one.stream) > self.heard.get(one.stream, DEAF).ts
-            and self.heard.get(one.stream, DEAF).status == OPEN
+            and self.heard.get(one.stream, DEAF).status == StreamPhase.OPEN
         ]
 
     def next(self, hooks: frozenset[str]) -> RunStep | None:
@@ -66,18 +66,18 @@ class Letters:
         for one in self.inputs.counted:
             stream = one.stream
             heard = self.heard.get(stream, DEAF)
-            if heard.status == ENDED:
+            if heard.status == StreamPhase.ENDED:
                 continue
             if progress.ended(stream):
                 return self._letter(END, stream, cause=END)
-            if heard.status == OPEN and progress.drained(stream):
+            if heard.status == StreamPhase.OPEN and progress.drained(stream):
                 if heard.ts < MAX_TIME:
                     return self._letter(WATERMARK, stream, MAX_TIME, cause=DRAIN)
                 return self._letter(DRAIN, stream, cause=DRAIN)
             if stream in self.due:
                 self.due.discard(stream)
                 ts = progress.watermark(stream)
-                if heard.status == OPEN and ts > heard.ts:
+                if heard.status == StreamPhase.OPEN and ts > heard.ts:
                     return self._letter(WATERMARK, stream, ts, cause=DRAIN if ts == MAX_TIME else WATERMARK)
         return None
 
@@ -109,10 +109,10 @@ class Letters:
 
     def finished(self) -> str:
         """`end` or `drain` when the operators have heard that of every input that counts; "" before."""
-        status = ENDED
+        status = StreamPhase.ENDED
         for one in self.inputs.counted:
             status = min(status, self.heard.get(one.stream, DEAF).status)
-        return "" if status == OPEN else DRAIN if status == DRAINED else END
+        return "" if status == StreamPhase.OPEN else DRAIN if status == StreamPhase.DRAINED else END
 
     def _letter(
         self,
@@ -139,8 +139,8 @@ class Letters:
             if step.kind == WATERMARK and step.ts is not None:
                 heard = Heard(step.ts, heard.status)
             elif step.kind == END:
-                heard = Heard(heard.ts, ENDED)
+                heard = Heard(heard.ts, StreamPhase.ENDED)
             else:
-                heard = Heard(heard.ts, DRAINED)
+                heard = Heard(heard.ts, StreamPhase.DRAINED)
             self.heard[step.stream] = heard
             self.ledger.put((":heard", step.stream), tuple(heard))

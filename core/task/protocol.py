@@ -1,4 +1,4 @@
-"""The words between a task's machine and its edge: facts in, instructions out.
+"""The events and instructions of a task's machine: what its edge tells it, and what it tells its edge.
 
 Instructions are carried out in order. Those that ask for something name the fact that is awaited; the others are done at once and never
 answered. A report (`SendReport`) says only what is durable already.

@@ -38,7 +38,7 @@ from ..machine import IllegalEvent, Machine, Now, Tick, rules
 from ..names import StreamPartition
 from ..orders import RESTING, WORKING, Abandon, Release, RunChanged, RunView, Seek, Start, TaskReported, TaskState
 from . import protocol as t
-from .announcer import Mouth
+from .announcer import Announcer
 from .checkpoint import Checkpoint
 from .completion import Completion, resumes_draining
 from .inputs import NEVER, Inputs
@@ -161,7 +161,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.work = Work()
         self.completion = Completion(self.ledger)
         self.letters = Letters(self.inputs, self.ledger)
-        self.mouth = Mouth(self.inputs, self.ledger)
+        self.announcer = Announcer(self.inputs, self.ledger)
         self.seeks = Seeks(self.inputs, self.ledger, self.work, self.completion)
         self.restoring = Restoring(self.inputs, self.ledger)
         self.pace = Pace()
@@ -236,7 +236,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             if inputs.hear(at, offset, frame):
                 self.ledger.touch()
         if self.state in RESTING:
-            return self._speak(with_time=True)
+            return self._announce(with_time=True)
         self._look_again(time=True)
         out: Out = []
         if event.run.draining is not None and self.completion.drain_id is None and self.state != TaskState.ENDING:
@@ -339,7 +339,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         )  # before anything is committed: the next checkpoint must remember what the last one did
         if checkpoint.phase in RESTING:  # it had drained or ended, durably, before it was restarted: only say so again
             self.state = checkpoint.phase
-            out = [*self.seeks.when_at_rest(self.state), *self._speak(with_time=True)]
+            out = [*self.seeks.when_at_rest(self.state), *self._announce(with_time=True)]
             return [*out, self._report(checkpoint.phase)]
         return self.restoring.ask(self.run) + self._open(now)
 
@@ -669,7 +669,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.work.idle and not self.completion.awaited:
             step = self.work.step = self.letters.next(self.completion.hooks)
             self._restless = step is not None
-        out = self._speak(with_time=False)
+        out = self._announce(with_time=False)
         if self.pace.owed and step is None:
             out += self._request_time()
             self.pace.owed = not self.work.idle
@@ -682,9 +682,11 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def _say(self, *, with_time: bool) -> list[t.SendControl]:
         """Everything that is to be said to the streams; without `with_time`, what is only a newer time waits."""
-        return self.mouth.say(self.run, self.completion.drain_id or "", heard=self.letters.heard, with_time=with_time)
+        return self.announcer.say(
+            self.run, self.completion.drain_id or "", heard=self.letters.heard, with_time=with_time
+        )
 
-    def _speak(self, *, with_time: bool) -> Out:
+    def _announce(self, *, with_time: bool) -> Out:
         """Say what is due, and have it committed."""
         said = self._say(with_time=with_time)
         if not said:
@@ -694,7 +696,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def _request_time(self) -> Out:
         """A newer time is said when the next commit begins: nobody reads it before, and what operators hold back goes on but once."""
-        if not self.mouth.owes_time(self.run, self.completion.drain_id or "", heard=self.letters.heard):
+        if not self.announcer.owes_time(self.run, self.completion.drain_id or "", heard=self.letters.heard):
             return []
         self.ledger.touch()
         return self.ledger.request_commit("control messages")

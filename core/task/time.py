@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from ..machine import Now
 from ..progress.frames import NO_TIME
-from ..progress.producers import OPEN
+from ..progress.producers import StreamPhase
 
 
 class Heard(NamedTuple):
     """What the operators have been told of an input stream: up to which time, and whether it has drained or ended."""
 
     ts: int = NO_TIME
-    status: int = OPEN
+    status: StreamPhase = StreamPhase.OPEN
 
 
 DEAF = Heard()
@@ -41,7 +41,7 @@ def time_through(
     >>> time_through({"a", "b"}, ["a", "b"], {"a": Heard(5), "b": Heard(9)}, lambda stream: stream == "a")
     Through(ts=9, idle=False)
     """
-    live = [one for one in streams if one in upstream and heard.get(one, DEAF).status == OPEN]
+    live = [one for one in streams if one in upstream and heard.get(one, DEAF).status == StreamPhase.OPEN]
     if not live:
         return None
     active = [one for one in live if not idle(one)]

@@ -198,7 +198,7 @@ class House:
         self.log.append(Entry(len(self.log), key, message, self.now.wall))
         return len(self.log) - 1
 
-    def wish(self, uuid: str, verb: str, **arguments: Any) -> None:
+    def request(self, uuid: str, verb: str, **arguments: Any) -> None:
         """Somebody writes a request."""
         run_id, not_after = arguments.pop("run_id", ""), arguments.pop("not_after", None)
         self.append(SetRequest(uuid, verb, run_id, arguments, not_after, "me"))

@@ -1,4 +1,4 @@
-"""What goes wrong, and what operators wish for, while a job works.
+"""What goes wrong, and what operators request for, while a job works.
 
 Each seed picks some kinds and leaves the others out (swarm testing): a run in which everything goes wrong at once hides what goes
 wrong when only two things meet. A fault counts when it took effect: a kill when somebody was alive, a lost answer when an answer
@@ -62,7 +62,7 @@ class Faults:
         self.schedule.at(self.rng.uniform(1.0, 4.0), self.clean)
 
     def counted(self) -> int:
-        """How many faults have taken effect; wishes are none."""
+        """How many faults have taken effect; requests are none."""
         return sum(n for name, n in self.world.effects.items() if name not in WISHES)
 
     def inject(self) -> None:
@@ -295,28 +295,28 @@ class Faults:
         log.damaged.discard(offset)
         self.world.quiet_from = self.schedule.moment
 
-    # --------------------------------------------------------------------------------------------------------- wishes
+    # --------------------------------------------------------------------------------------------------------- requests
 
     def _wished(self, job: Job, verb: str, name: str, **arguments: object) -> None:
         self.world.effects[name] += 1
         job.concluded = False
-        self.world.wish(job, verb, **arguments)
+        self.world.request(job, verb, **arguments)
 
     def drain(self) -> None:
         job = self.job()
-        if self.run_state(job) == words.RUNNING:
+        if self.run_state(job) == words.RunState.RUNNING:
             self._wished(job, "drain", "drain")
 
     def stop(self) -> None:
         job = self.job()
-        if self.run_state(job) in (words.RUNNING, words.DRAINING):
+        if self.run_state(job) in (words.RunState.RUNNING, words.RunState.DRAINING):
             self._wished(job, "stop", "stop")
             self.schedule.at(self.rng.uniform(1.0, 8.0), self._start, job)
 
     def _start(self, job: Job) -> None:
         state = self.run_state(job)
         if state in words.CLOSED:
-            if state == words.STOPPED:
+            if state == words.RunState.STOPPED:
                 job.resumes += 1
             else:
                 job.allowed_begins += 1
@@ -355,7 +355,7 @@ class Faults:
                 self.schedule.at(self.rng.uniform(0.0, 0.3), self._kill_owner, job, f"Partition {partition % 6}")
 
     def _kill_owner(self, job: Job, task: str) -> None:
-        """Somewhere between the wish, the checkpoint that holds it, and the answer."""
+        """Somewhere between the request, the checkpoint that holds it, and the answer."""
         held = self.world.invariants.truth(job).state.held(task)
         for slot in job.slots:
             if held is not None and slot.process is not None and slot.process.member.incarnation == held.incarnation:
@@ -400,7 +400,7 @@ class Faults:
                         slot.process.lose_answer = 0
                         slot.process.freeze_on_record = 0.0
                         slot.process.wall_offset_ms = (
-                            0  # a leader whose clock is wrong for ever refuses every wish as expired
+                            0  # a leader whose clock is wrong for ever refuses every request as expired
                         )
         for job in world.jobs:
             self._conclude(job)
@@ -410,16 +410,18 @@ class Faults:
         world = self.world
         truth = world.invariants.truth(job)
         run = truth.state.run
-        waiting = [wish.verb for uuid, wish in job.wishes.items() if uuid not in truth.finals]
+        waiting = [request.verb for uuid, request in job.requests.items() if uuid not in truth.finals]
         if run is None or not job.upstream_done():
             return
         if run.state in words.LIVE and truth.state.failed() and "stop" not in waiting:
             self._wished(job, "stop", "stop")  # what has given up is begun anew by a stop and a start
-        elif run.state == words.STOPPED and "start" not in waiting:
+        elif run.state == words.RunState.STOPPED and "start" not in waiting:
             self._start(job)
-        elif run.state == words.RUNNING and not run.closing and "drain" not in waiting and "stop" not in waiting:
+        elif (
+            run.state == words.RunState.RUNNING and not run.closing and "drain" not in waiting and "stop" not in waiting
+        ):
             self._wished(job, "drain", "drain")
-        elif run.state in (words.DRAINED, words.ENDED):
+        elif run.state in (words.RunState.DRAINED, words.RunState.ENDED):
             if not waiting:
                 job.concluded = True
             elif waiting == ["seek"] * len(waiting):

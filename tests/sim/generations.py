@@ -84,7 +84,7 @@ class Generations(World):
     def next(self) -> None:
         """One goes, and one comes."""
         if self.begun == self.names:
-            self.wish(self.job, "drain")
+            self.request(self.job, "drain")
             self.schedule.at(1.0, self.drain_all)
             return
         slot = self.younger

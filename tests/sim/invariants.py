@@ -152,7 +152,7 @@ class Invariants:
                 )  # what was decided is asked again until it is done, also when it has woken meanwhile
                 continue
             said = self.truth(process.job).state.recorded(processor).get(incarnation)
-            if said is not None and said.state in (words.LEFT, words.LEAVING):
+            if said is not None and said.state in (words.ProcessorState.LEFT, words.ProcessorState.LEAVING):
                 continue  # it had left, and was granted something in the same moment
             self.fail(f"{process.name} fences {other.name} ({incarnation}), which lives and beats")
 
@@ -523,7 +523,7 @@ class Invariants:
     def _run(self, job: Job, truth: Truth, run: words.SetRun) -> None:
         before = truth.state.run
         closed = truth.closed_runs.get(run.run_id)
-        if closed in (words.DRAINED, words.ENDED) and run.state not in words.CLOSED:
+        if closed in (words.RunState.DRAINED, words.RunState.ENDED) and run.state not in words.CLOSED:
             self.fail(f"run {run.run_id} is {run.state} after it was {closed}")
         if before is not None and before.run_id != run.run_id:
             if before.state in words.LIVE:
@@ -533,7 +533,7 @@ class Invariants:
         if before is not None and before.run_id == run.run_id:
             if before.drain is not None and run.drain is None:
                 self.fail(f"run {run.run_id} no longer drains")
-            resumed = before.state == words.STOPPED and run.state in words.LIVE
+            resumed = before.state == words.RunState.STOPPED and run.state in words.LIVE
             if resumed and not before.failed and not job.may_resume(run):
                 self.fail(f"run {run.run_id} goes on by itself after it was stopped")
         if run.state in words.CLOSED:

@@ -132,12 +132,12 @@ def _bookkeeping_not_in_the_checkpoint() -> list[tuple[Any, str, Any]]:
 
 def _aggregating_owner_waits_for_siblings() -> list[tuple[Any, str, Any]]:
     from headgate.core.progress.producers import StreamStatus, fold
-    from headgate.core.task.announcer import Mouth
+    from headgate.core.task.announcer import Announcer
 
-    def relay_standing(self: Mouth, one: Any) -> StreamStatus:
+    def relayed_status(self: Announcer, one: Any) -> StreamStatus:
         return fold([self.inputs.progress.partition(one.stream, partition) for partition in one.partitions])
 
-    return [(Mouth, "relay_standing", relay_standing)]
+    return [(Announcer, "relayed_status", relayed_status)]
 
 
 def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:

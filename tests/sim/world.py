@@ -1,6 +1,6 @@
-"""The world of one seed: a broker, disks, jobs, their workers and whoever starts them again, operators and their wishes.
+"""The world of one seed: a broker, disks, jobs, their workers and whoever starts them again, operators and their requests.
 
-`World(seed).run()` lets it run to its end: until every job has closed its last run and every wish has its final answer, or until
+`World(seed).run()` lets it run to its end: until every job has closed its last run and every request has its final answer, or until
 something was seen that may never be seen (`Violation`).
 """
 
@@ -38,7 +38,7 @@ SESSION_S = 6.0
 LOG_RETENTION_MS = 8_000
 """How long tombstones of task logs are kept once compaction has met them."""
 BOUND_S = 150.0
-"""How long, after the last fault and the last wish, everything may take to come to its end."""
+"""How long, after the last fault and the last request, everything may take to come to its end."""
 BOUND_STEPS = 80_000
 """And how many steps all of it, faults included, may take; the longest of a thousand seeds takes a third of that."""
 
@@ -96,10 +96,10 @@ class Job:
         self.allowed_runs: set[str] = set()
         self.allowed_begins = 1
         self.resumes = 0
-        self.wishes: dict[str, words.SetRequest] = {}
+        self.requests: dict[str, words.SetRequest] = {}
         self.seen_end = 0
         self.concluded = False
-        """The last run is closed and every wish has its answer."""
+        """The last run is closed and every request has its answer."""
         kafka = world.kafka
         kafka.create(self.coordinator_topic, 1, compact=True)
         kafka.create(self.heartbeat_topic, 1)
@@ -276,7 +276,7 @@ class World:
     def uuid(self) -> str:
         """A name that is used once."""
         self._uuids += 1
-        return f"wish-{self._uuids}"
+        return f"request-{self._uuids}"
 
     def seek_committed(self, job: Job) -> None:
         """The moment that matters for a seek: it is durable, and nobody knows it yet. Sometimes everybody dies just then."""
@@ -332,14 +332,14 @@ class World:
         else:
             self.launch(process.slot, back_after)
 
-    # ------------------------------------------------------------------------------------------------------- wishes
+    # ------------------------------------------------------------------------------------------------------- requests
 
-    def wish(self, job: Job, verb: str, run_id: str = "", **arguments: Any) -> str:
+    def request(self, job: Job, verb: str, run_id: str = "", **arguments: Any) -> str:
         """An operator's request, as the command line writes it."""
         uuid = self.uuid()
         not_after = self.schedule.wall_ms + 600_000
         request = words.SetRequest(uuid, verb, run_id, arguments, not_after, "operator")
-        job.wishes[uuid] = request
+        job.requests[uuid] = request
         self.last_wish = self.schedule.moment
         self._send_wish(job, request)
         return uuid
@@ -382,8 +382,8 @@ class World:
         truths = [self.invariants.truth(job) for job in self.jobs]
         for job, truth in zip(self.jobs, truths, strict=True):
             run = truth.state.run
-            if run is not None and run.state == words.RUNNING and not job.wishes and job.upstream_done():
-                self.wish(job, "drain")
+            if run is not None and run.state == words.RunState.RUNNING and not job.requests and job.upstream_done():
+                self.request(job, "drain")
             job.concluded = self.settled(job)
         if not self.done():
             self.schedule.at(1.0, self.drain_all)
@@ -395,12 +395,12 @@ class World:
             self.effects["expired"] += 1
 
     def settled(self, job: Job) -> bool:
-        """Whether the job's last run is closed and all wishes have their answer."""
+        """Whether the job's last run is closed and all requests have their answer."""
         truth = self.invariants.truth(job)
         run = truth.state.run
-        if run is None or run.state not in (words.DRAINED, words.ENDED):
+        if run is None or run.state not in (words.RunState.DRAINED, words.RunState.ENDED):
             return False
-        return all(uuid in truth.finals for uuid in job.wishes)
+        return all(uuid in truth.finals for uuid in job.requests)
 
     def done(self) -> bool:
         """Whether nothing more is to come."""
@@ -440,10 +440,10 @@ class World:
         lines = []
         for job in self.jobs:
             truth = self.invariants.truth(job)
-            open_wishes = [wish for uuid, wish in job.wishes.items() if uuid not in truth.finals]
+            open_wishes = [request for uuid, request in job.requests.items() if uuid not in truth.finals]
             lines.append(f"{job.name}: run {truth.state.run}, without answer: {open_wishes}")
         raise Violation(
-            f"no end {BOUND_S:g} s or {self.bound_steps} steps after the last fault and the last wish: "
+            f"no end {BOUND_S:g} s or {self.bound_steps} steps after the last fault and the last request: "
             + "; ".join(lines)
         )
 
@@ -478,6 +478,6 @@ class World:
             job.coordinator_log.clean(self.schedule.wall_ms)
             self.invariants.folds(job)
             truth = self.invariants.truth(job)
-            for uuid in job.wishes:
+            for uuid in job.requests:
                 if truth.finals.get(uuid) not in FINAL:
                     raise Violation(f"{uuid} has no final answer")

@@ -18,7 +18,7 @@ from ...errors import DeclarationError
 from ...graph.grouping import Grouping, counts
 from ...graph.model import JobModel, producer_sets
 from ...graph.resolve import resolve
-from ..messages import DRAINING, JOINED, RUNNING, SetJobModel, SetRun
+from ..messages import ProcessorState, RunState, SetJobModel, SetRun
 from ..placement import asked
 from ..state import JobState, order
 from .damage import unknown
@@ -43,13 +43,18 @@ def tasks_of(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> G
 def model(draft: Draft) -> None:
     """Write a new model if tasks or placement must change."""
     run = draft.run
-    if run is None or run.closing or run.state not in (RUNNING, DRAINING) or unknown(draft, "set-job-model"):
+    if (
+        run is None
+        or run.closing
+        or run.state not in (RunState.RUNNING, RunState.DRAINING)
+        or unknown(draft, "set-job-model")
+    ):
         return
     before = draft.state.model
     same = before is not None and before.is_of(run.run_id, run.deployment)
     tasks = before.tasks if same and before is not None else None
     counted = _counted(draft, run, before)
-    if not same or (not draft.plan.stateful and run.state == RUNNING and _differ(draft, counted, before)):
+    if not same or (not draft.plan.stateful and run.state == RunState.RUNNING and _differ(draft, counted, before)):
         try:
             grown = tasks_of(draft.plan, counted, before)
         except DeclarationError as error:
@@ -98,13 +103,13 @@ def _growth_waits(draft: Draft, tasks: Grouping) -> None:
 def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:
     workers = {p: life.location for p, life in draft.workers().items()}
     known: Mapping[str, str] = before.wanted if before is not None else {}
-    if run.state == DRAINING and same and before is not None:
+    if run.state == RunState.DRAINING and same and before is not None:
         homeless = [task for task in tasks if known.get(task) not in workers]
         if homeless and workers:
             wanted = {**known, **_least_loaded(homeless, known, list(workers))}
             _put(draft, run, before, tasks, wanted, tuple(workers))
         return
-    if before is not None and same and run.state == RUNNING:
+    if before is not None and same and run.state == RunState.RUNNING:
         workers |= {p: before_location(draft, p) for p in before.processors if p not in workers and _awaited(draft, p)}
     if not workers:
         return
@@ -149,7 +154,7 @@ def _gone_before_s(state: JobState, processor: str) -> float:
     are placed all the same."""
     marks = [state.at.get(("set-fence", (processor,)))]
     life = max(state.recorded(processor).values(), key=lambda one: order(one.incarnation), default=None)
-    if life is not None and life.state != JOINED:
+    if life is not None and life.state != ProcessorState.JOINED:
         marks.append(state.at["set-processor", (processor, life.incarnation)])
     went, began = max((mark[1] for mark in marks if mark is not None), default=None), state.at.get(("set-leader", ()))
     return 0.0 if went is None or began is None else max(0.0, (began[1] - went) / 1000)
@@ -187,5 +192,5 @@ def _put(
 
 
 def rewanted(before: JobModel, term: int, wanted: Mapping[str, str]) -> JobModel:
-    """The same tasks, otherwise placed, by an operator's wish."""
+    """The same tasks, otherwise placed, by an operator's request."""
     return replace(before, term=term, version=before.version + 1, wanted={task: wanted[task] for task in before.tasks})

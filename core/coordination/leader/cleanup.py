@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ..messages import FORGOTTEN, LEFT, SetAnswer, SetFence, SetRequest
+from ..messages import FORGOTTEN, ProcessorState, SetAnswer, SetFence, SetRequest
 from ..state import FINAL, order
 from .draft import Draft
 
@@ -67,7 +67,7 @@ def _gone(draft: Draft, most: int) -> list[tuple[str, tuple[str | int, ...]]]:
     highest, oldest = state.fence(FORGOTTEN), draft.now.wall - draft.timing.gone_kept_ms
     for processor in sorted(named - spoken_of):
         lives = state.recorded(processor)
-        if any(life.state != LEFT and not state.fenced(processor, one) for one, life in lives.items()):
+        if any(life.state != ProcessorState.LEFT and not state.fenced(processor, one) for one, life in lives.items()):
             continue
         keys: list[tuple[str, tuple[str | int, ...]]] = [("set-processor", (processor, one)) for one in lives]
         keys += [(kind, (processor,)) for kind in ("set-member", "set-fence") if (processor,) in state.messages[kind]]
@@ -94,8 +94,8 @@ def _requests(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
     state = draft.state
     return [
         ("set-request", key)
-        for key, wish in state.messages["set-request"].items()
-        if (answer := state.answer(cast("SetRequest", wish).uuid)) is not None and answer.state in FINAL
+        for key, request in state.messages["set-request"].items()
+        if (answer := state.answer(cast("SetRequest", request).uuid)) is not None and answer.state in FINAL
     ]
 
 

@@ -10,7 +10,7 @@ fenced, and then the task is granted anew. All of it is said once.
 
 from __future__ import annotations
 
-from ..messages import LEADERS, LEFT, Key
+from ..messages import LEADERS, Key, ProcessorState
 from .draft import Draft
 from .members import fence
 
@@ -45,7 +45,7 @@ def may_be_held(draft: Draft, task: str) -> bool:
     for processor in state.processors():
         for life in state.incarnations(processor):
             recorded = state.at["set-processor", (processor, life.incarnation)][0]
-            if life.state != LEFT and recorded < state.damaged[key]:
+            if life.state != ProcessorState.LEFT and recorded < state.damaged[key]:
                 fence(draft, processor, life.incarnation)
                 waits = True
     return waits

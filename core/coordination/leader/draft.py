@@ -19,7 +19,7 @@ from ...errors import DeclarationError
 from ...machine import Level, Now
 from ..events import JobNote
 from ..following import fits
-from ..messages import CLOSED, JOINED, Delete, Entry, Key, Message, SetProcessor, SetRun, Write, key_of
+from ..messages import CLOSED, Delete, Entry, Key, Message, ProcessorState, SetProcessor, SetRun, Write, key_of
 from ..state import JobState
 from .plan import LeaderConfig, overridden
 from .protocol import BoundsResolved, LeaderInstruction, Refuse
@@ -136,7 +136,7 @@ class Draft:
             self.note(text, level=level, **fields)
 
     def refuse(self, error: DeclarationError) -> None:
-        """No run of this code can begin; its process is told once, and whoever wished for a run gets it as his answer."""
+        """No run of this code can begin; its process is told once, and whoever requested a run gets it as the answer."""
         self.impossible = str(error)
         if self.impossible not in self.memory.said:
             self.memory.said.add(self.impossible)
@@ -151,7 +151,9 @@ class Draft:
     def alive(self) -> list[SetProcessor]:
         """The newest incarnation of each processor that has joined and is not silent."""
         found = [self.state.newest(processor) for processor in self.state.processors()]
-        return [life for life in found if life is not None and life.state == JOINED and not self.silent(life)]
+        return [
+            life for life in found if life is not None and life.state == ProcessorState.JOINED and not self.silent(life)
+        ]
 
     def workers(self) -> dict[str, SetProcessor]:
         """Those of the live run that may be granted something, by processor: named, alive, not dismissed, and of this run."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import count
 
-from ..messages import DRAINING, JOINED, RUNNING, SetChangelog, SetGrant, SetProcessor
+from ..messages import ProcessorState, RunState, SetChangelog, SetGrant, SetProcessor
 from .damage import may_be_held, unknown
 from .draft import Draft
 from .members import fence
@@ -34,7 +34,7 @@ def grants(draft: Draft) -> None:
     """Grant what is free to who is wanted, and see to it that the others let go."""
     run, model = draft.run, draft.state.model
     workers = draft.workers()
-    granting = run is not None and run.state in (RUNNING, DRAINING) and not run.closing
+    granting = run is not None and run.state in (RunState.RUNNING, RunState.DRAINING) and not run.closing
     current = model is not None and run is not None and model.is_of(run.run_id, run.deployment)
     wanted: Mapping[str, str] = model.wanted if model is not None and current else {}
     for task in sorted({grant.task for grant in draft.state.grants()} | set(wanted)):
@@ -61,7 +61,7 @@ def _must_go(draft: Draft, held: SetGrant, owner: SetProcessor | None, wanted: s
         return (owner.processor, owner.incarnation) != (held.processor, held.incarnation)
     life = draft.state.recorded(held.processor).get(held.incarnation)
     member = draft.state.member(held.processor)
-    going = life is None or life.state != JOINED or (member is not None and bool(member.dismissed))
+    going = life is None or life.state != ProcessorState.JOINED or (member is not None and bool(member.dismissed))
     return going or wanted is None or wanted != held.processor
 
 

@@ -9,7 +9,7 @@ Every worker has one of these machines. Its states, and why there are so many be
     measuring    asking for the stream's end: what the last leader wrote is before it
     reading_up   reading to it
     claiming     `set-leader` with the next term is being written
-    confirming   it is written, and waits to be read back: only then are all words of all former leaders known
+    confirming   it is written, and waits to be read back: only then is everything known that former leaders wrote
     leading      deciding
     writing      a transaction is under way; nothing is decided meanwhile
     settling     it is written, and waits to be read back: every decision rests on what everybody can read
@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from ...machine import Machine, Now, Rule, Tick, rules
 from ..events import Beat, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
-from ..messages import CLOSED, JOINED, LEFT, MAX_COUNT, AskEnd, End, Read, SetLeader, SetProcessor
+from ..messages import CLOSED, MAX_COUNT, AskEnd, End, ProcessorState, Read, SetLeader, SetProcessor
 from ..state import JobState
 from .assignment import model
 from .cleanup import cleanup
@@ -274,7 +274,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     def _read_back(self, now: Now) -> list[LeaderInstruction]:
         leader = self.job.leader
         if leader is None or leader.process != self.config.process or leader.term != self.term:
-            # Somebody has claimed behind us: our id is fenced already, or will be at our next word.
+            # Somebody has claimed behind us: our id is fenced already, or will be at our next write.
             self.state, self._watched = "following", ""
             self._bar, self._bar_term = None, -1
             return [JobNote("leads no more", {"term": self.term, "why": "another leader"})]
@@ -289,7 +289,11 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     def _own(self) -> SetProcessor | None:
         """The record that makes this process a candidate: the newest of its processor, joined, and of this process."""
         life = self.job.newest(self.config.processor)
-        return life if life is not None and life.process == self.config.process and life.state == JOINED else None
+        return (
+            life
+            if life is not None and life.process == self.config.process and life.state == ProcessorState.JOINED
+            else None
+        )
 
     def _may_stand(self, now: Now) -> bool:
         leader = self.job.leader
@@ -315,7 +319,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         if leader is None or not leader.processor or leader.processor == self.config.processor:
             return True
         lives = [life for life in self.job.incarnations(leader.processor) if life.process == leader.process]
-        if not lives or lives[-1].state == LEFT or self.liveness.gone(leader.process):
+        if not lives or lives[-1].state == ProcessorState.LEFT or self.liveness.gone(leader.process):
             return True
         if self._watched != leader.process:
             self._watched = leader.process

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..events import Fence
 from ..following import fits
-from ..messages import LEAVING, LEFT, SetFence, SetMember, SetProcessor
+from ..messages import ProcessorState, SetFence, SetMember, SetProcessor
 from ..state import JobState, order
 from .draft import Draft
 
@@ -64,10 +64,10 @@ def members(draft: Draft) -> None:
 
 
 def _newest(draft: Draft, life: SetProcessor) -> None:
-    why = "left" if life.state == LEFT else draft.silent(life)
+    why = "left" if life.state == ProcessorState.LEFT else draft.silent(life)
     if why:
-        if life.state != LEFT or _holds(draft, life):
-            if life.state != LEFT and draft.memory.condemned.get(life.processor) != life.incarnation:
+        if life.state != ProcessorState.LEFT or _holds(draft, life):
+            if life.state != ProcessorState.LEFT and draft.memory.condemned.get(life.processor) != life.incarnation:
                 draft.note(
                     "worker is dead", level="error", processor=life.processor, incarnation=life.incarnation, why=why
                 )
@@ -78,7 +78,7 @@ def _newest(draft: Draft, life: SetProcessor) -> None:
     condemned = draft.memory.condemned.get(life.processor)
     if condemned is not None and order(condemned) < order(life.incarnation):
         del draft.memory.condemned[life.processor]
-    if draft.run is None or not draft.state.live or not fits(draft.run, life) or life.state == LEAVING:
+    if draft.run is None or not draft.state.live or not fits(draft.run, life) or life.state == ProcessorState.LEAVING:
         return
     member = draft.state.member(life.processor)
     recorded = draft.state.recorded(life.processor)

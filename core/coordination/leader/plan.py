@@ -31,7 +31,7 @@ class Plan:
     fingerprint: Mapping[str, str] = field(default_factory=_empty)
     """What may not differ in a live run, by part: `stage:<name>`, `input:<name>`, `setting:<name>` → its value or digest."""
     graph: Graph = field(default_factory=Graph)
-    """Checked. How many partitions its inputs have is the broker's word (`Counts`)."""
+    """Checked. How many partitions its inputs have is what the broker says (`Counts`)."""
     resolve: bool = False
     """Whether a new run must first find out where inputs start and end (`start="newest"`, a time, `until=`)."""
     ends: tuple[str, ...] = ()

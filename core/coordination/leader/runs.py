@@ -28,15 +28,9 @@ from ...settings import DYNAMIC, find
 from ..following import cannot_follow, late, may_begin
 from ..messages import (
     CLOSED,
-    DRAINED,
-    DRAINING,
-    ENDED,
-    ENDING,
-    JOINED,
     LIVE,
-    RUNNING,
-    STOPPED,
-    STOPPING,
+    ProcessorState,
+    RunState,
     SetProcessor,
     SetRequest,
     SetRun,
@@ -72,15 +66,19 @@ def starter(
     run = state.run
     if run is not None and run.state not in CLOSED:
         return None
-    lives = [life for p in state.processors() if (life := state.newest(p)) is not None and life.state == JOINED]
+    lives = [
+        life
+        for p in state.processors()
+        if (life := state.newest(p)) is not None and life.state == ProcessorState.JOINED
+    ]
     lives = [life for life in lives if not silent(life) and not cannot_follow(run, life.fingerprint)]
     lives.sort(key=lambda life: state.at["set-processor", (life.processor, life.incarnation)][0])
-    for wish in state.open_requests():
-        if wish.verb == START and not problem(wish) and (wish.not_after is None or wall <= wish.not_after):
-            found = _asked(run, wish, lives)
+    for request in state.open_requests():
+        if request.verb == START and not problem(request) and (request.not_after is None or wall <= request.not_after):
+            found = _asked(run, request, lives)
             if found is not None:
                 return found
-    if run is not None and run.state == STOPPED:
+    if run is not None and run.state == RunState.STOPPED:
         # Who was there when it was stopped is on his way out, or was not meant: only a process that came after it resumes it.
         closed = state.at["set-run", ()][0]
         lives = [life for life in lives if state.at["set-processor", (life.processor, life.incarnation)][0] > closed]
@@ -94,16 +92,16 @@ def starter(
     )
 
 
-def _asked(run: SetRun | None, wish: SetRequest, lives: list[SetProcessor]) -> Starter | None:
-    if run is not None and run.state == STOPPED:
+def _asked(run: SetRun | None, request: SetRequest, lives: list[SetProcessor]) -> Starter | None:
+    if run is not None and run.state == RunState.STOPPED:
         fitting = [life for life in lives if life.run_id in ("", run.run_id)]
-        return Starter(fitting[-1], run.run_id, True) if fitting and wish.run_id in ("", run.run_id) else None
+        return Starter(fitting[-1], run.run_id, True) if fitting and request.run_id in ("", run.run_id) else None
     past: set[str] = set() if run is None else {run.run_id, *run.past_runs}
-    if wish.run_id in past:
+    if request.run_id in past:
         return None
     for life in reversed(lives):
-        if life.run_id == "" or (life.run_id not in past and wish.run_id in ("", life.run_id)):
-            return Starter(life, wish.run_id or life.run_id, False)
+        if life.run_id == "" or (life.run_id not in past and request.run_id in ("", life.run_id)):
+            return Starter(life, request.run_id or life.run_id, False)
     return None
 
 
@@ -112,7 +110,7 @@ def _by_itself(run: SetRun | None, life: SetProcessor, late: bool) -> Starter | 
         return Starter(life, life.run_id, False)
     if not may_begin(run, life, late=late):
         return None
-    return Starter(life, run.run_id, True) if run.state == STOPPED else Starter(life, life.run_id, False)
+    return Starter(life, run.run_id, True) if run.state == RunState.STOPPED else Starter(life, life.run_id, False)
 
 
 def begin(draft: Draft) -> None:
@@ -132,7 +130,7 @@ def begin(draft: Draft) -> None:
         draft.put(
             replace(
                 run,
-                state=DRAINING if run.drain is not None else RUNNING,
+                state=RunState.DRAINING if run.drain is not None else RunState.RUNNING,
                 closing=False,
                 failed="",
                 deployment=plan.deployment,
@@ -180,13 +178,13 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
         SetRun(
             run_id=run_id,
             deployment=plan.deployment,
-            state=RUNNING if drain is None else DRAINING,
+            state=RunState.RUNNING if drain is None else RunState.DRAINING,
             job_uuid=draft.config.job_uuid if run is None else run.job_uuid,
             drain=None if drain is None else drain.uuid,
             drain_upto={} if drain is None else drain_ends(drain.arguments),
             drain_by="" if drain is None else drain.requested_by,
             reads=dict(plan.reads),
-            goes_on=run is not None and run.state == DRAINED,
+            goes_on=run is not None and run.state == RunState.DRAINED,
             seeks=() if run is None else run.seeks,
             starts={} if resolved is None or not plan.resolve else resolved.starts,
             untils={} if resolved is None or not plan.resolve else resolved.untils,
@@ -209,7 +207,7 @@ def _stuck(draft: Draft, run: SetRun, model: JobModel) -> str:
     if not failed or not ends or any(stream not in run.untils for stream in ends):
         return ""
     said = {task: draft.state.task_state(task) for task in model.tasks}
-    moving = [t for t, word in said.items() if word is None or not (word.still or word.state == ENDED)]
+    moving = [t for t, told in said.items() if told is None or not (told.still or told.state == RunState.ENDED)]
     if any(task not in failed for task in moving):
         return ""
     if not draft.waits.over(("stuck", tuple(failed), not moving), draft.timing.stall_s if moving else STILL_S):
@@ -229,21 +227,25 @@ def close(draft: Draft) -> None:
     if run is None or run.state not in LIVE:
         return
     current = model is not None and model.is_of(run.run_id, run.deployment) and bool(model.tasks)
-    if current and model is not None and not run.closing and run.state in (RUNNING, DRAINING):
+    if current and model is not None and not run.closing and run.state in (RunState.RUNNING, RunState.DRAINING):
         said = {found.state if (found := state.task_state(task)) is not None else "" for task in model.tasks}
-        if said == {ENDED} and run.state == RUNNING:
-            run = replace(run, state=ENDING, closing=True)
+        if said == {RunState.ENDED} and run.state == RunState.RUNNING:
+            run = replace(run, state=RunState.ENDING, closing=True)
             draft.put(run)
-        elif said <= {DRAINED, ENDED} and run.state == DRAINING:
+        elif said <= {RunState.DRAINED, RunState.ENDED} and run.state == RunState.DRAINING:
             run = replace(run, closing=True)
             draft.put(run)
-        elif run.state == RUNNING and (why := _stuck(draft, run, model)):
-            run = replace(run, state=STOPPING, failed=why)
+        elif run.state == RunState.RUNNING and (why := _stuck(draft, run, model)):
+            run = replace(run, state=RunState.STOPPING, failed=why)
             draft.put(run)
             draft.note("a bounded run can go no further", level="error", run=run.run_id, why=why)
-    if (run.closing or run.state == STOPPING) and not any(state.held(grant.task) for grant in state.grants()):
-        closed = {DRAINING: DRAINED, ENDING: ENDED, STOPPING: STOPPED}[run.state]
-        paused = run.state == STOPPING
+    if (run.closing or run.state == RunState.STOPPING) and not any(state.held(grant.task) for grant in state.grants()):
+        closed = {
+            RunState.DRAINING: RunState.DRAINED,
+            RunState.ENDING: RunState.ENDED,
+            RunState.STOPPING: RunState.STOPPED,
+        }[run.state]
+        paused = run.state == RunState.STOPPING
         draft.put(
             replace(
                 run,

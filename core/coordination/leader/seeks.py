@@ -1,8 +1,8 @@
 """Seeks: accepted into the run, applied once by each task that owns a partition of them, and taken out of the run after that.
 
-- The wish goes into `set-run` as one `SeekWish` a partition, whose id the task remembers in the checkpoint that applied it, and
+- The request goes into `set-run` as one `SeekRequest` a partition, whose id the task remembers in the checkpoint that applied it, and
   then reports; a later grant only reports it again.
-- When all have reported, the wishes leave the run and the request is done; a task's refusal makes it failed, with the reason.
+- When all have reported, the requests leave the run and the request is done; a task's refusal makes it failed, with the reason.
 - While the run drains, only tasks that have failed are sought: they begin again, and drain from there.
 - One that was not applied before its `not_after` is taken out, and failed: whatever was applied by then stays applied, and is named.
 """
@@ -15,46 +15,49 @@ from typing import Any
 from ...graph.model import JobModel
 from ...names import StreamPartition
 from ...orders import NO_POSITION
-from ..messages import DRAINING, ENDING, STOPPING, SeekWish, SetRequest, SetRun
-from ..requests import ACCEPTED, DONE, EXPIRED, FAILED, NO_LIVE_RUN, OTHER_RUN, REFUSED, seek_target
+from ..messages import AnswerState, RunState, SeekRequest, SetRequest, SetRun
+from ..requests import EXPIRED, NO_LIVE_RUN, OTHER_RUN, seek_target
 from .draft import Draft
 
-Answer = tuple[str, str] | tuple[str, str, dict[str, Any]] | None
+Answer = tuple[AnswerState, str] | tuple[AnswerState, str, dict[str, Any]] | None
 
 
-def seek(draft: Draft, wish: SetRequest) -> Answer:
+def seek(draft: Draft, request: SetRequest) -> Answer:
     """Accept a seek, or see how far it has come."""
     run = draft.run
     if run is None:
-        return REFUSED, NO_LIVE_RUN
-    if draft.state.answer(wish.uuid) is not None:
-        return _progress(draft, run, wish)
-    if wish.run_id and wish.run_id != run.run_id:
-        return REFUSED, f"{OTHER_RUN}: the run is {run.run_id}"
-    if run.state in (ENDING, STOPPING):
-        return REFUSED, f"run {run.run_id} is {run.state}; seek when it is closed, or in the next run"
-    stream, partition = wish.arguments["stream"], wish.arguments.get("partition")
+        return AnswerState.REFUSED, NO_LIVE_RUN
+    if draft.state.answer(request.uuid) is not None:
+        return _progress(draft, run, request)
+    if request.run_id and request.run_id != run.run_id:
+        return AnswerState.REFUSED, f"{OTHER_RUN}: the run is {run.run_id}"
+    if run.state in (RunState.ENDING, RunState.STOPPING):
+        return AnswerState.REFUSED, f"run {run.run_id} is {run.state}; seek when it is closed, or in the next run"
+    stream, partition = request.arguments["stream"], request.arguments.get("partition")
     model = draft.state.model
     width = 0 if model is None else model.streams.get(stream, 0)
     if stream not in draft.plan.inputs or not width:
-        return REFUSED, f"'{stream}' is no input of the job; it has {', '.join(draft.plan.inputs) or 'none'}"
+        return (
+            AnswerState.REFUSED,
+            f"'{stream}' is no input of the job; it has {', '.join(draft.plan.inputs) or 'none'}",
+        )
     if partition is not None and partition >= width:
-        return REFUSED, f"'{stream}' has {width} partitions; there is no partition {partition}"
-    to = seek_target(wish.arguments["to"])
+        return AnswerState.REFUSED, f"'{stream}' has {width} partitions; there is no partition {partition}"
+    to = seek_target(request.arguments["to"])
     if to is None:  # pragma: no cover - `problem` has refused it
-        return REFUSED, "no such place"
+        return AnswerState.REFUSED, "no such place"
     chosen = _owned(model, stream) if partition is None else [partition]
-    if run.state == DRAINING and (held := _not_failed(draft, stream, chosen)):
-        return REFUSED, (
+    if run.state == RunState.DRAINING and (held := _not_failed(draft, stream, chosen)):
+        return AnswerState.REFUSED, (
             f"run {run.run_id} is draining: only tasks that have failed can go on elsewhere, and {', '.join(held)} has not; "
             "name the partition, or seek when the run is closed"
         )
-    shown = wish.arguments.get("positions", {})
+    shown = request.arguments.get("positions", {})
     seen = {n: NO_POSITION if shown[str(n)] is None else shown[str(n)] for n in chosen if str(n) in shown}
-    wishes = tuple(SeekWish(f"{wish.uuid}:{n}", wish.uuid, stream, n, to, seen.get(n)) for n in chosen)
+    requests = tuple(SeekRequest(f"{request.uuid}:{n}", request.uuid, stream, n, to, seen.get(n)) for n in chosen)
     replaced = tuple(s for s in run.seeks if s.stream != stream or s.partition not in chosen)
-    draft.put(replace(run, seeks=replaced + wishes))
-    return ACCEPTED, "", {"partitions": len(wishes), "stream": stream}
+    draft.put(replace(run, seeks=replaced + requests))
+    return AnswerState.ACCEPTED, "", {"partitions": len(requests), "stream": stream}
 
 
 def _owned(model: JobModel | None, stream: str) -> list[int]:
@@ -70,48 +73,50 @@ def _not_failed(draft: Draft, stream: str, chosen: list[int]) -> list[str]:
     return sorted({task for tasks in owners for task in tasks if task not in failed})
 
 
-def withdraw(draft: Draft, wish: SetRequest) -> str:
+def withdraw(draft: Draft, request: SetRequest) -> str:
     """Take an accepted seek back; says in which partitions it was applied, and stays so."""
     run = draft.run
-    mine = () if run is None else tuple(one for one in run.seeks if one.request == wish.uuid)
+    mine = () if run is None else tuple(one for one in run.seeks if one.request == request.uuid)
     if run is not None and mine:
-        draft.put(replace(run, seeks=tuple(one for one in run.seeks if one.request != wish.uuid)))
+        draft.put(replace(run, seeks=tuple(one for one in run.seeks if one.request != request.uuid)))
     return ", ".join(str(one.partition) for one in mine if _applied(draft, one)) or "none"
 
 
-def _progress(draft: Draft, run: SetRun, wish: SetRequest) -> Answer:
-    mine = [one for one in run.seeks if one.request == wish.uuid]
+def _progress(draft: Draft, run: SetRun, request: SetRequest) -> Answer:
+    mine = [one for one in run.seeks if one.request == request.uuid]
     if not mine:
-        return FAILED, "superseded by a newer seek of the same partitions"
+        return AnswerState.FAILED, "superseded by a newer seek of the same partitions"
     refused = [why for one in mine if (why := _refused(draft, one))]
     applied = [one for one in mine if _applied(draft, one)]
-    late = wish.not_after is not None and draft.now.wall > wish.not_after
+    late = request.not_after is not None and draft.now.wall > request.not_after
     if len(applied) < len(mine) and not refused and not late:
         return None
-    draft.put(replace(run, seeks=tuple(one for one in run.seeks if one.request != wish.uuid)))
+    draft.put(replace(run, seeks=tuple(one for one in run.seeks if one.request != request.uuid)))
     if refused:
-        return FAILED, "; ".join(refused)
+        return AnswerState.FAILED, "; ".join(refused)
     if len(applied) < len(mine):
         done = ", ".join(str(one.partition) for one in applied) or "none"
-        return FAILED, f"{EXPIRED}; applied in partitions: {done}"
-    return DONE, ""
+        return AnswerState.FAILED, f"{EXPIRED}; applied in partitions: {done}"
+    return AnswerState.DONE, ""
 
 
-def _applied(draft: Draft, one: SeekWish) -> bool:
+def _applied(draft: Draft, one: SeekRequest) -> bool:
     """Every task that owns the partition says that its checkpoint holds the seek."""
-    model = draft.state.model
-    owners = () if model is None else model.owners_of(StreamPartition(one.stream, one.partition))
-    return bool(owners) and all(one.id in _said(draft, task) for task in owners)
+    owners = _owners(draft, one)
+    return bool(owners) and all(
+        any(one.id in told.applied for told in draft.state.task_states(task).values()) for task in owners
+    )
 
 
-def _refused(draft: Draft, one: SeekWish) -> str:
-    model = draft.state.model
-    for task in () if model is None else model.owners_of(StreamPartition(one.stream, one.partition)):
-        for said in _said(draft, task):
-            if said.startswith(f"{one.id}!"):
-                return f"{task}: {said.partition('!')[2]}"
+def _refused(draft: Draft, one: SeekRequest) -> str:
+    """Why a task that owns the partition has refused the seek; "" if none has."""
+    for task in _owners(draft, one):
+        for told in draft.state.task_states(task).values():
+            if why := told.refused.get(one.id):
+                return f"{task}: {why}"
     return ""
 
 
-def _said(draft: Draft, task: str) -> tuple[str, ...]:
-    return tuple(done for said in draft.state.task_states(task).values() for done in said.applied)
+def _owners(draft: Draft, one: SeekRequest) -> tuple[str, ...]:
+    model = draft.state.model
+    return () if model is None else tuple(model.owners_of(StreamPartition(one.stream, one.partition)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...graph.fingerprint import differences
 from ..following import cannot_follow, ran
-from ..messages import CLOSED, DRAINED, ENDED, STOPPED, SetProcessor, SetRun
+from ..messages import CLOSED, RunState, SetProcessor, SetRun
 from .plan import MemberConfig
 
 
@@ -24,11 +24,11 @@ def refusal(run: SetRun | None, config: MemberConfig) -> str:
     if run is None:
         return ""
     other = config.run_id not in ("", run.run_id, *run.past_runs)
-    if run.state == STOPPED and other:
+    if run.state == RunState.STOPPED and other:
         return f"run {run.run_id} is stopped; start or drain it before '{config.run_id}' begins"
     if run.state in CLOSED:
         lines = cannot_follow(run, config.fingerprint)
-        if lines and run.state == STOPPED:
+        if lines and run.state == RunState.STOPPED:
             return f"this code cannot go on with run {run.run_id}: {'; '.join(lines)}" if config.bounded else ""
         return f"what is fixed for the life of a job differs from run {run.run_id}: {'; '.join(lines)}" if lines else ""
     if other:
@@ -45,8 +45,10 @@ def over(run: SetRun, life: SetProcessor, *, late: bool) -> str:
     """
     if life.run_id:
         past = life.bounded and life.run_id in run.past_runs
-        return f"run {life.run_id} has ended" if past or (run.state, run.run_id) == (ENDED, life.run_id) else ""
-    if run.state != ENDED or late or not ran(run, life):
+        return (
+            f"run {life.run_id} has ended" if past or (run.state, run.run_id) == (RunState.ENDED, life.run_id) else ""
+        )
+    if run.state != RunState.ENDED or late or not ran(run, life):
         return ""
     return f"run {run.run_id} had just ended when this worker came with the same code, and counts as its own"
 
@@ -59,9 +61,11 @@ def goes_on(state: str, job: str, failed: str = "") -> str:
     >>> goes_on("running", "sales")
     ''
     """
-    if state == STOPPED and failed:
+    if state == RunState.STOPPED and failed:
         return "fix what has failed and run the job again: `headgate run` continues this run where it stopped"
-    if state == STOPPED:
+    if state == RunState.STOPPED:
         return f"`headgate start {job}` resumes it, and so does `headgate run` with its --run-id"
     begins = f"`headgate start {job}` begins the next run, and so does `headgate run` with a new --run-id"
-    return {DRAINED: begins, ENDED: f"{begins}, or with --bounded"}.get(state, "")
+    if state == RunState.ENDED:
+        return f"{begins}, or with --bounded"
+    return begins if state == RunState.DRAINED else ""

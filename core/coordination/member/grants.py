@@ -15,20 +15,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ...names import StreamPartition
 from ...orders import Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported, TaskState
-from ..messages import LIVE, STOPPING, SeekWish, SetGrant, SetRun, SetTaskState, key_of
+from ..messages import LIVE, RunState, SeekRequest, SetGrant, SetRun, SetTaskState, key_of
 from ..state import NEVER_RAN, JobState
 from .protocol import Probe, SendOrder
 from .targets import Targets
 
-STARTED = "started"
-RELEASING = "releasing"
-OVER = "over"
-"""It has released, or never ran."""
-HELD_BACK = "held back"
-"""Not started yet: its log partition is not known, or what it writes to is broken (`member_targets`)."""
+
+class GrantPhase(StrEnum):
+    """How far this process is with a grant of its own."""
+
+    HELD_BACK = "held back"
+    """Not started yet: its log partition is not known, or what it writes to is broken (`targets`)."""
+    STARTED = "started"
+    RELEASING = "releasing"
+    OVER = "over"
+    """It has released, or never ran."""
+
+
+AT_WORK = (GrantPhase.STARTED, GrantPhase.RELEASING)
+"""The task runs here."""
 MAX_WHY = 2000
 """Letters of a reason in the stream."""
 
@@ -38,11 +47,13 @@ class Mine:
     """One grant of ours."""
 
     grant: int
-    phase: str
-    state: str = ""
+    phase: GrantPhase
+    state: TaskState | None = None
     why: str = ""
     still: bool = False
     applied: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """Seeks that the task has refused, and why."""
     told: set[str] = field(default_factory=set[str])
     """Seeks that were told to this life of it, and stand in the run."""
 
@@ -63,27 +74,31 @@ class Tasks:
     # ---------------------------------------------------------------------------------------------------------- reports
 
     def reported(self, report: TaskReported, mono: float = 0.0) -> None:
-        """A task says how it stands. Words about a grant that is not ours any more change nothing. One that is gone is held back, until a
-        pause is over or somebody seeks; if it was to be released, it is."""
+        """A task says how it stands. A report about a grant that is not ours any more changes nothing.
+
+        A task that is gone is held back until a pause is over or somebody seeks; if it was to be released, it is released."""
         mine = self.mine.get(report.task)
-        if mine is None or mine.grant != report.grant or mine.phase == OVER:
+        if mine is None or mine.grant != report.grant or mine.phase == GrantPhase.OVER:
             return
         mine.state, mine.why, mine.still = report.state, _short(report.why), report.still
-        if report.gone and mine.phase == RELEASING:
+        if report.gone and mine.phase == GrantPhase.RELEASING:
             mine.state = TaskState.RELEASED
         elif report.gone:
-            mine.phase = HELD_BACK
+            mine.phase = GrantPhase.HELD_BACK
             mine.told.clear()
             self.targets.broke([report.task], mine.why, None, mono, most=float("inf") if report.passing else 0)
         if mine.state == TaskState.RELEASED:
-            mine.phase = OVER
+            mine.phase = GrantPhase.OVER
 
     def sought(self, report: SeekApplied) -> None:
         """A task has applied a seek, or refused it."""
         mine = self.mine.get(report.task)
-        done = f"{report.request}!{_short(report.refused)}" if report.refused else report.request
-        if mine is not None and done not in mine.applied:
-            mine.applied = (*mine.applied, done)
+        if mine is None:
+            return
+        if report.refused:
+            mine.refused[report.request] = _short(report.refused)
+        elif report.request not in mine.applied:
+            mine.applied = (*mine.applied, report.request)
 
     def lost(
         self,
@@ -94,9 +109,7 @@ class Tasks:
         refused: bool = False,
     ) -> list[SendOrder]:
         """The incarnation is over: abandon everything, and hold back the tasks whose target is broken."""
-        orders = [
-            SendOrder(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in (STARTED, RELEASING)
-        ]
+        orders = [SendOrder(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in AT_WORK]
         self.mine.clear()
         self.incarnation = ""  # its grants are not released by us any more: only its fence can free them
         blamed = dict(failed)
@@ -113,7 +126,7 @@ class Tasks:
         orders = self._abandoned(job)
         changed = view is not None and view != self._view
         for task, mine in self.mine.items():
-            if changed and view is not None and mine.phase == STARTED:
+            if changed and view is not None and mine.phase == GrantPhase.STARTED:
                 orders.append(SendOrder(task, RunChanged(view)))
         self._view = view
         theirs = {task for task in self.targets.tasks() if self._is_elsewhere(job, task)}
@@ -132,7 +145,7 @@ class Tasks:
         for task in list(self.mine):
             grant = job.grant(task)
             if grant is None or grant.grant != self.mine[task].grant or grant.incarnation != self.incarnation:
-                if self.mine[task].phase in (STARTED, RELEASING):
+                if self.mine[task].phase in AT_WORK:
                     orders.append(SendOrder(task, Abandon("the grant is somebody else's")))
                 del self.mine[task]
         return orders
@@ -148,22 +161,22 @@ class Tasks:
         sure: bool,
     ) -> list[SendOrder]:
         task, mine = grant.task, self.mine.get(grant.task)
-        self.targets.sought(task, frozenset(wish.id for wish in _wishes(job, task)))
+        self.targets.sought(task, frozenset(request.id for request in _seek_requests(job, task)))
         stay = going or _must_go(job, run, task, self.processor)
         if mine is None:
             said = job.task_states(task).get(grant.grant)
             if said is not None and said.state == TaskState.RELEASED:
                 return []
-            mine = self.mine[task] = Mine(grant.grant, HELD_BACK)
-        if mine.phase == HELD_BACK:
+            mine = self.mine[task] = Mine(grant.grant, GrantPhase.HELD_BACK)
+        if mine.phase == GrantPhase.HELD_BACK:
             if stay:
-                mine.phase, mine.state, mine.why = OVER, TaskState.RELEASED, NEVER_RAN
+                mine.phase, mine.state, mine.why = GrantPhase.OVER, TaskState.RELEASED, NEVER_RAN
                 return []
             return self._start(job, view, grant, mine, mono, sure)
-        if mine.phase != STARTED:
+        if mine.phase != GrantPhase.STARTED:
             return []
         if stay:
-            mine.phase = RELEASING
+            mine.phase = GrantPhase.RELEASING
             return [SendOrder(task, Release(stay))]
         return self._seeks(job, task, mine)
 
@@ -179,18 +192,20 @@ class Tasks:
         if not sure:
             self.eager = True
             return []
-        mine.phase = STARTED
+        mine.phase = GrantPhase.STARTED
         started = SendOrder(grant.task, Start(grant.task, grant.grant, view, log_partition))
         return [started, *self._seeks(job, grant.task, mine)]
 
     def _seeks(self, job: JobState, task: str, mine: Mine) -> list[SendOrder]:
         orders: list[SendOrder] = []
-        wishes = _wishes(job, task)
-        mine.told.intersection_update(wish.id for wish in wishes)
-        for wish in wishes:
-            if wish.id not in mine.told and not _answered(job, task, mine, wish.id):
-                mine.told.add(wish.id)
-                orders.append(SendOrder(task, Seek(wish.id, wish.stream, wish.partition, wish.to, wish.expected)))
+        requests = _seek_requests(job, task)
+        mine.told.intersection_update(request.id for request in requests)
+        for request in requests:
+            if request.id not in mine.told and not _answered(job, task, mine, request.id):
+                mine.told.add(request.id)
+                orders.append(
+                    SendOrder(task, Seek(request.id, request.stream, request.partition, request.to, request.expected))
+                )
         return orders
 
     def probes(self, mono: float) -> list[Probe]:
@@ -202,49 +217,53 @@ class Tasks:
         return self.targets.wake(self._waiting())
 
     def _waiting(self) -> set[str]:
-        return {task for task, mine in self.mine.items() if mine.phase == HELD_BACK}
+        return {task for task, mine in self.mine.items() if mine.phase == GrantPhase.HELD_BACK}
 
     # ----------------------------------------------------------------------------------------------------------- records
 
     def wanted(self, job: JobState) -> list[SetTaskState]:
         """What must stand in the stream and does not yet."""
-        seeks = {wish.id for wish in job.run.seeks} if job.run is not None and self.mine else set[str]()
+        seeks = {request.id for request in job.run.seeks} if job.run is not None and self.mine else set[str]()
         missing: list[SetTaskState] = []
         bounded = job.run is not None and bool(job.run.untils)
         failed = bounded and bool(job.failed())
         for task, mine in self.mine.items():
             if mine.state:
-                rests = mine.phase == STARTED or (mine.phase == HELD_BACK and self.targets.given_up(task))
+                rests = mine.phase == GrantPhase.STARTED or (
+                    mine.phase == GrantPhase.HELD_BACK and self.targets.given_up(task)
+                )
                 still = bounded and rests and (mine.state == TaskState.FAILED or (mine.still and failed))
-                mine.applied = tuple(done for done in mine.applied if done.partition("!")[0] in seeks)
-                word = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied, still)
-                if job.task_states(task).get(mine.grant) != word or key_of(word) in job.damaged:
-                    missing.append(word)
+                mine.applied = tuple(one for one in mine.applied if one in seeks)
+                mine.refused = {one: why for one, why in mine.refused.items() if one in seeks}
+                message = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied, still, dict(mine.refused))
+                if job.task_states(task).get(mine.grant) != message or key_of(message) in job.damaged:
+                    missing.append(message)
         return missing
 
     def all_over(self) -> bool:
         """Whether nothing of it runs any more."""
-        return all(mine.phase == OVER for mine in self.mine.values())
+        return all(mine.phase == GrantPhase.OVER for mine in self.mine.values())
 
     def all_ready(self) -> bool:
         """Whether every task has said that it runs."""
         return all(
-            mine.phase != STARTED or mine.state not in ("", TaskState.FAILED) for mine in self.mine.values()
-        ) and not any(mine.phase == HELD_BACK for mine in self.mine.values())
+            mine.phase != GrantPhase.STARTED or mine.state not in (None, TaskState.FAILED)
+            for mine in self.mine.values()
+        ) and not any(mine.phase == GrantPhase.HELD_BACK for mine in self.mine.values())
 
 
-def _wishes(job: JobState, task: str) -> list[SeekWish]:
+def _seek_requests(job: JobState, task: str) -> list[SeekRequest]:
     """Seeks of this task that stand in the run."""
     run, model = job.run, job.model
     if run is None or model is None:
         return []
-    return [wish for wish in run.seeks if (wish.stream, wish.partition) in model.tasks.get(task, ())]
+    return [request for request in run.seeks if (request.stream, request.partition) in model.tasks.get(task, ())]
 
 
-def _answered(job: JobState, task: str, mine: Mine, wish: str) -> bool:
+def _answered(job: JobState, task: str, mine: Mine, seek: str) -> bool:
     """Whether nobody may carry out this seek any more: this grant has answered it, or one before has refused it, which is final."""
-    before = (done for said in job.task_states(task).values() for done in said.applied if "!" in done)
-    return any(done.partition("!")[0] == wish for done in (*mine.applied, *before))
+    before = (told.refused for told in job.task_states(task).values())
+    return seek in mine.applied or any(seek in refused for refused in (mine.refused, *before))
 
 
 def _short(why: str) -> str:
@@ -258,7 +277,7 @@ def _must_go(job: JobState, run: SetRun | None, task: str, processor: str) -> st
     model = job.model
     if run is None or run.state not in LIVE:
         return "the run is closed"
-    if run.state == STOPPING:
+    if run.state == RunState.STOPPING:
         return "stop"
     if run.closing:
         return "the run closes"

@@ -13,7 +13,7 @@ Its states:
     exited        the end
 
 It compares, after every event, what the folded state wants of it with what it has told its tasks and what it has said in the stream,
-and does the difference. It acts on the run, the grants and the model, never on a wish. Ownership is of an incarnation: after a fatal
+and does the difference. It acts on the run, the grants and the model, never on a request. Ownership is of an incarnation: after a fatal
 producer error it abandons every task, reads to the stream's end, and begins a new one; when another process has become this processor,
 it stops.
 
@@ -32,7 +32,7 @@ from ...settings import PRODUCERS_OWN
 from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
 from ..following import fits, late, may_begin
 from ..liveness import Liveness
-from ..messages import CLOSED, JOINED, LEAVING, LEFT, AskEnd, End, Message, Read, SetProcessor, SetRun, key_of
+from ..messages import CLOSED, AskEnd, End, Message, ProcessorState, Read, SetProcessor, SetRun, key_of
 from ..state import JobState, order
 from .admission import over, refusal
 from .grants import Tasks
@@ -278,7 +278,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
 
     def _before(self) -> list[SetProcessor]:
         """Lives of this processor that are recorded, not fenced, and have not left."""
-        return [life for life in self.job.incarnations(self.config.processor) if life.state != LEFT]
+        return [life for life in self.job.incarnations(self.config.processor) if life.state != ProcessorState.LEFT]
 
     def _enter(self, now: Now) -> list[MemberInstruction]:
         """Everything is read: may this process begin a life, and what must be fenced before?"""
@@ -423,7 +423,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
                 int(bool(failed)),
             )
         elif run is not None and run.state not in CLOSED:
-            if counts and fits(run, self._record_of(JOINED)):
+            if counts and fits(run, self._record_of(ProcessorState.JOINED)):
                 self._in_run = run.run_id
             elif why := refusal(run, self.config):
                 self._leave(why, 1)
@@ -431,7 +431,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             self._leave(why, 1)
         elif run is not None and (why := self._over(run)):
             self._leave(why, 0)
-        elif run is not None and self.config.no_wait and not may_begin(run, self._record_of(JOINED), late=True):
+        elif (
+            run is not None
+            and self.config.no_wait
+            and not may_begin(run, self._record_of(ProcessorState.JOINED), late=True)
+        ):
             self._leave(f"run {run.run_id} is {run.state}", 4)
 
     def _over(self, run: SetRun) -> str:
@@ -445,9 +449,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def _gone(self) -> bool:
         """Whether everything is released and `left` is read back."""
         life = self.job.recorded(self.config.processor).get(self.incarnation)
-        return not self._recording and life is not None and life.state == LEFT
+        return not self._recording and life is not None and life.state == ProcessorState.LEFT
 
-    def _record_of(self, state: str) -> SetProcessor:
+    def _record_of(self, state: ProcessorState) -> SetProcessor:
         c = self.config
         return SetProcessor(
             c.processor, self.incarnation, c.process, c.location, state,
@@ -455,13 +459,13 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         )  # fmt: skip
 
     def _record(self) -> list[MemberInstruction]:
-        """Say what is not in the stream yet, unless the last words are still under way."""
+        """Say what is not in the stream yet, unless the last messages are still under way."""
         if self._recording or self._position < self._read_to:
             return []
         missing: list[Message] = list(self.tasks.wanted(self.job))
-        state = JOINED
+        state = ProcessorState.JOINED
         if self.state == "leaving":
-            state = LEFT if self.tasks.all_over() and not missing else LEAVING
+            state = ProcessorState.LEFT if self.tasks.all_over() and not missing else ProcessorState.LEAVING
         life = self._record_of(state)
         said = self.job.recorded(self.config.processor).get(self.incarnation)
         if said != life or key_of(life) in self.job.damaged:

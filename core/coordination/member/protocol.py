@@ -1,7 +1,7 @@
 """What the edge of a worker tells its `Member` machine, and what that tells its edge.
 
 A member is what one worker process must do, given the job state: become a known incarnation, run what it is granted, release what it
-no longer should, and go when it must. Its words with the tasks stand in `core.orders`.
+no longer should, and go when it must. The orders to tasks, and their reports, stand in `core.orders`.
 """
 
 from __future__ import annotations

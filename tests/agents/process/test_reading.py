@@ -6,13 +6,13 @@ import pytest
 
 from headgate.agents.process.reading import Heard, Hearing, Pace, pace_of
 from headgate.core.coordination.events import Heartbeat
-from headgate.core.coordination.messages import JOINED, LEFT, RUNNING, Entry, SetProcessor, SetRun, key_of
+from headgate.core.coordination.messages import Entry, ProcessorState, RunState, SetProcessor, SetRun, key_of
 from headgate.core.coordination.state import JobState
 
 FIRST, SECOND = "000001-aa", "000002-bb"
 
 
-def life(incarnation: str, process: str, state: str = JOINED) -> SetProcessor:
+def life(incarnation: str, process: str, state: str = ProcessorState.JOINED) -> SetProcessor:
     return SetProcessor("w1", incarnation, location="here", process=process, state=state)
 
 
@@ -22,7 +22,7 @@ def life(incarnation: str, process: str, state: str = JOINED) -> SetProcessor:
         ([], 1.0, ["w1"]),  # so new that the stream does not know it
         ([life(FIRST, "a")], 1.0, ["w1"]),
         ([life(FIRST, "a")], Pace().silent_s + 1, []),
-        ([life(FIRST, "a", LEFT)], 1.0, []),
+        ([life(FIRST, "a", ProcessorState.LEFT)], 1.0, []),
         ([life(SECOND, "b")], 1.0, []),  # what was known of the first is deleted
         ([life(SECOND, "a")], 1.0, ["w1"]),  # the same process, after it has lost its producer
     ],
@@ -40,7 +40,7 @@ def test_who_has_no_incarnation_yet_lives() -> None:
     assert Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(state) != []
 
 
-@pytest.mark.parametrize(("state", "lives"), [(LEFT, False), (JOINED, True)])
+@pytest.mark.parametrize(("state", "lives"), [(ProcessorState.LEFT, False), (ProcessorState.JOINED, True)])
 def test_a_worker_that_came_and_went_between_two_beats_has_left(state: str, lives: bool) -> None:
     """The last beat of a short batch knew of no incarnation yet, and `tables clear` was refused behind it for six seconds."""
     own = life(FIRST, "a", state)
@@ -50,7 +50,9 @@ def test_a_worker_that_came_and_went_between_two_beats_has_left(state: str, live
 
 def test_a_worker_that_was_brief_and_has_a_successor_has_left() -> None:
     """What it recorded is deleted by then, and its one beat knew of no incarnation."""
-    state = JobState().fold([Entry(0, key_of(life(SECOND, "b", LEFT)), life(SECOND, "b", LEFT))])
+    state = JobState().fold(
+        [Entry(0, key_of(life(SECOND, "b", ProcessorState.LEFT)), life(SECOND, "b", ProcessorState.LEFT))]
+    )
     assert Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 4.9)}).present(state) == []
 
 
@@ -61,7 +63,7 @@ def test_a_beat_with_a_name_that_is_no_incarnation_counts_as_living() -> None:
 
 def test_who_speaks_seldom_lives() -> None:
     """`heartbeat.interval = 10s`, `session.timeout = 60s`: `reset` took such workers for gone six seconds after their last beat."""
-    run = SetRun("r", "d", RUNNING, "uuid", settings={"heartbeat.interval": "10s", "session.timeout": "60s"})
+    run = SetRun("r", "d", RunState.RUNNING, "uuid", settings={"heartbeat.interval": "10s", "session.timeout": "60s"})
     state = JobState().fold([Entry(0, key_of(run), run)])
     assert pace_of(state) == Pace(speaks_s=25.0, silent_s=60.0)
     beat = Heartbeat("w1", "a", FIRST, 0.0)

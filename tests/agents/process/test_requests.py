@@ -108,7 +108,7 @@ MODEL = c.SetJobModel(
     )
 )
 JOINED = (
-    c.SetProcessor("w1", "000001-aa", "p1", "here", c.JOINED),
+    c.SetProcessor("w1", "000001-aa", "p1", "here", c.ProcessorState.JOINED),
     c.SetMember("w1", "000001-aa", "here"),
 )
 

@@ -33,8 +33,8 @@ def folded(*messages: c.Message) -> JobState:
 
 MODEL = JobModel(tasks={TASK: (StreamPartition("orders", 0),)}, wanted={TASK: "w2"}, processors=("w2",))
 STATE = folded(
-    c.SetProcessor("w1", FIRST, "a", "rack-1", c.JOINED, url="http://w1", pid=7, version="1"),
-    c.SetProcessor("w2", FIRST, "b", "rack-2", c.LEFT),
+    c.SetProcessor("w1", FIRST, "a", "rack-1", c.ProcessorState.JOINED, url="http://w1", pid=7, version="1"),
+    c.SetProcessor("w2", FIRST, "b", "rack-2", c.ProcessorState.LEFT),
     c.SetMember("w1", FIRST, "rack-1"),
     c.SetJobModel(MODEL),
     c.SetGrant(TASK, 3, "w1", FIRST, "rack-9"),
@@ -61,7 +61,7 @@ def test_locality_is_of_those_that_have_not_left() -> None:
             "processor": "w1",
             "incarnation": FIRST,
             "process": "a",
-            "state": c.JOINED,
+            "state": c.ProcessorState.JOINED,
             "counts": True,
             "location": "rack-1",
             "url": "http://w1",
@@ -73,7 +73,9 @@ def test_locality_is_of_those_that_have_not_left() -> None:
 
 
 def test_a_worker_that_is_dismissed_does_not_count() -> None:
-    state = folded(c.SetProcessor("w1", FIRST, "a", "here", c.JOINED), c.SetMember("w1", FIRST, "here", "stopped"))
+    state = folded(
+        c.SetProcessor("w1", FIRST, "a", "here", c.ProcessorState.JOINED), c.SetMember("w1", FIRST, "here", "stopped")
+    )
     assert stored(state, LOCALITY, 0)["w1"]["counts"] is False
 
 

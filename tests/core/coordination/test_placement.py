@@ -235,7 +235,7 @@ def test_a_thousand_tasks_on_a_hundred_processors_take_less_than_fifty_milliseco
     assert best < 0.05 or sys.gettrace()  # whoever is measured line by line is not fast
 
 
-# ------------------------------------------------------------------------------------------------- a wish of an operator
+# ------------------------------------------------------------------------------------------------- a request of an operator
 
 
 def test_a_task_is_moved_by_wish_and_the_balance_stays():

@@ -26,11 +26,11 @@ def test_progress_is_news():
 
 
 def test_what_expires():
-    """Only a wish with a time, that nobody has taken up, after that time."""
-    wish = SetRequest("u", "drain", not_after=100)
-    assert expired(wish, None, 101)
-    assert not expired(wish, None, 100)
-    assert not expired(wish, SetAnswer("u", "accepted"), 101)
+    """Only a request with a time, that nobody has taken up, after that time."""
+    request = SetRequest("u", "drain", not_after=100)
+    assert expired(request, None, 101)
+    assert not expired(request, None, 100)
+    assert not expired(request, SetAnswer("u", "accepted"), 101)
     assert not expired(SetRequest("u", "drain"), None, 10**15)
 
 

@@ -139,7 +139,7 @@ def test_open_requests_are_those_without_a_final_answer_in_the_order_of_the_stre
         c.SetRequest("b", "drain"), c.SetRequest("a", "stop"), c.SetRequest("c", "start"), c.SetAnswer("a", "running"),
         c.SetAnswer("c", "done"),
     )  # fmt: skip
-    assert [wish.uuid for wish in state.open_requests()] == ["b", "a"]
+    assert [request.uuid for request in state.open_requests()] == ["b", "a"]
     assert state.request("b").verb == "drain"
     assert state.answer("c").state == "done"
 

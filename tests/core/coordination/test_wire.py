@@ -25,7 +25,7 @@ EXAMPLES: list[c.Message] = [
     c.SetChangelog("Partition 0", 0),
     c.SetRun(
         "r1", "d1", "draining", "u", "q1", True, False, frozenset({"b", "a"}),
-        (c.SeekWish("q:0", "q", "orders", 0, ("time", 5)), c.SeekWish("q:1", "q", "orders", 1, 7, 9)),
+        (c.SeekRequest("q:0", "q", "orders", 0, ("time", 5)), c.SeekRequest("q:1", "q", "orders", 1, 7, 9)),
         {"orders": (0, 1)}, {"orders": (9, 9)}, {"x": 1}, {"stage:a": "h"}, ("r0",), ("d1",),
     ),
     c.SetProcessor("p1", "000007-3f", "proc", "rack", "joined", "d1", "", "http://x", 12, "0.1.0", {"stage:a": "h"}),
@@ -211,13 +211,13 @@ def test_unknown_fields_are_ignored_and_missing_ones_take_their_default():
 
 def test_seeks_go_to_names_offsets_and_times():
     for to in ("oldest", 5, ("time", 9)):
-        run = c.SetRun("r", "d", "running", "u", seeks=(c.SeekWish("q:0", "q", "s", 0, to),))
+        run = c.SetRun("r", "d", "running", "u", seeks=(c.SeekRequest("q:0", "q", "s", 0, to),))
         assert read(0, *encode(run)).message == run
 
 
 @pytest.mark.parametrize("expected", [None, 0, NO_POSITION, -2])
 def test_a_seek_expects_an_offset_or_that_there_is_none_yet(expected):
-    run = c.SetRun("r", "d", "running", "u", seeks=(c.SeekWish("q:0", "q", "s", 0, 5, expected),))
+    run = c.SetRun("r", "d", "running", "u", seeks=(c.SeekRequest("q:0", "q", "s", 0, 5, expected),))
     assert read(0, *encode(run)).message == (None if expected == -2 else run)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import msgpack
 
-from headgate.core.graph.fingerprint import MOST, covered, differences, digest, fingerprint, parts, words
+from headgate.core.graph.fingerprint import MOST, covered, describe, differences, digest, fingerprint, parts
 from headgate.core.graph.graph import Graph, Input, Stage
 
 GRAPH = Graph(
@@ -104,9 +104,9 @@ def test_what_is_long_is_stored_short_and_still_told_apart():
 
 def test_a_part_that_is_no_fields_is_shown_as_it_is():
     """A setting, and what an older headgate has stored."""
-    assert words("stage:a", "8fa3c1", '{"verb":"map"}') == ["stage:a: was '8fa3c1', is '{\"verb\":\"map\"}'"]
-    assert words("setting:grouper", None, "all") == ["setting:grouper: was not set, is 'all'"]
-    assert words("setting:grouper", "4", None) == ["setting:grouper: was '4', is not set"]
+    assert describe("stage:a", "8fa3c1", '{"verb":"map"}') == ["stage:a: was '8fa3c1', is '{\"verb\":\"map\"}'"]
+    assert describe("setting:grouper", None, "all") == ["setting:grouper: was not set, is 'all'"]
+    assert describe("setting:grouper", "4", None) == ["setting:grouper: was '4', is not set"]
 
 
 def test_differences_are_lines_for_people():

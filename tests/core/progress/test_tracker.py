@@ -13,7 +13,7 @@ from headgate.core.errors import DataError
 from headgate.core.orders import ProducerSet
 from headgate.core.progress.events import EpochAhead, PartitionComplete, StreamDrained, StreamEnded, StreamWatermark
 from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
-from headgate.core.progress.producers import DRAINED, ENDED, OPEN, ForeignProducers, Sources
+from headgate.core.progress.producers import ForeignProducers, Sources, StreamPhase
 from headgate.core.progress.tracker import Progress
 from headgate.core.task.rows import pack_rows, unpack_rows
 
@@ -155,7 +155,7 @@ class TestEndAndDrain:
 
     def test_an_empty_producer_set_has_not_been_told_yet(self):
         p = progress()
-        assert (p.ended(S), p.partition(S, 0).status) == (False, OPEN)
+        assert (p.ended(S), p.partition(S, 0).status) == (False, StreamPhase.OPEN)
 
 
 class TestWhoSpeaks:
@@ -210,7 +210,7 @@ class TestWhoSpeaks:
         p = progress("a", partitions=(0, 1))
         feed(p, end(None))
         p.producers_changed({S: known("a", "b", epoch=2)})
-        assert p.partition(S, 0).status == OPEN
+        assert p.partition(S, 0).status == StreamPhase.OPEN
         assert feed(p, end(None, epoch=2)) == []
         assert feed(p, end(None, epoch=2), partition=1) == [StreamEnded(S)]
 
@@ -440,18 +440,18 @@ class Oracle:
         self.told = ("open", NO_TIME, False)
 
     def producer(self, frames):
-        done, ts, idle = OPEN, NO_TIME, False
+        done, ts, idle = StreamPhase.OPEN, NO_TIME, False
         for f in frames:
             if isinstance(f, EndOfStream):
-                done = ENDED
+                done = StreamPhase.ENDED
             elif isinstance(f, Drain):
-                done = max(done, DRAINED)
-            elif done == OPEN:
+                done = max(done, StreamPhase.DRAINED)
+            elif done == StreamPhase.OPEN:
                 ts, idle = max(ts, f.ts), f.idle
         return done, ts, idle
 
     def least(self, parts, quorum):
-        live = [(ts, idle) for done, ts, idle in parts if done == OPEN]
+        live = [(ts, idle) for done, ts, idle in parts if done == StreamPhase.OPEN]
         active = [ts for ts, idle in live if not idle]
         if not live:
             return NO_TIME, False
@@ -463,7 +463,7 @@ class Oracle:
         frames = [f for f in frames if f.run == RUN and f.job == JOB]
         spoken = [[f for f in frames if f.task == t] for t in self.tasks]
         unnamed = [f for f in frames if f.task is None and f.epoch == self.epoch]
-        done, ts, idle = OPEN, NO_TIME, False
+        done, ts, idle = StreamPhase.OPEN, NO_TIME, False
         if all(spoken):
             parts = [self.producer(s) for s in spoken]
             done = min(d for d, _, _ in parts)
@@ -481,9 +481,9 @@ class Oracle:
         if state != "open":
             return []
         done = min(d for d, _, _ in parts)
-        if done != OPEN:
+        if done != StreamPhase.OPEN:
             self.told = ("done", told_ts, False)
-            return [StreamEnded(S)] if done == ENDED else [StreamDrained(S, "d1")]
+            return [StreamEnded(S)] if done == StreamPhase.ENDED else [StreamDrained(S, "d1")]
         ts, idle = self.least(parts, 0)
         new = ("open", max(ts, told_ts), idle)
         if new == self.told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
-from headgate.core.progress.producers import DRAINED, ENDED
+from headgate.core.progress.producers import StreamPhase
 from headgate.core.task.rows import pack_rows, unpack_rows
 from headgate.core.task.time import Heard, Through, time_through
 
@@ -22,10 +22,10 @@ BOTH = ["a", "b"]
         ({"a": Heard(5), "b": Heard(9)}, "", Through(5, False)),
         ({"a": Heard(5), "b": Heard(9)}, "a", Through(9, False)),
         ({"a": Heard(5), "b": Heard(9)}, "ab", Through(5, True)),
-        ({"a": Heard(5, ENDED), "b": Heard(9)}, "", Through(9, False)),
-        ({"a": Heard(5, ENDED), "b": Heard(9)}, "b", Through(9, True)),
-        ({"a": Heard(MAX_TIME, DRAINED), "b": Heard(9)}, "", Through(9, False)),
-        ({"a": Heard(5, ENDED), "b": Heard(9, DRAINED)}, "", None),
+        ({"a": Heard(5, StreamPhase.ENDED), "b": Heard(9)}, "", Through(9, False)),
+        ({"a": Heard(5, StreamPhase.ENDED), "b": Heard(9)}, "b", Through(9, True)),
+        ({"a": Heard(MAX_TIME, StreamPhase.DRAINED), "b": Heard(9)}, "", Through(9, False)),
+        ({"a": Heard(5, StreamPhase.ENDED), "b": Heard(9, StreamPhase.DRAINED)}, "", None),
     ],
 )
 def test_the_least_of_those_that_go_on(heard, idle, found):

@@ -87,9 +87,9 @@ def test_growth_with_state_waits_for_the_next_run_and_joins_the_tasks_that_are_t
     house.settle()
     assert len(one.tasks) == 2
     assert any("next run" in note.text for note in one.notes)
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     again = house.worker("p1")
-    house.wish("u2", "start")
+    house.request("u2", "start")
     house.run(2)
     assert house.state.model.tasks["Partition 1"][-1] == StreamPartition("orders", 3)
     assert len(again.tasks) == 2
@@ -159,7 +159,7 @@ def test_a_drain_places_only_what_has_lost_its_owner_and_at_once():
     house.drains = False
     one, two = house.worker("p1"), house.worker("p2")
     house.run(3)
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     house.leave(two)
     assert len(one.tasks) == 4
     house.worker("p3")
@@ -172,7 +172,7 @@ def test_nobody_waits_for_a_worker_that_goes_for_good():
     one = house.worker("p1")
     two = house.worker("p2")
     house.run(3)
-    house.wish("u1", "stop", worker="p2", for_good=True)
+    house.request("u1", "stop", worker="p2", for_good=True)
     assert house.answer("u1") == ("done", "")
     assert two.exit.code == 0
     house.run(1)
@@ -224,7 +224,7 @@ def test_a_move_writes_the_next_version_of_the_same_tasks():
     house.worker("p2")
     house.run(3)
     before = house.state.model
-    house.wish("u1", "move", task=before.tasks_of("p1")[0], to="p2")
+    house.request("u1", "move", task=before.tasks_of("p1")[0], to="p2")
     assert house.state.model.version == before.version + 1
     assert house.state.model.tasks == before.tasks
     assert house.state.model.wanted != before.wanted
@@ -236,7 +236,7 @@ def test_a_model_without_anybody_to_run_it_waits():
     one = house.worker("p1")
     one.stuck = set(one.tasks)
     version = house.state.model.version
-    house.wish("u1", "stop", worker="p1", for_good=True)
+    house.request("u1", "stop", worker="p1", for_good=True)
     house.run(3)
     assert house.state.model.version == version
 

@@ -47,10 +47,10 @@ def test_records_of_fenced_incarnations_go_when_nobody_asks_where_they_were():
 def test_requests_go_with_their_answer_and_answers_go_with_time():
     house = House(answer_kept_ms=3000)
     house.worker("p1")
-    house.wish("u1", "pause")
+    house.request("u1", "pause")
     assert house.state.request("u1") is None
     assert house.answer("u1")[0] == "done"
-    house.wish("u1", "pause")
+    house.request("u1", "pause")
     assert house.state.request("u1") is None
     house.run(6)
     assert house.state.answer("u1") is None

@@ -212,7 +212,7 @@ def test_an_override_that_is_none_is_said_and_counts_for_nothing() -> None:
     assert one.config is not None
     assert one.config.overrides == {"release.timeout": "5s"}
     assert any("the override of 'stall.timeout' counts for nothing" in note for note in notes(house))
-    house.wish("u1", "unset-config", setting="stall.timeout")
+    house.request("u1", "unset-config", setting="stall.timeout")
     assert house.answer("u1")[0] == "done"
     assert house.state.messages["set-config"].keys() == {("release.timeout",)}
 

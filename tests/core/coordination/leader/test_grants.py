@@ -52,8 +52,8 @@ def test_a_superseded_move_grants_once():
     one.stuck = {"Partition 0"}
     two = house.worker("p2")
     house.run(3)
-    house.wish("u1", "move", task="Partition 0", to="p2")
-    house.wish("u2", "move", task="Partition 0", to="p1")
+    house.request("u1", "move", task="Partition 0", to="p2")
+    house.request("u2", "move", task="Partition 0", to="p1")
     task = one.tasks.pop("Partition 0", None)
     if task is not None and any(isinstance(order, o.Release) for order in task.told):
         one.feed(one.member, o.TaskReported("Partition 0", task.grant, o.TaskState.RELEASED))
@@ -86,7 +86,7 @@ def test_a_grant_that_was_never_used_is_released_all_the_same():
 def test_never_used_says_so():
     house = House()
     one = house.worker("p1")
-    house.wish("u1", "stop")
+    house.request("u1", "stop")
     assert one.exit is not None
     two = house.worker("p1")
     house.run(2)

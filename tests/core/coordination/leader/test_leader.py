@@ -57,7 +57,7 @@ def test_drain_closes_the_run_answers_and_everybody_exits_0():
     house = House()
     one, two = house.worker("p1"), house.worker("p2")
     house.run(3)
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     assert house.state.run.state == "drained"
     assert house.answer("u1") == ("done", "")
     assert [w.exit.code for w in (one, two)] == [0, 0]
@@ -155,13 +155,13 @@ def test_stop_and_start_resume_the_same_run():
     house = House()
     house.worker("p1")
     run = house.state.run.run_id
-    house.wish("u1", "stop")
+    house.request("u1", "stop")
     assert house.state.run.state == "stopped"
     assert house.answer("u1") == ("done", "")
     again = house.worker("p1")
     house.run(3)
     assert again.tasks == {}
-    house.wish("u2", "start")
+    house.request("u2", "start")
     house.run(2)
     assert house.answer("u2")[0] == "done"
     assert house.state.run.run_id == run
@@ -181,7 +181,7 @@ def test_a_new_deployment_begins_the_next_run_even_when_an_old_worker_leads():
     """The leader of the old code resigns for the one that has the new."""
     house = House()
     house.worker("p1")
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     house.worker("p1")
     house.run(2)
     assert house.leads() == ["p1"]
@@ -413,7 +413,7 @@ def test_its_diagram_and_its_story():
     house.run(3)
     house.kill(workers[0])
     house.run(14)
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     house.run(4)
     assert house.answer("u1")[0] == "done"
     assert "standing --> measuring: LeaderIdReady" in diagram(Leader)

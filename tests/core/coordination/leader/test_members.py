@@ -58,7 +58,7 @@ def test_a_fence_timeout_that_is_shortened_counts_for_the_fence_that_is_under_wa
     house.kill(other)
     house.run(12)
     assert len(one.held) == 1
-    house.wish("u1", "set-config", setting="fence.timeout", value="2s")
+    house.request("u1", "set-config", setting="fence.timeout", value="2s")
     house.run(4)
     assert len(one.held) > 1
 
@@ -163,7 +163,7 @@ def test_a_member_that_moved_to_another_place_is_named_with_it():
 def test_a_dismissed_process_stays_dismissed_through_its_next_life():
     house, _, other = two()
     other.stuck = set(other.tasks)
-    house.wish("u1", "stop", worker="p2")
+    house.request("u1", "stop", worker="p2")
     house.append(
         c.SetProcessor(
             "p2", "000050-x", other.process, "at-p2", "joined", "d1", fingerprint=dict(other.code.fingerprint)

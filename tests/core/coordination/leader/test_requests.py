@@ -31,7 +31,7 @@ def a_house(workers: int = 1, **given: object) -> House:
 
 def test_a_drain_of_another_run_is_refused():
     house = a_house()
-    house.wish("u1", "drain", run_id="other")
+    house.request("u1", "drain", run_id="other")
     assert house.answer("u1") == ("refused", f"other run: the live run is {house.state.run.run_id}")
     assert house.state.run.state == "running"
 
@@ -39,11 +39,11 @@ def test_a_drain_of_another_run_is_refused():
 def test_a_drain_without_a_run_is_refused_and_one_for_a_closed_run_too():
     house = a_house()
     run = house.state.run.run_id
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     house.worker("p1")
-    house.wish("u2", "drain")
-    house.wish("u3", "drain", run_id=run)
-    house.wish("u4", "drain", run_id="to-come")
+    house.request("u2", "drain")
+    house.request("u3", "drain", run_id=run)
+    house.request("u4", "drain", run_id="to-come")
     assert house.answer("u2") == ("refused", "no live run")
     assert "is closed" in house.answer("u3")[1]
     assert house.answer("u4") == ("", "")
@@ -52,17 +52,17 @@ def test_a_drain_without_a_run_is_refused_and_one_for_a_closed_run_too():
 def test_a_stopped_run_is_not_drained():
     house = a_house()
     run = house.state.run.run_id
-    house.wish("u1", "stop")
+    house.request("u1", "stop")
     house.worker("p1")
-    house.wish("u2", "drain", run_id=run)
+    house.request("u2", "drain", run_id=run)
     assert "stopped; start it" in house.answer("u2")[1]
 
 
 def test_a_second_drain_gets_its_own_answer():
     house = a_house()
     house.drains = False
-    house.wish("u1", "drain")
-    house.wish("u2", "drain")
+    house.request("u1", "drain")
+    house.request("u2", "drain")
     assert [house.answer(u)[0] for u in ("u1", "u2")] == ["running", "running"]
     for task in list(house.workers[0].tasks):
         house.workers[0].report(task, o.TaskState.DRAINED)
@@ -74,17 +74,17 @@ def test_a_task_that_gives_up_fails_the_answer_and_the_run_goes_on_when_it_can()
     house = a_house()
     house.drains = False
     one = house.workers[0]
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     one.report("Partition 2", o.TaskState.FAILED, "no such field")
     assert house.answer("u1") == ("failed", "Partition 2: no such field")
     assert house.state.run.state == "draining"
-    house.wish("u2", "stop")
+    house.request("u2", "stop")
     assert house.state.run.state == "stopped"
     assert house.answer("u2")[0] == "done"
     house.drains = True
     fixed = plan("d1-fixed", fingerprint=dict(plan().fingerprint))
     again = house.worker("p1", fixed)
-    house.wish("u3", "start")
+    house.request("u3", "start")
     house.run(3)
     assert house.state.run.state == "drained"
     assert again.exit.code == 0
@@ -94,25 +94,25 @@ def test_a_task_that_gives_up_fails_the_answer_and_the_run_goes_on_when_it_can()
 def test_a_drain_that_is_stopped_is_failed():
     house = a_house()
     house.drains = False
-    house.wish("u1", "drain")
-    house.wish("u2", "stop")
+    house.request("u1", "drain")
+    house.request("u2", "stop")
     assert house.answer("u1")[0] == "failed"
     assert "goes on draining" in house.answer("u1")[1]
-    house.wish("u3", "drain")
+    house.request("u3", "drain")
     assert house.state.run.drain == "u1"
 
 
 def test_a_drain_while_stopping_is_refused():
     house = a_house()
     house.workers[0].stuck = {"Partition 0"}
-    house.wish("u1", "stop")
-    house.wish("u2", "drain")
+    house.request("u1", "stop")
+    house.request("u2", "drain")
     assert house.answer("u2")[1].endswith("is stopping")
-    house.wish("u3", "start")
+    house.request("u3", "start")
     assert house.answer("u3") == ("", "")
-    house.wish("u4", "stop")
+    house.request("u4", "stop")
     assert house.answer("u4")[0] == "running"
-    house.wish("u5", "stop", run_id="other")
+    house.request("u5", "stop", run_id="other")
     assert "other run" in house.answer("u5")[1]
 
 
@@ -123,8 +123,8 @@ def test_a_drain_while_ending_is_done_with_the_end():
     for task in list(one.tasks):
         one.report(task, o.TaskState.ENDED)
     assert house.state.run.state == "ending"
-    house.wish("u1", "drain")
-    house.wish("u2", "pause")
+    house.request("u1", "drain")
+    house.request("u2", "pause")
     assert "is ending" in house.answer("u2")[1]
     one.tasks["Partition 0"].state = ""
     one.feed(one.member, o.TaskReported("Partition 0", 1, o.TaskState.RELEASED))
@@ -135,27 +135,27 @@ def test_a_drain_while_ending_is_done_with_the_end():
 
 def test_stop_of_what_is_stopped_is_done_and_of_what_is_drained_refused():
     house = a_house()
-    house.wish("u1", "stop")
+    house.request("u1", "stop")
     house.worker("p1")
-    house.wish("u2", "stop")
+    house.request("u2", "stop")
     assert house.answer("u2") == ("done", "")
     other = a_house()
-    other.wish("u1", "drain")
+    other.request("u1", "drain")
     other.worker("p1")
-    other.wish("u2", "stop")
+    other.request("u2", "stop")
     assert other.answer("u2") == ("refused", "no live run")
 
 
 def test_one_worker_is_stopped_and_may_come_back():
     house = a_house(2)
     mine = set(house.workers[1].tasks)
-    house.wish("u1", "stop", worker="p2")
+    house.request("u1", "stop", worker="p2")
     assert house.answer("u1") == ("done", "")
     assert house.workers[1].exit.code == 0
     again = house.worker("p2")
     house.run(1)
     assert set(again.tasks) == mine
-    house.wish("u2", "stop", worker="p9")
+    house.request("u2", "stop", worker="p9")
     assert "no worker 'p9'" in house.answer("u2")[1]
 
 
@@ -163,15 +163,15 @@ def test_one_worker_is_stopped_and_may_come_back():
 def test_a_worker_that_only_waits_for_a_run_is_stopped_by_its_name(verb: str):
     """`headgate reset` asks for it: no run is there that `stop` could stop, and `stop --worker` knew only the workers of a live run."""
     house = a_house()
-    house.wish("u1", verb)
+    house.request("u1", verb)
     leads, waits = house.worker("p1"), house.worker("p2")
     house.run(1)
     assert (leads.exit, waits.exit) == (None, None)
-    house.wish("u2", "stop", worker="p2")
+    house.request("u2", "stop", worker="p2")
     assert house.answer("u2") == ("done", "")
     assert waits.exit.code == 0
     again = house.worker("p2")
-    house.wish("u3", "start")
+    house.request("u3", "start")
     house.run(1)
     assert {*leads.tasks, *again.tasks} == set(house.state.model.tasks)
 
@@ -179,7 +179,7 @@ def test_a_worker_that_only_waits_for_a_run_is_stopped_by_its_name(verb: str):
 def test_stop_of_a_worker_that_dies_meanwhile_is_done_with_its_fence():
     house = a_house(2)
     house.workers[1].frozen = True
-    house.wish("u1", "stop", worker="p2")
+    house.request("u1", "stop", worker="p2")
     assert house.answer("u1")[0] == "running"
     house.run(10)
     assert house.answer("u1") == ("done", "")
@@ -189,7 +189,7 @@ def test_for_good_may_be_said_afterwards():
     """The worker is gone already; its tasks do not wait for it any longer."""
     house = a_house(2)
     house.leave(house.workers[1])
-    house.wish("u1", "stop", worker="p2", for_good=True)
+    house.request("u1", "stop", worker="p2", for_good=True)
     assert house.answer("u1") == ("done", "")
     house.run(0.5)
     assert len(house.workers[0].tasks) == 4
@@ -198,30 +198,30 @@ def test_for_good_may_be_said_afterwards():
 @pytest.mark.parametrize("leader_dies", [False, True])
 def test_start_is_done_when_the_run_lives(leader_dies: bool):
     house = a_house()
-    house.wish("u1", "start")
+    house.request("u1", "start")
     assert house.answer("u1") == ("done", "")
-    house.wish("u2", "start", run_id="other")
+    house.request("u2", "start", run_id="other")
     assert "is live" in house.answer("u2")[1]
-    house.wish("u3", "stop")
+    house.request("u3", "stop")
     house.worker("p1")
-    house.wish("u4", "start", run_id="other")
+    house.request("u4", "start", run_id="other")
     assert "is stopped" in house.answer("u4")[1]
 
 
 def test_start_of_a_closed_run_needs_a_new_id():
     house = a_house()
     run = house.state.run.run_id
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     house.worker("p1")
-    house.wish("u2", "start", run_id=run)
+    house.request("u2", "start", run_id=run)
     assert "is closed" in house.answer("u2")[1]
 
 
 def test_start_with_code_that_may_not_follow_is_refused_with_the_difference():
     house = a_house()
-    house.wish("u1", "stop")
+    house.request("u1", "stop")
     house.worker("p1", plan("d2", fingerprint={"stage:all": "d2", "setting:grouper": "partition"}))
-    house.wish("u2", "start")
+    house.request("u2", "start")
     assert house.answer("u2") == ("refused", "stage:all: was 'd1', is 'd2'")
 
 
@@ -234,12 +234,12 @@ def test_pause_and_resume_of_the_job_and_of_a_stream():
         ("d", "resume", {}, (False, frozenset())),
         ("e", "resume", {}, (False, frozenset())),
     ]:
-        house.wish(uuid, verb, **arguments)
+        house.request(uuid, verb, **arguments)
         assert house.answer(uuid) == ("done", "")
         assert (house.state.run.paused_job, house.state.run.paused_streams) == expected
-    house.wish("f", "pause", stream="nothing")
+    house.request("f", "pause", stream="nothing")
     assert "no stream 'nothing'" in house.answer("f")[1]
-    house.wish("g", "pause", run_id="other")
+    house.request("g", "pause", run_id="other")
     assert "other run" in house.answer("g")[1]
     views = [t.run.paused_job for t in house.workers[0].tasks["Partition 0"].told if isinstance(t, o.RunChanged)]
     assert views == [True, True, True, False]
@@ -247,27 +247,27 @@ def test_pause_and_resume_of_the_job_and_of_a_stream():
 
 def test_a_pause_outlives_every_worker_and_a_stop_but_not_a_drain():
     house = a_house()
-    house.wish("u1", "pause")
-    house.wish("u2", "stop")
+    house.request("u1", "pause")
+    house.request("u2", "stop")
     again = house.worker("p1")
-    house.wish("u3", "start")
+    house.request("u3", "start")
     house.run(1)
     assert again.tasks["Partition 0"].told[0].run.paused_job
-    house.wish("u4", "drain")
+    house.request("u4", "drain")
     assert not house.state.run.paused_job
     house.worker("p1")
-    house.wish("u5", "pause")
+    house.request("u5", "pause")
     assert house.answer("u5") == ("refused", "no live run")
 
 
 def test_a_move_is_done_when_the_task_runs_there():
     house = a_house(2)
     task = next(iter(house.workers[0].tasks))
-    house.wish("u1", "move", task=task, to="p2")
+    house.request("u1", "move", task=task, to="p2")
     assert house.answer("u1") == ("done", "")
     assert house.owners()[task] == "p2"
     assert sorted(len(w.tasks) for w in house.workers) == [2, 2]
-    house.wish("u2", "move", task=task, to="p2")
+    house.request("u2", "move", task=task, to="p2")
     assert house.answer("u2") == ("done", "")
 
 
@@ -278,12 +278,12 @@ def test_a_move_that_cannot_be_is_refused():
         ("b", {"task": "Partition 0", "to": "p9"}, "no worker 'p9'"),
         ("c", {"task": "Partition 0", "to": "p2", "run_id": "other"}, "other run"),
     ]:
-        house.wish(uuid, "move", **arguments)
+        house.request(uuid, "move", **arguments)
         assert house.answer(uuid)[0] == "refused"
         assert why in house.answer(uuid)[1]
     house.drains = False
-    house.wish("d", "drain")
-    house.wish("e", "move", task="Partition 0", to="p2")
+    house.request("d", "drain")
+    house.request("e", "move", task="Partition 0", to="p2")
     assert "is draining" in house.answer("e")[1]
 
 
@@ -291,36 +291,36 @@ def test_a_move_fails_when_its_target_dies_on_the_way():
     house = a_house(2)
     task = next(iter(house.workers[0].tasks))
     house.workers[0].stuck = {task}
-    house.wish("u1", "move", task=task, to="p2")
+    house.request("u1", "move", task=task, to="p2")
     assert house.answer("u1")[0] == "running"
     house.kill(house.workers[1])
     house.run(15)
     assert house.answer("u1") == ("failed", "superseded by a newer placement")
-    house.wish("u2", "stop")
+    house.request("u2", "stop")
     assert house.workers[0].exit is None
 
 
 def test_a_move_without_a_run():
     house = a_house()
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     house.worker("p1")
-    house.wish("u2", "move", task="Partition 0", to="p1")
+    house.request("u2", "move", task="Partition 0", to="p1")
     assert house.answer("u2") == ("refused", "no live run")
 
 
 def test_configuration_is_checked_written_and_reaches_the_workers():
     house = a_house()
-    house.wish("a", "set-config", setting="commit.interval", value="1s")
-    house.wish("b", "set-config", setting="commit.interval", value="2s")
+    house.request("a", "set-config", setting="commit.interval", value="1s")
+    house.request("b", "set-config", setting="commit.interval", value="2s")
     assert house.answer("b") == ("done", "applies at once")
     assert [change.value for change in house.state.configs["commit.interval"].changes] == ["1s", "2s"]
     assert house.workers[0].config.overrides == {"commit.interval": "2s"}
-    house.wish("c", "set-config", setting="buffer.bytes", value="1MiB")
+    house.request("c", "set-config", setting="buffer.bytes", value="1MiB")
     assert house.answer("c") == ("done", "applies at next run")
-    house.wish("d", "unset-config", setting="commit.interval")
+    house.request("d", "unset-config", setting="commit.interval")
     assert house.answer("d")[0] == "done"
     assert house.workers[0].config.overrides == {}  # the run keeps what it began with
-    house.wish("e", "unset-config", setting="commit.interval")
+    house.request("e", "unset-config", setting="commit.interval")
     assert house.answer("e") == ("done", "it was not set")
     for uuid, setting, why in [
         ("f", "grouper", "immutable"),
@@ -328,17 +328,17 @@ def test_configuration_is_checked_written_and_reaches_the_workers():
         ("h", "state.dir", "each worker"),
         ("j", "streams.ordesr.priority", "did you mean 'orders'?"),
     ]:
-        house.wish(uuid, "set-config", setting=setting, value=1 if uuid == "j" else "all")
+        house.request(uuid, "set-config", setting=setting, value=1 if uuid == "j" else "all")
         assert house.answer(uuid)[0] == "refused"
         assert why in house.answer(uuid)[1]
-    house.wish("i", "unset-config", setting="comit.interval")
+    house.request("i", "unset-config", setting="comit.interval")
     assert house.answer("i")[0] == "refused"
 
 
 def test_what_nobody_heard_in_time_is_refused_and_what_nobody_understands_too():
     house = House()
-    house.wish("u1", "drain", not_after=house.now.wall - 1)
-    house.wish("u2", "dance")
+    house.request("u1", "drain", not_after=house.now.wall - 1)
+    house.request("u2", "dance")
     house.worker("p1")
     assert house.answer("u1") == ("refused", "expired")
     assert house.answer("u2")[0] == "refused"
@@ -349,7 +349,7 @@ def test_one_final_answer_each_even_across_leaders():
     """The leader dies after it accepted; the next one finishes, and says so once."""
     house = a_house(3)
     house.drains = False
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     assert house.answer("u1")[0] == "running"
     first = next(w for w in house.workers if w.processor == house.leads()[0])
     house.kill(first)
@@ -381,21 +381,21 @@ def test_a_start_waits_while_nobody_is_there_to_begin_it(state: str | None, aske
 def test_what_waits_is_withdrawn_and_what_is_under_way_is_not():
     """Whoever asked for tonight's drain, or for a seek that no task has applied, may change his mind."""
     house = a_house()
-    house.wish("z", "drain")
+    house.request("z", "drain")
     house.worker("p1")
-    house.wish("a", "drain", run_id="tonight")
-    house.wish("b", "withdraw", request="a")
+    house.request("a", "drain", run_id="tonight")
+    house.request("b", "withdraw", request="a")
     assert (house.answer("a"), house.answer("b")) == (("refused", "withdrawn by me"), ("done", "drain of me"))
-    house.wish("c", "withdraw", request="a")
+    house.request("c", "withdraw", request="a")
     assert house.answer("c") == ("refused", "there is no request a that waits")
     house = a_house()
     house.seeks = False
-    house.wish("d", "seek", stream="orders", to=5)
-    house.wish("e", "withdraw", request="d")
+    house.request("d", "seek", stream="orders", to=5)
+    house.request("e", "withdraw", request="d")
     assert house.answer("d") == ("failed", "withdrawn by me; applied in partitions: none")
     house.drains = False
-    house.wish("f", "drain")
-    house.wish("g", "withdraw", request="f")
+    house.request("f", "drain")
+    house.request("g", "withdraw", request="f")
     assert house.answer("g") == ("refused", "drain is under way; it cannot be taken back")
-    house.wish("h", "drain", run_id="a-run-that-is-not-there")
+    house.request("h", "drain", run_id="a-run-that-is-not-there")
     assert "other run" in house.answer("h")[1]

@@ -36,7 +36,7 @@ def life(**parts: str) -> c.SetProcessor:
 
 def drained(house: House) -> None:
     house.worker("p1")
-    house.wish("drain-it", "drain")
+    house.request("drain-it", "drain")
     assert house.state.run.state == "drained"
 
 
@@ -48,7 +48,7 @@ def test_who_begins_the_next_run_by_himself(deployment: str, run_id: str, begins
     """A deployment that never ran, or a new run id; a restart of the old one undoes no drain."""
     house = House()
     house.worker("p1", run_id="first")
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     one = house.worker("p1", plan(deployment), run_id=run_id)
     house.run(10)
     assert (house.state.run.state == "running") == begins
@@ -62,7 +62,7 @@ def test_an_older_deployment_that_ran_before_begins_nothing():
     two = house.worker("p1", plan("d2"))
     house.run(2)
     assert two.tasks
-    house.wish("u2", "drain")
+    house.request("u2", "drain")
     assert two.exit is not None
     old = house.worker("p1", plan("d1"))
     house.run(10)
@@ -84,7 +84,7 @@ def test_the_job_uuid_is_made_once():
 def test_a_stopped_run_is_resumed_by_its_own_id(run_id: str, resumes: bool):
     house = House()
     house.worker("p1", run_id="first")
-    house.wish("u1", "stop")
+    house.request("u1", "stop")
     one = house.worker("p1", run_id=run_id)
     house.run(3)
     assert bool(one.tasks) == resumes
@@ -96,7 +96,7 @@ def test_start_after_a_drain_begins_a_new_run_of_the_same_code():
     drained(house)
     one = house.worker("p1")
     before = house.state.run.run_id
-    house.wish("u2", "start")
+    house.request("u2", "start")
     house.run(2)
     assert house.answer("u2")[0] == "done"
     assert house.state.run.run_id != before
@@ -107,7 +107,7 @@ def test_start_with_an_id_names_the_run():
     house = House()
     drained(house)
     house.worker("p1")
-    house.wish("u2", "start", run_id="mine")
+    house.request("u2", "start", run_id="mine")
     house.run(2)
     assert house.state.run.run_id == "mine"
     assert house.state.run.past_runs[-1] != "mine"
@@ -116,7 +116,7 @@ def test_start_with_an_id_names_the_run():
 def test_a_drain_written_before_its_run_begins_is_found_by_it():
     """The tasks start draining: no new input is ever read."""
     house = House()
-    house.wish("u1", "drain", run_id="batch-7", upto={"orders": [5]})
+    house.request("u1", "drain", run_id="batch-7", upto={"orders": [5]})
     one = house.worker("p1", run_id="batch-7")
     house.run(1)
     assert house.answer("u1") == ("done", "")
@@ -151,7 +151,7 @@ def test_a_run_whose_tasks_cannot_be_made_does_not_begin_and_corrected_code_begi
     house.partitions = {"orders": 4, "rates": 3}
     one = house.worker("p1", plan("d1", graph=wrong, fingerprint={"stage:j": "1"}))
     assert house.state.run is None
-    house.wish("u1", "start")
+    house.request("u1", "start")
     house.run(3)
     assert [type(refused) for refused in one.refused] == [Refuse]
     assert "'rates' has 3 partitions and 'orders' has 4" in one.refused[0].what
@@ -183,7 +183,7 @@ def test_a_drain_of_some_that_ended_is_a_drain():
     house = House()
     house.drains = False
     one = house.worker("p1")
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     for n, state in enumerate([o.TaskState.ENDED, o.TaskState.DRAINED, o.TaskState.DRAINED, o.TaskState.ENDED]):
         one.report(f"Partition {n}", state)
     assert house.state.run.state == "drained"
@@ -196,7 +196,7 @@ def test_a_holder_that_dies_while_the_run_closes_does_not_hold_it_up():
     one, two = house.worker("p1"), house.worker("p2")
     house.run(3)
     two.stuck = set(two.tasks)
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     for worker in (one, two):
         for task in list(worker.tasks):
             worker.report(task, o.TaskState.DRAINED)
@@ -213,7 +213,7 @@ def test_a_drained_task_that_lost_its_worker_is_drained():
     house.drains = False
     one, two = house.worker("p1"), house.worker("p2")
     house.run(3)
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     for task in list(two.tasks):
         two.report(task, o.TaskState.DRAINED)
     house.kill(two)
@@ -273,7 +273,7 @@ STOPPED = replace(RUN, state="stopped")
     ],
 )
 def test_who_should_begin(run: c.SetRun, more: tuple, expected: tuple | None):
-    """Deployments that never ran, new ids, wishes; never a restart, a dead process, or one that has left."""
+    """Deployments that never ran, new ids, requests; never a restart, a dead process, or one that has left."""
     found = begins(run, *more)
     assert (None if found is None else (found.life.processor, found.run_id, found.resume)) == expected
 
@@ -474,7 +474,7 @@ def test_who_names_a_run_that_has_ended_is_done():
 def test_what_an_operator_has_closed_is_begun_by_no_restart(verb: str, state: str):
     """`--bounded` undoes neither a stop nor a drain: it waits, and says for what."""
     house, _ = batch()
-    house.wish("w", verb)
+    house.request("w", verb)
     house.run(10)
     one = house.worker("p1", plan(resolve=True, ends=("orders",)), bounded=True)
     house.run(10)
@@ -490,8 +490,8 @@ def test_a_run_keeps_the_settings_that_it_began_with():
     house = House()
     one = house.worker("p1")
     house.run(3)
-    house.wish("a", "set-config", setting="buffer.bytes", value="1MiB")
-    house.wish("b", "set-config", setting="commit.interval", value="2s")
+    house.request("a", "set-config", setting="buffer.bytes", value="1MiB")
+    house.request("b", "set-config", setting="commit.interval", value="2s")
     two = house.worker("p2")
     house.run(3)
     assert two.tasks
@@ -502,13 +502,13 @@ def test_a_run_keeps_the_settings_that_it_began_with():
     house.run(3)
     assert house.leads() == ["p2"]
     assert (three.config.overrides, house.state.run.overrides) == ({"commit.interval": "2s"}, {})
-    house.wish("c", "stop")
+    house.request("c", "stop")
     four = house.worker("p1")
-    house.wish("d", "start")
+    house.request("d", "start")
     house.run(3)
     assert four.tasks
     assert four.config.overrides == {"buffer.bytes": "1MiB", "commit.interval": "2s"}
-    house.wish("e", "unset-config", setting="buffer.bytes")
+    house.request("e", "unset-config", setting="buffer.bytes")
     assert four.config.overrides == house.state.run.overrides | {"commit.interval": "2s"}
 
 
@@ -517,15 +517,15 @@ def test_who_waited_for_a_run_writes_as_that_run_says():
     house = House()
     house.worker("p1")
     house.run(3)
-    house.wish("a", "drain")
+    house.request("a", "drain")
     one = house.worker("p1")
     house.run(3)
     assert len(one.init) == 1
-    house.wish("b", "set-config", setting="compression", value="zstd")
+    house.request("b", "set-config", setting="compression", value="zstd")
     assert len(one.init) == 1
-    house.wish("c", "start")
+    house.request("c", "start")
     house.run(3)
     assert (len(one.init), len(one.tasks), one.config.overrides) == (2, 4, {"compression": "zstd"})
-    house.wish("d", "set-config", setting="compression", value="none")
+    house.request("d", "set-config", setting="compression", value="none")
     house.run(3)
     assert (len(one.init), one.config.overrides) == (2, {"compression": "zstd"})

@@ -28,7 +28,7 @@ def seeks_told(house: House) -> list[tuple[str, o.Seek]]:
 def test_every_owner_applies_it_and_then_it_is_done():
     house = House()
     house.worker("p1")
-    house.wish("u1", "seek", stream="orders", to="oldest")
+    house.request("u1", "seek", stream="orders", to="oldest")
     assert house.answer("u1") == ("done", "")
     assert house.state.run.seeks == ()
     assert sorted(task for task, _ in seeks_told(house)) == [f"Partition {n}" for n in range(4)]
@@ -37,7 +37,7 @@ def test_every_owner_applies_it_and_then_it_is_done():
 def test_one_partition_to_a_time():
     house = House()
     house.worker("p1")
-    house.wish("u1", "seek", stream="orders", partition=2, to=["time", 5])
+    house.request("u1", "seek", stream="orders", partition=2, to=["time", 5])
     assert seeks_told(house) == [("Partition 2", o.Seek("u1:2", "orders", 2, ("time", 5)))]
     assert house.answer("u1")[0] == "done"
 
@@ -47,7 +47,7 @@ def test_a_restart_in_the_middle_tells_it_again_to_the_next_holder():
     house = House()
     one = house.worker("p1")
     house.seeks = False
-    house.wish("u1", "seek", stream="orders", partition=0, to=7)
+    house.request("u1", "seek", stream="orders", partition=0, to=7)
     assert house.answer("u1")[0] == "accepted"
     house.producer_lost(one)
     assert len(seeks_told(house)) == 1
@@ -60,7 +60,7 @@ def test_a_task_may_refuse_it():
     house = House()
     one = house.worker("p1")
     house.seeks = False
-    house.wish("u1", "seek", stream="orders", partition=0, to=10**9)
+    house.request("u1", "seek", stream="orders", partition=0, to=10**9)
     one.feed(one.member, o.SeekApplied("Partition 0", "u1:0", "beyond the end"))
     house.settle()
     assert house.answer("u1") == ("failed", "Partition 0: beyond the end")
@@ -71,7 +71,7 @@ def test_it_expires_and_says_where_it_was_applied():
     house = House()
     one = house.worker("p1")
     house.seeks = False
-    house.wish("u1", "seek", stream="orders", to="newest", not_after=house.now.wall + 2000)
+    house.request("u1", "seek", stream="orders", to="newest", not_after=house.now.wall + 2000)
     one.feed(one.member, o.SeekApplied("Partition 3", "u1:3"))
     house.settle()
     house.run(5)
@@ -82,8 +82,8 @@ def test_a_newer_seek_of_the_same_partition_supersedes():
     house = House()
     house.worker("p1")
     house.seeks = False
-    house.wish("u1", "seek", stream="orders", partition=1, to=1)
-    house.wish("u2", "seek", stream="orders", to=2)
+    house.request("u1", "seek", stream="orders", partition=1, to=1)
+    house.request("u2", "seek", stream="orders", to=2)
     assert house.answer("u1")[0] == "failed"
     assert [one.to for one in house.state.run.seeks] == [2, 2, 2, 2]
 
@@ -91,11 +91,11 @@ def test_a_newer_seek_of_the_same_partition_supersedes():
 def test_a_stopped_run_takes_it_and_applies_it_when_it_goes_on():
     house = House()
     house.worker("p1")
-    house.wish("u0", "stop")
+    house.request("u0", "stop")
     house.worker("p1")
-    house.wish("u1", "seek", stream="orders", to="oldest")
+    house.request("u1", "seek", stream="orders", to="oldest")
     assert house.answer("u1")[0] == "accepted"
-    house.wish("u2", "start")
+    house.request("u2", "start")
     house.run(2)
     assert house.answer("u1")[0] == "done"
 
@@ -110,17 +110,17 @@ def test_what_is_refused():
         ("c", {"stream": "orders", "to": 1, "partition": 9}, "there is no partition 9"),
         ("d", {"stream": "orders", "to": 1, "run_id": "other"}, "other run"),
     ]:
-        house.wish(uuid, "seek", **arguments)
+        house.request(uuid, "seek", **arguments)
         assert house.answer(uuid)[0] == "refused"
         assert why in house.answer(uuid)[1]
-    house.wish("e", "drain")
-    house.wish("f", "seek", stream="orders", to=1)
+    house.request("e", "drain")
+    house.request("f", "seek", stream="orders", to=1)
     assert "is draining" in house.answer("f")[1]
 
 
 def test_without_a_run_there_is_nothing_to_seek():
     house = House()
-    house.wish("u1", "seek", stream="orders", to=1)
+    house.request("u1", "seek", stream="orders", to=1)
     one = house.worker("p1", plan(resolve=True), process="slow")
     assert one.tasks
     assert house.answer("u1")[0] == "refused"
@@ -131,13 +131,13 @@ def test_a_draining_run_takes_a_seek_of_what_has_failed_and_of_nothing_else():
     house = House()
     one = house.worker("p1")
     house.drains = False
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     assert house.state.run.drain_by == "me"
     one.report("Partition 2", o.TaskState.FAILED, "no such field")
-    house.wish("u2", "seek", stream="orders", to=5)
+    house.request("u2", "seek", stream="orders", to=5)
     assert house.answer("u2")[0] == "refused"
     assert "Partition 0, Partition 1, Partition 3 has not" in house.answer("u2")[1]
-    house.wish("u3", "seek", stream="orders", partition=2, to=5)
+    house.request("u3", "seek", stream="orders", partition=2, to=5)
     assert house.answer("u3")[0] == "done"
     assert seeks_told(house) == [("Partition 2", o.Seek("u3:2", "orders", 2, 5))]
 
@@ -145,7 +145,7 @@ def test_a_draining_run_takes_a_seek_of_what_has_failed_and_of_nothing_else():
 def test_it_is_bound_to_the_positions_that_its_plan_showed():
     """It waited until a worker came; the tasks compare where they stand, also with nowhere yet. What is not named is not bound."""
     house = House()
-    house.wish("u1", "seek", stream="orders", to=5, positions={"0": 7, "1": None, "2": 9})
+    house.request("u1", "seek", stream="orders", to=5, positions={"0": 7, "1": None, "2": 9})
     house.append(SetRun("r0", "d0", "drained", "u", "q", fingerprint={"setting:grouper": "partition"}))
     house.append(SetJobModel(JobModel(1, 1, "r0", "d0", *owned())))
     house.worker("p1")
@@ -163,30 +163,30 @@ def test_what_waits_can_be_taken_back():
     house = House()
     one = house.worker("p1")
     house.seeks = False
-    house.wish("u1", "seek", stream="orders", to="newest")
+    house.request("u1", "seek", stream="orders", to="newest")
     one.feed(one.member, o.SeekApplied("Partition 3", "u1:3"))
     house.settle()
-    house.wish("u2", "withdraw", request="u1")
+    house.request("u2", "withdraw", request="u1")
     assert house.answer("u2") == ("done", "seek of me")
     assert house.answer("u1") == ("failed", "withdrawn by me; applied in partitions: 3")
     assert house.state.run.seeks == ()
-    house.wish("u3", "drain", run_id="tonight")
-    house.wish("u4", "withdraw", request="u3")
+    house.request("u3", "drain", run_id="tonight")
+    house.request("u4", "withdraw", request="u3")
     assert house.answer("u3")[0] == "refused"
     for uuid, request in (("u5", "u3"), ("u6", "nothing"), ("u7", "u7")):
-        house.wish(uuid, "withdraw", request=request)
+        house.request(uuid, "withdraw", request=request)
         assert "no request" in house.answer(uuid)[1]
     house.drains = False
-    house.wish("u8", "drain")
-    house.wish("u9", "withdraw", request="u8")
+    house.request("u8", "drain")
+    house.request("u9", "withdraw", request="u8")
     assert house.answer("u9") == ("refused", "drain is under way; it cannot be taken back")
 
 
 def test_what_is_taken_back_before_a_run_begins_does_not_touch_it():
     """Both were written while nobody was there; the drain is the older one, and the run that begins must not find it."""
     house = House()
-    house.wish("u1", "drain", run_id="r7")
-    house.wish("u2", "withdraw", request="u1")
+    house.request("u1", "drain", run_id="r7")
+    house.request("u2", "withdraw", request="u1")
     house.worker("p1", run_id="r7")
     assert house.state.run.state == "running"
     assert (house.answer("u1")[0], house.answer("u2")[0]) == ("refused", "done")
@@ -195,8 +195,8 @@ def test_what_is_taken_back_before_a_run_begins_does_not_touch_it():
 def test_a_run_that_is_about_to_close_takes_none():
     house = House()
     house.worker("p1").stuck = {"Partition 0"}
-    house.wish("u1", "stop")
-    house.wish("u2", "seek", stream="orders", to=1)
+    house.request("u1", "stop")
+    house.request("u2", "seek", stream="orders", to=1)
     assert "is stopping" in house.answer("u2")[1]
     empty = Draft(JobState(), LeaderConfig("p1", "x", "u"), Memory(), Now(1.0, 2), lambda life: "")
     assert withdraw(empty, SetRequest("u2", "seek")) == "none"

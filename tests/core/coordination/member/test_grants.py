@@ -8,7 +8,7 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
-from headgate.core.coordination.member.grants import HELD_BACK, OVER, RELEASING, STARTED, Tasks
+from headgate.core.coordination.member.grants import GrantPhase, Tasks
 from headgate.core.coordination.member.protocol import Probe, Probed, SendOrder
 from headgate.core.coordination.messages import Entry, key_of
 from headgate.core.coordination.state import NEVER_RAN, JobState
@@ -71,7 +71,7 @@ def test_nothing_starts_before_it_is_sure():
 def test_it_waits_for_its_log_partition():
     scene = Scene(RUN, c.SetJobModel(MODEL), GRANT)
     assert scene.told() == []
-    assert scene.tasks.mine["t"].phase == HELD_BACK
+    assert scene.tasks.mine["t"].phase == GrantPhase.HELD_BACK
     scene.say(c.SetChangelog("t", 0))
     assert len(scene.told()) == 1
 
@@ -94,7 +94,7 @@ def test_what_releases_a_task(change: c.Message, why: str):
     scene.say(change)
     told = scene.told()
     assert told[-1] == o.Release(why)
-    assert scene.tasks.mine["t"].phase == RELEASING
+    assert scene.tasks.mine["t"].phase == GrantPhase.RELEASING
     assert scene.told() == []
     scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.RELEASED))
     assert scene.tasks.all_over()
@@ -105,7 +105,7 @@ def test_what_releases_a_task(change: c.Message, why: str):
     unused.say(change)
     assert unused.told() == []
     assert unused.tasks.wanted(unused.job) == [c.SetTaskState("t", 3, "released", NEVER_RAN)]
-    assert unused.tasks.mine["t"].phase == OVER
+    assert unused.tasks.mine["t"].phase == GrantPhase.OVER
 
 
 def test_going_releases_everything():
@@ -153,7 +153,7 @@ def test_words_about_other_grants_change_nothing():
     scene.tasks.reported(o.TaskReported("t", 2, o.TaskState.RELEASED))
     scene.tasks.reported(o.TaskReported("other", 3, o.TaskState.RELEASED))
     scene.tasks.sought(o.SeekApplied("other", "q:0"))
-    assert scene.tasks.mine["t"].phase == STARTED
+    assert scene.tasks.mine["t"].phase == GrantPhase.STARTED
     assert scene.tasks.wanted(scene.job) == []
 
 
@@ -168,9 +168,9 @@ def test_tasks_hear_of_the_run_when_it_changes():
 def test_a_seek_is_told_once_and_its_effect_said_while_the_run_asks():
     scene = Scene()
     scene.told()
-    wish = c.SeekWish("q:0", "q", "s", 0, "oldest")
-    other = c.SeekWish("q:1", "q", "s", 1, "oldest")
-    scene.say(c.SetRun("r1", "d1", "running", "u", seeks=(wish, other)))
+    request = c.SeekRequest("q:0", "q", "s", 0, "oldest")
+    other = c.SeekRequest("q:1", "q", "s", 1, "oldest")
+    scene.say(c.SetRun("r1", "d1", "running", "u", seeks=(request, other)))
     assert scene.told() == [o.Seek("q:0", "s", 0, "oldest")]
     assert scene.told() == []
     scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.RUNNING))
@@ -178,7 +178,8 @@ def test_a_seek_is_told_once_and_its_effect_said_while_the_run_asks():
     scene.tasks.sought(o.SeekApplied("t", "q:0"))
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "running", "", ("q:0",))]
     scene.tasks.sought(o.SeekApplied("t", "q:0", "too far"))
-    assert scene.tasks.wanted(scene.job)[0].applied == ("q:0", "q:0!too far")
+    assert scene.tasks.wanted(scene.job)[0].applied == ("q:0",)
+    assert scene.tasks.wanted(scene.job)[0].refused == {"q:0": "too far"}
     scene.say(RUN)
     assert scene.tasks.wanted(scene.job)[0].applied == ()
 
@@ -186,7 +187,7 @@ def test_a_seek_is_told_once_and_its_effect_said_while_the_run_asks():
 def test_a_seek_stands_behind_the_start():
     """So the first record that it reads is the right one."""
     scene = Scene()
-    scene.say(c.SetRun("r1", "d1", "running", "u", seeks=(c.SeekWish("q:0", "q", "s", 0, 5),)))
+    scene.say(c.SetRun("r1", "d1", "running", "u", seeks=(c.SeekRequest("q:0", "q", "s", 0, 5),)))
     assert [type(order) for order in scene.told()] == [o.Start, o.Seek]
 
 
@@ -260,7 +261,7 @@ def test_a_task_whose_state_does_not_fit_is_gone_until_somebody_seeks():
     assert scene.told(mono=1e9) == []
     assert scene.tasks.wake() is None
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "failed", "its schema differs", (), True)]
-    scene.say(replace(RUN, seeks=(c.SeekWish("s1", "t", "s", 0, "newest"),)))
+    scene.say(replace(RUN, seeks=(c.SeekRequest("s1", "t", "s", 0, "newest"),)))
     assert [type(order) for order in scene.told(mono=1e9)] == [o.Start, o.Seek]
 
 
@@ -285,8 +286,8 @@ def test_without_a_run_nothing_runs():
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released", NEVER_RAN)]
 
 
-def seek_wish(n: int) -> c.SeekWish:
-    return c.SeekWish(f"u{n}:0", f"u{n}", "s", 0, "oldest", None)
+def seek_wish(n: int) -> c.SeekRequest:
+    return c.SeekRequest(f"u{n}:0", f"u{n}", "s", 0, "oldest", None)
 
 
 def test_what_was_refused_is_told_to_nobody_again():
@@ -299,7 +300,7 @@ def test_what_was_refused_is_told_to_nobody_again():
     scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.FAILED, "disk full", gone=True, passing=True), 1.0)
     assert [type(one) for one in scene.told(mono=100.0)] == [o.Start]
     scene = Scene()
-    scene.say(c.SetTaskState("t", 2, "released", "", ("u1:0!no such offset", "u2:0")))
+    scene.say(c.SetTaskState("t", 2, "released", "", ("u2:0",), refused={"u1:0": "no such offset"}))
     scene.say(replace(RUN, seeks=(seek_wish(1), seek_wish(2))))
     assert [one.request for one in scene.told() if isinstance(one, o.Seek)] == ["u2:0"]
 

@@ -299,7 +299,7 @@ def test_a_fence_while_leaving_ends_it():
 def test_a_worker_that_finds_its_run_closed_waits_unless_told_not_to(no_wait: bool, code: int | None):
     house = House()
     house.worker("p1")
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     one = house.worker("p1", no_wait=no_wait)
     house.run(3)
     assert (None if one.exit is None else one.exit.code) == code
@@ -308,7 +308,7 @@ def test_a_worker_that_finds_its_run_closed_waits_unless_told_not_to(no_wait: bo
 def test_no_wait_does_not_stop_who_begins_a_run_himself():
     house = House()
     house.worker("p1")
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     one = house.worker("p1", plan("d2"), no_wait=True)
     house.run(3)
     assert len(one.tasks) == 4
@@ -317,7 +317,7 @@ def test_no_wait_does_not_stop_who_begins_a_run_himself():
 def test_a_waiting_worker_whose_code_is_not_that_of_the_new_run_goes():
     house = House()
     house.worker("p1")
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     old = house.worker("p1")
     house.run(1)
     house.worker("p2", plan("d2"))
@@ -332,7 +332,7 @@ def test_ready_means_that_tasks_run_and_that_nobody_drains():
     one = house.worker("p1")
     assert one.ready == Readiness(True, "")
     house.drains = False
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     assert not one.ready.ready
     two = house.worker("p2")
     one.report("Partition 0", o.TaskState.FAILED, "bad")
@@ -511,7 +511,7 @@ def test_who_is_tried_under_its_name_again_and_again_leaves_nothing():
 def test_overrides_reach_it_with_their_offset():
     house = House()
     one = house.worker("p1")
-    house.wish("u1", "set-config", setting="commit.interval", value="1s")
+    house.request("u1", "set-config", setting="commit.interval", value="1s")
     assert one.config.overrides == {"commit.interval": "1s"}
     assert one.config.offset <= len(house.log)
 
@@ -521,7 +521,7 @@ def test_one_that_is_dismissed_leaves():
     house.worker("p1")
     two = house.worker("p2")
     house.run(3)
-    house.wish("u1", "stop", worker="p2")
+    house.request("u1", "stop", worker="p2")
     assert two.exit == Exit(0, "stopped")
 
 
@@ -563,7 +563,7 @@ def test_its_diagram_and_its_story():
     house.run(3)
     house.kill(workers[0])
     house.run(14)
-    house.wish("u1", "drain")
+    house.request("u1", "drain")
     house.run(4)
     text = diagram(Member)
     assert "initialising --> joined: ProducerReady" in text

@@ -125,7 +125,7 @@ def test_a_target_that_refused_two_is_asked_once_for_both():
 
 
 def test_a_seek_gives_one_that_was_given_up_another_try():
-    """Whoever seeks behind the record must not have to restart the worker, too. The same wish counts once."""
+    """Whoever seeks behind the record must not have to restart the worker, too. The same request counts once."""
     targets = Targets(1.0)
     targets.sought("a", frozenset({"w1"}))
     for n in range(TRIES + 1):
