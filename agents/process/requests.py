@@ -200,14 +200,14 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
     """The answer as a value; a refusal or a failure as an error."""
     run = state.run
     if answer.state == c.AnswerState.REFUSED:
-        if answer.why == r.NO_LIVE_RUN:
+        if answer.reason == c.Reason.NO_LIVE_RUN:
             raise NotFound(
                 f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
                 remedy=f"`headgate start {shown(job)}` or `headgate run` begins one",
             )
-        why, _, remedy = answer.why.partition(". Remedy: ")
         raise Refused(
-            f"{request.verb} of '{shown(job)}' was refused: {why}", remedy=remedy or meant(request, state, why, job)
+            f"{request.verb} of '{shown(job)}' was refused: {answer.why}",
+            remedy=answer.remedy or meant(request, answer, state, job),
         )
     if answer.state == c.AnswerState.FAILED:
         raise AnsweredFailed(
@@ -218,7 +218,7 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
     )
 
 
-def meant(request: c.SetRequest, state: JobState, why: str, job: JobName) -> str:
+def meant(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobName) -> str:
     """What there is instead of a name that the job does not have, or what else removes the reason; empty if nothing is known to."""
     model, workers = state.model, [member.processor for member in state.members()]
     known: dict[str, Iterable[str]] = {"worker": workers, "to": workers if request.verb == r.MOVE else ()}
@@ -228,7 +228,7 @@ def meant(request: c.SetRequest, state: JobState, why: str, job: JobName) -> str
         name = request.arguments.get(argument)
         if isinstance(name, str) and (there := list(names)) and name not in there:
             return offer(name, there)
-    if why.startswith(r.OTHER_RUN) and state.run is not None and state.live:
+    if answer.reason == c.Reason.OTHER_RUN and state.run is not None and state.live:
         return f"use --run-id {state.run.run_id}, or omit it"
     if request.verb == r.START and state.live:
         return f"close that one first: `headgate drain {shown(job)} --wait`"

@@ -74,6 +74,14 @@ class AnswerState(StrEnum):
     FAILED = "failed"
 
 
+class Reason(StrEnum):
+    """Why a request was refused or has failed, where that is known by a name."""
+
+    EXPIRED = "expired"
+    OTHER_RUN = "other run"
+    NO_LIVE_RUN = "no live run"
+
+
 Key = tuple[str, tuple[str | int, ...]]
 """Type and key of a message, decoded: `("set-grant", ("Partition 3",))`."""
 
@@ -275,6 +283,10 @@ class SetAnswer:
     state: AnswerState
     why: str = ""
     progress: Mapping[str, Any] = field(default_factory=_empty)
+    reason: Reason | None = None
+    """Why, for programs, where there is more to do about it than to read `why`."""
+    remedy: str = ""
+    """What helps, as far as the leader knows it."""
 
 
 Message = (

@@ -208,7 +208,7 @@ def _requests(state: JobState, now_ms: int) -> Values:
             "arguments": {} if request is None else dict(request.arguments),
             "run": None if request is None else request.run_id or None,
             "by": None if request is None else request.requested_by,
-            "state": r.EXPIRED if request is not None and r.expired(request, answer, now_ms) else said,
+            "state": c.Reason.EXPIRED if request is not None and r.expired(request, answer, now_ms) else said,
             "why": "" if answer is None else answer.why,
             "progress": {} if answer is None else dict(answer.progress),
             "written_ms": None if request is None else places[uuid][1],

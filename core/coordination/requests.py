@@ -27,10 +27,6 @@ MAX_BYTES = 65_536
 """Bytes of a request at most: what it brings about must fit into the messages that say so."""
 MAX_RUN_ID = 200
 
-EXPIRED = "expired"
-OTHER_RUN = "other run"
-NO_LIVE_RUN = "no live run"
-
 _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     START: (frozenset(), frozenset()),
     STOP: (frozenset(), frozenset({"worker", "for_good"})),

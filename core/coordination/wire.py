@@ -38,6 +38,7 @@ from .messages import (
     Key,
     Message,
     ProcessorState,
+    Reason,
     RunState,
     SeekRequest,
     SetAnswer,
@@ -212,7 +213,7 @@ FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
         "requested_by": _text,
     },
     SetAnswer: {
-        "uuid": _text, "state": _one_of(AnswerState), "why": _text, "progress": _facts,
+        "uuid": _text, "state": _one_of(AnswerState), "why": _text, "progress": _facts, "reason": _maybe(_one_of(Reason)), "remedy": _text,
     },
 }  # fmt: skip
 """How each field of each message is read back."""
@@ -222,8 +223,10 @@ _DEFAULTS = {
     cls: {f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING} for cls in FORMS
 }
 _LEFT_OUT = frozenset(
-    {"refused", "drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by", "overrides"}
-)
+    {
+        "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by", "overrides",
+    }
+)  # fmt: skip
 """Fields that came later: not written while they are empty, so a message that does not need them has the bytes that it always had."""
 _VALUES = {cls: tuple(name for name in form if name not in KEYS[cls][1]) for cls, form in FORMS.items()}
 

@@ -156,19 +156,19 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
     """Alone it would only cost time, since everything is said again in a new epoch; so here nothing is said again, either."""
     from headgate.core.progress.producers import ProducerGroup
-    from headgate.core.task import announcer as task_voice
+    from headgate.core.task import announcer as task_announcer
 
-    original, between = ProducerGroup.set_members, task_voice.speak
+    original, between = ProducerGroup.set_members, task_announcer.announce
 
     def set_members(self: ProducerGroup, members: frozenset[str], epoch: int) -> None:
         if epoch > self.epoch:
             self.said = {name: said for name, said in self.said.items() if said.epoch >= epoch}
         original(self, members, epoch)
 
-    def speak(said: Any, now: Any, *rest: Any) -> Any:
+    def announce(said: Any, now: Any, *rest: Any) -> Any:
         return between(said if said.epoch < 0 else said._replace(epoch=now.epoch), now, *rest)
 
-    return [(ProducerGroup, "set_members", set_members), (task_voice, "speak", speak)]
+    return [(ProducerGroup, "set_members", set_members), (task_announcer, "announce", announce)]
 
 
 def _store_older_than_the_tombstones() -> list[tuple[Any, str, Any]]:

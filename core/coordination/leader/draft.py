@@ -104,7 +104,7 @@ class Draft:
         self.instructions: list[LeaderInstruction] = []
         self.resign = ""
         """Why somebody else must lead, if so."""
-        self.impossible = ""
+        self.impossible: DeclarationError | None = None
         """Why no run of this code can begin, if so."""
 
     def put(self, message: Message) -> None:
@@ -137,9 +137,9 @@ class Draft:
 
     def refuse(self, error: DeclarationError) -> None:
         """No run of this code can begin; its process is told once, and whoever requested a run gets it as the answer."""
-        self.impossible = str(error)
-        if self.impossible not in self.memory.said:
-            self.memory.said.add(self.impossible)
+        self.impossible = error
+        if str(error) not in self.memory.said:
+            self.memory.said.add(str(error))
             self.instructions.append(Refuse(error.what, error.remedy))
 
     # ------------------------------------------------------------------------------------------------ asked by many rules

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from ...errors import DeclarationError
 from ...settings import DYNAMIC, find, override_problem, stream_problem
@@ -20,6 +19,7 @@ from ..messages import (
     Change,
     Delete,
     ProcessorState,
+    Reason,
     RunState,
     SetAnswer,
     SetConfig,
@@ -31,10 +31,7 @@ from ..messages import (
 from ..placement import moved
 from ..requests import (
     DRAIN,
-    EXPIRED,
     MOVE,
-    NO_LIVE_RUN,
-    OTHER_RUN,
     PAUSE,
     RESUME,
     SEEK,
@@ -48,6 +45,7 @@ from ..requests import (
     may_follow,
     problem,
 )
+from .answers import Answer, no_live_run, other_run
 from .assignment import FOR_GOOD, rewanted
 from .draft import Draft
 from .seeks import seek, withdraw
@@ -56,9 +54,7 @@ CHANGES_KEPT = 10
 SHOWN = 20
 """So many tasks are named in an answer, which is one message."""
 
-Answer = tuple[AnswerState, str] | tuple[AnswerState, str, dict[str, Any]] | None
-"""State, why, progress; None while there is nothing (new) to say."""
-Rule = Callable[[Draft, SetRequest], Answer]
+Rule = Callable[[Draft, SetRequest], Answer | None]
 
 
 def withdrawals(draft: Draft) -> None:
@@ -75,35 +71,33 @@ def _answered(draft: Draft, requests: list[SetRequest]) -> None:
     for request in requests:
         before = draft.state.answer(request.uuid)
         if wrong := problem(request):
-            found: Answer = (AnswerState.REFUSED, wrong)
+            found: Answer | None = Answer(AnswerState.REFUSED, wrong)
         elif expired(request, before, draft.now.wall):
-            found = (AnswerState.REFUSED, EXPIRED)
+            found = Answer(AnswerState.REFUSED, Reason.EXPIRED.value, reason=Reason.EXPIRED)
         else:
             found = _RULES[request.verb](draft, request)
         if found is not None:
-            progress = found[2] if len(found) == 3 else ({} if before is None else dict(before.progress))
-            answer = SetAnswer(request.uuid, found[0], found[1], progress)
+            kept = {} if before is None else dict(before.progress)
+            progress = kept if found.progress is None else found.progress
+            answer = SetAnswer(request.uuid, found.state, found.why, progress, found.reason, found.remedy)
             if may_follow(before, answer):
                 draft.put(answer)
 
 
-def _withdraw(draft: Draft, request: SetRequest) -> Answer:
+def _withdraw(draft: Draft, request: SetRequest) -> Answer | None:
     """Answer another request, that only waits, in place of what it asked for."""
     meant = next((one for one in draft.state.open_requests() if one.uuid == request.arguments["request"]), None)
     if meant is None or meant.verb == WITHDRAW:
-        return AnswerState.REFUSED, f"there is no request {request.arguments['request']} that waits"
+        return Answer(AnswerState.REFUSED, f"there is no request {request.arguments['request']} that waits")
     taken_up = draft.state.answer(meant.uuid) is not None
     if taken_up and meant.verb != SEEK:
-        return AnswerState.REFUSED, f"{meant.verb} is under way; it cannot be taken back"
-    why = f"withdrawn by {request.requested_by}"
-    state, why = (
-        (AnswerState.FAILED, f"{why}; applied in partitions: {withdraw(draft, meant)}")
-        if taken_up
-        else (AnswerState.REFUSED, why)
-    )
+        return Answer(AnswerState.REFUSED, f"{meant.verb} is under way; it cannot be taken back")
+    state, why = AnswerState.REFUSED, f"withdrawn by {request.requested_by}"
+    if taken_up:
+        state, why = AnswerState.FAILED, f"{why}; applied in partitions: {withdraw(draft, meant)}"
     before = draft.state.answer(meant.uuid)
     draft.put(SetAnswer(meant.uuid, state, why, {} if before is None else dict(before.progress)))
-    return AnswerState.DONE, f"{meant.verb} of {meant.requested_by}"
+    return Answer(AnswerState.DONE, f"{meant.verb} of {meant.requested_by}")
 
 
 def _asked_of(draft: Draft, request: SetRequest) -> str:
@@ -115,111 +109,112 @@ def _asked_of(draft: Draft, request: SetRequest) -> str:
 # ----------------------------------------------------------------------------------------------------------------- the run
 
 
-def _drain(draft: Draft, request: SetRequest) -> Answer:
+def _drain(draft: Draft, request: SetRequest) -> Answer | None:
     run, accepted = draft.run, _asked_of(draft, request)
     if accepted:
         return _drained(draft, run, accepted)
     if run is None or run.state in CLOSED:
         past = () if run is None else (*run.past_runs, run.run_id)
         if request.run_id and run is not None and run.state == RunState.STOPPED and request.run_id == run.run_id:
-            return AnswerState.REFUSED, f"run {run.run_id} is stopped; start it, then drain it"
+            return Answer(AnswerState.REFUSED, f"run {run.run_id} is stopped; start it, then drain it")
         if request.run_id in past:
-            return AnswerState.REFUSED, f"{OTHER_RUN}: run {request.run_id} is closed"
-        return None if request.run_id else (AnswerState.REFUSED, NO_LIVE_RUN)
+            return other_run(f"run {request.run_id} is closed")
+        return None if request.run_id else no_live_run()
     if request.run_id and request.run_id != run.run_id:
-        return AnswerState.REFUSED, f"{OTHER_RUN}: the live run is {run.run_id}"
+        return other_run(f"the live run is {run.run_id}")
     if run.state == RunState.STOPPING:
-        return AnswerState.REFUSED, f"run {run.run_id} is stopping"
+        return Answer(AnswerState.REFUSED, f"run {run.run_id} is stopping")
     if run.state == RunState.RUNNING:
         upto = drain_ends(request.arguments)
         draft.put(
             replace(run, state=RunState.DRAINING, drain=request.uuid, drain_upto=upto, drain_by=request.requested_by)
         )
-    return AnswerState.RUNNING, "", {"run": run.run_id}
+    return Answer(AnswerState.RUNNING, "", {"run": run.run_id})
 
 
-def _drained(draft: Draft, run: SetRun | None, accepted: str) -> Answer:
+def _drained(draft: Draft, run: SetRun | None, accepted: str) -> Answer | None:
     if run is None or run.run_id != accepted or run.state in (RunState.DRAINED, RunState.ENDED):
-        return AnswerState.DONE, ""
+        return Answer(AnswerState.DONE, "")
     if run.state == RunState.STOPPED:
-        return AnswerState.FAILED, "stopped before it was drained; it goes on draining when it is started"
+        return Answer(AnswerState.FAILED, "stopped before it was drained; it goes on draining when it is started")
     if run.state == RunState.DRAINING and (given_up := draft.state.failed()):
         shown = [f"{task}: {why:.500}" for task, why in list(given_up.items())[:SHOWN]]
-        return AnswerState.FAILED, "; ".join(
-            [*shown, *([f"and {len(given_up) - SHOWN} more"] if len(given_up) > SHOWN else [])]
+        return Answer(
+            AnswerState.FAILED,
+            "; ".join([*shown, *([f"and {len(given_up) - SHOWN} more"] if len(given_up) > SHOWN else [])]),
         )
     return None
 
 
-def _stop(draft: Draft, request: SetRequest) -> Answer:
+def _stop(draft: Draft, request: SetRequest) -> Answer | None:
     if "worker" in request.arguments:
         return _stop_worker(draft, request, request.arguments["worker"])
     run, accepted = draft.run, _asked_of(draft, request)
     if run is None or run.state in CLOSED:
         stopped = accepted or (run is not None and run.state == RunState.STOPPED and request.run_id in ("", run.run_id))
-        return (AnswerState.DONE, "") if stopped else (AnswerState.REFUSED, NO_LIVE_RUN)
+        return Answer(AnswerState.DONE, "") if stopped else no_live_run()
     if accepted:
-        return None if accepted == run.run_id else (AnswerState.DONE, "")
+        return None if accepted == run.run_id else Answer(AnswerState.DONE, "")
     if request.run_id and request.run_id != run.run_id:
-        return AnswerState.REFUSED, f"{OTHER_RUN}: the live run is {run.run_id}"
+        return other_run(f"the live run is {run.run_id}")
     if run.state in (RunState.RUNNING, RunState.DRAINING) and not run.closing:
         draft.put(replace(run, state=RunState.STOPPING))
-    return AnswerState.RUNNING, "", {"run": run.run_id}
+    return Answer(AnswerState.RUNNING, "", {"run": run.run_id})
 
 
-def _stop_worker(draft: Draft, request: SetRequest, processor: str) -> Answer:
+def _stop_worker(draft: Draft, request: SetRequest, processor: str) -> Answer | None:
     answer = draft.state.answer(request.uuid)
     if answer is not None and "incarnation" in answer.progress:
         incarnation = str(answer.progress["incarnation"])
         life = draft.state.recorded(processor).get(incarnation)
         gone = life is None or life.state == ProcessorState.LEFT or draft.state.fenced(processor, incarnation)
-        return (AnswerState.DONE, "") if gone else None
+        return Answer(AnswerState.DONE, "") if gone else None
     member, life = draft.state.member(processor), draft.state.newest(processor)
     if life is None or life.state == ProcessorState.LEFT:
         if member is not None and request.arguments.get("for_good") and not member.dismissed:
             draft.put(replace(member, dismissed=FOR_GOOD))
-            return AnswerState.DONE, ""
-        return AnswerState.REFUSED, f"there is no worker '{processor}'"
+            return Answer(AnswerState.DONE, "")
+        return Answer(AnswerState.REFUSED, f"there is no worker '{processor}'")
     if member is None or member.incarnation != life.incarnation:  # it waits for a run
         member = SetMember(processor, life.incarnation, life.location)
     draft.put(replace(member, dismissed=FOR_GOOD if request.arguments.get("for_good") else "stopped"))
-    return AnswerState.RUNNING, "", {"processor": processor, "incarnation": member.incarnation}
+    return Answer(AnswerState.RUNNING, "", {"processor": processor, "incarnation": member.incarnation})
 
 
-def _start(draft: Draft, request: SetRequest) -> Answer:
+def _start(draft: Draft, request: SetRequest) -> Answer | None:
     run = draft.run
     if run is not None and run.state not in CLOSED:
         if run.state == RunState.STOPPING:
             return None
         return (
-            (AnswerState.DONE, "")
+            Answer(AnswerState.DONE, "")
             if request.run_id in ("", run.run_id)
-            else (AnswerState.REFUSED, f"run {run.run_id} is live")
+            else Answer(AnswerState.REFUSED, f"run {run.run_id} is live")
         )
     if run is not None and request.run_id:
         if run.state == RunState.STOPPED and request.run_id != run.run_id:
-            return AnswerState.REFUSED, f"run {run.run_id} is stopped; start that one, or drain it first"
+            return Answer(AnswerState.REFUSED, f"run {run.run_id} is stopped; start that one, or drain it first")
         if run.state != RunState.STOPPED and request.run_id in (run.run_id, *run.past_runs):
-            return AnswerState.REFUSED, f"run {request.run_id} is closed; a new run needs a new id"
-    if draft.impossible:
-        return AnswerState.REFUSED, draft.impossible
+            return Answer(AnswerState.REFUSED, f"run {request.run_id} is closed; a new run needs a new id")
+    if draft.impossible is not None:
+        return Answer(AnswerState.REFUSED, draft.impossible.what, remedy=draft.impossible.remedy)
     lives = draft.alive()
     if lives and all(cannot_follow(run, life.fingerprint) for life in lives):
-        return AnswerState.REFUSED, "; ".join(cannot_follow(run, lives[-1].fingerprint))
+        return Answer(AnswerState.REFUSED, "; ".join(cannot_follow(run, lives[-1].fingerprint)))
     return None
 
 
-def _pause(draft: Draft, request: SetRequest) -> Answer:
+def _pause(draft: Draft, request: SetRequest) -> Answer | None:
     run, stream = draft.run, request.arguments.get("stream")
     if run is None or run.state not in (RunState.RUNNING, RunState.DRAINING, RunState.ENDING):
-        return AnswerState.REFUSED, NO_LIVE_RUN
+        return no_live_run()
     if request.run_id and request.run_id != run.run_id:
-        return AnswerState.REFUSED, f"{OTHER_RUN}: the live run is {run.run_id}"
+        return other_run(f"the live run is {run.run_id}")
     if run.state != RunState.RUNNING:
-        return AnswerState.REFUSED, f"run {run.run_id} is {run.state}; that overrides pause"
+        return Answer(AnswerState.REFUSED, f"run {run.run_id} is {run.state}; that overrides pause")
     model = draft.state.model
     if stream is not None and model is not None and stream not in model.streams:
-        return AnswerState.REFUSED, f"the job has no stream '{stream}'; it has {', '.join(model.streams)}"
+        return Answer(AnswerState.REFUSED, f"the job has no stream '{stream}'; it has {', '.join(model.streams)}")
     pause = request.verb == PAUSE
     if stream is None:
         changed = replace(run, paused_job=pause, paused_streams=run.paused_streams if pause else frozenset())
@@ -229,59 +224,59 @@ def _pause(draft: Draft, request: SetRequest) -> Answer:
         changed = replace(run, paused_streams=run.paused_streams - {stream})
     if changed != run:
         draft.put(changed)
-    return AnswerState.DONE, ""
+    return Answer(AnswerState.DONE, "")
 
 
 # --------------------------------------------------------------------------------------------------------------- one task
 
 
-def _move(draft: Draft, request: SetRequest) -> Answer:
+def _move(draft: Draft, request: SetRequest) -> Answer | None:
     run, model = draft.run, draft.state.model
     task, to = request.arguments["task"], request.arguments["to"]
     if run is None or model is None or run.state in CLOSED or model.run_id != run.run_id:
-        return AnswerState.REFUSED, NO_LIVE_RUN
+        return no_live_run()
     if draft.state.answer(request.uuid) is not None:
         held = draft.state.held(task)
         if held is not None and held.processor == to and draft.state.says(task):
-            return AnswerState.DONE, ""
-        return None if model.wanted.get(task) == to else (AnswerState.FAILED, "superseded by a newer placement")
+            return Answer(AnswerState.DONE, "")
+        return None if model.wanted.get(task) == to else Answer(AnswerState.FAILED, "superseded by a newer placement")
     if request.run_id and request.run_id != run.run_id:
-        return AnswerState.REFUSED, f"{OTHER_RUN}: the live run is {run.run_id}"
+        return other_run(f"the live run is {run.run_id}")
     if run.state != RunState.RUNNING:
-        return AnswerState.REFUSED, f"run {run.run_id} is {run.state}; nothing moves now"
+        return Answer(AnswerState.REFUSED, f"run {run.run_id} is {run.state}; nothing moves now")
     if to not in draft.workers():
-        return AnswerState.REFUSED, f"there is no worker '{to}' in this run"
+        return Answer(AnswerState.REFUSED, f"there is no worker '{to}' in this run")
     try:
         placed = moved(model.placement(), task, to)
     except DeclarationError as error:
-        return AnswerState.REFUSED, error.what
+        return Answer(AnswerState.REFUSED, error.what)
     wanted = {one: processor for processor, given in placed.items() for one in given}
     if wanted != dict(model.wanted):
         draft.put(SetJobModel(rewanted(model, draft.term, wanted)))
-    return AnswerState.RUNNING, "", {"task": task, "to": to}
+    return Answer(AnswerState.RUNNING, "", {"task": task, "to": to})
 
 
 # ----------------------------------------------------------------------------------------------------------- configuration
 
 
-def _set_config(draft: Draft, request: SetRequest) -> Answer:
+def _set_config(draft: Draft, request: SetRequest) -> Answer | None:
     name, value = request.arguments["setting"], request.arguments["value"]
     if why := override_problem(name, value, ran=draft.run is not None) or stream_problem(name, draft.plan.inputs):
-        return AnswerState.REFUSED, why
+        return Answer(AnswerState.REFUSED, why)
     before = draft.state.configs.get(name)
     change = Change(value, request.requested_by, draft.now.wall)
     changes = (*(() if before is None else before.changes), change)[-CHANGES_KEPT:]
     draft.put(SetConfig(name, value, changes))
-    return AnswerState.DONE, "applies at once" if find(name).kind == DYNAMIC else "applies at next run"
+    return Answer(AnswerState.DONE, "applies at once" if find(name).kind == DYNAMIC else "applies at next run")
 
 
-def _unset_config(draft: Draft, request: SetRequest) -> Answer:
+def _unset_config(draft: Draft, request: SetRequest) -> Answer | None:
     name = request.arguments["setting"]
     if (name,) not in draft.state.messages["set-config"] and ("set-config", (name,)) not in draft.state.damaged:
         why = override_problem(name, None, ran=draft.run is not None, unset=True)
-        return (AnswerState.REFUSED, why) if why else (AnswerState.DONE, "it was not set")
+        return Answer(AnswerState.REFUSED, why) if why else Answer(AnswerState.DONE, "it was not set")
     draft.delete(Delete(("set-config", (name,))).key)
-    return AnswerState.DONE, "the next source counts again"
+    return Answer(AnswerState.DONE, "the next source counts again")
 
 
 _RULES: dict[str, Rule] = {

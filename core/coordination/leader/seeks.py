@@ -10,54 +10,57 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ...graph.model import JobModel
 from ...names import StreamPartition
 from ...orders import NO_POSITION
-from ..messages import AnswerState, RunState, SeekRequest, SetRequest, SetRun
-from ..requests import EXPIRED, NO_LIVE_RUN, OTHER_RUN, seek_target
+from ..messages import AnswerState, Reason, RunState, SeekRequest, SetRequest, SetRun
+from ..requests import seek_target
+from .answers import Answer, no_live_run, other_run
 from .draft import Draft
 
-Answer = tuple[AnswerState, str] | tuple[AnswerState, str, dict[str, Any]] | None
 
-
-def seek(draft: Draft, request: SetRequest) -> Answer:
+def seek(draft: Draft, request: SetRequest) -> Answer | None:
     """Accept a seek, or see how far it has come."""
     run = draft.run
     if run is None:
-        return AnswerState.REFUSED, NO_LIVE_RUN
+        return no_live_run()
     if draft.state.answer(request.uuid) is not None:
         return _progress(draft, run, request)
     if request.run_id and request.run_id != run.run_id:
-        return AnswerState.REFUSED, f"{OTHER_RUN}: the run is {run.run_id}"
+        return other_run(f"the run is {run.run_id}")
     if run.state in (RunState.ENDING, RunState.STOPPING):
-        return AnswerState.REFUSED, f"run {run.run_id} is {run.state}; seek when it is closed, or in the next run"
+        return Answer(
+            AnswerState.REFUSED, f"run {run.run_id} is {run.state}; seek when it is closed, or in the next run"
+        )
     stream, partition = request.arguments["stream"], request.arguments.get("partition")
     model = draft.state.model
     width = 0 if model is None else model.streams.get(stream, 0)
     if stream not in draft.plan.inputs or not width:
-        return (
+        return Answer(
             AnswerState.REFUSED,
             f"'{stream}' is no input of the job; it has {', '.join(draft.plan.inputs) or 'none'}",
         )
     if partition is not None and partition >= width:
-        return AnswerState.REFUSED, f"'{stream}' has {width} partitions; there is no partition {partition}"
+        return Answer(AnswerState.REFUSED, f"'{stream}' has {width} partitions; there is no partition {partition}")
     to = seek_target(request.arguments["to"])
     if to is None:  # pragma: no cover - `problem` has refused it
-        return AnswerState.REFUSED, "no such place"
+        return Answer(AnswerState.REFUSED, "no such place")
     chosen = _owned(model, stream) if partition is None else [partition]
     if run.state == RunState.DRAINING and (held := _not_failed(draft, stream, chosen)):
-        return AnswerState.REFUSED, (
-            f"run {run.run_id} is draining: only tasks that have failed can go on elsewhere, and {', '.join(held)} has not; "
-            "name the partition, or seek when the run is closed"
+        return Answer(
+            AnswerState.REFUSED,
+            (
+                f"run {run.run_id} is draining: only tasks that have failed can go on elsewhere, and {', '.join(held)} has not; "
+                "name the partition, or seek when the run is closed"
+            ),
         )
     shown = request.arguments.get("positions", {})
     seen = {n: NO_POSITION if shown[str(n)] is None else shown[str(n)] for n in chosen if str(n) in shown}
     requests = tuple(SeekRequest(f"{request.uuid}:{n}", request.uuid, stream, n, to, seen.get(n)) for n in chosen)
     replaced = tuple(s for s in run.seeks if s.stream != stream or s.partition not in chosen)
     draft.put(replace(run, seeks=replaced + requests))
-    return AnswerState.ACCEPTED, "", {"partitions": len(requests), "stream": stream}
+    return Answer(AnswerState.ACCEPTED, "", {"partitions": len(requests), "stream": stream})
 
 
 def _owned(model: JobModel | None, stream: str) -> list[int]:
@@ -82,10 +85,10 @@ def withdraw(draft: Draft, request: SetRequest) -> str:
     return ", ".join(str(one.partition) for one in mine if _applied(draft, one)) or "none"
 
 
-def _progress(draft: Draft, run: SetRun, request: SetRequest) -> Answer:
+def _progress(draft: Draft, run: SetRun, request: SetRequest) -> Answer | None:
     mine = [one for one in run.seeks if one.request == request.uuid]
     if not mine:
-        return AnswerState.FAILED, "superseded by a newer seek of the same partitions"
+        return Answer(AnswerState.FAILED, "superseded by a newer seek of the same partitions")
     refused = [why for one in mine if (why := _refused(draft, one))]
     applied = [one for one in mine if _applied(draft, one)]
     late = request.not_after is not None and draft.now.wall > request.not_after
@@ -93,11 +96,11 @@ def _progress(draft: Draft, run: SetRun, request: SetRequest) -> Answer:
         return None
     draft.put(replace(run, seeks=tuple(one for one in run.seeks if one.request != request.uuid)))
     if refused:
-        return AnswerState.FAILED, "; ".join(refused)
+        return Answer(AnswerState.FAILED, "; ".join(refused))
     if len(applied) < len(mine):
         done = ", ".join(str(one.partition) for one in applied) or "none"
-        return AnswerState.FAILED, f"{EXPIRED}; applied in partitions: {done}"
-    return AnswerState.DONE, ""
+        return Answer(AnswerState.FAILED, f"{Reason.EXPIRED}; applied in partitions: {done}", reason=Reason.EXPIRED)
+    return Answer(AnswerState.DONE, "")
 
 
 def _applied(draft: Draft, one: SeekRequest) -> bool:

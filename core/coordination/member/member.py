@@ -354,7 +354,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         late, sure = bool(self._late_s), self._sure(now)
         if self._late_s and not late:
             said.append(
-                Note(LATE, {"took_s": round(self._late_s), "session_s": round(self.config.session_s)}, "warning")
+                JobNote(LATE, {"took_s": round(self._late_s), "session_s": round(self.config.session_s)}, "warning")
             )
         said += self.tasks.orders(self.job, self._going, now.mono, sure=sure)
         said += self.tasks.probes(now.mono)

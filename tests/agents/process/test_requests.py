@@ -41,7 +41,12 @@ def test_a_final_answer_is_a_value_or_the_error_that_it_means() -> None:
     with pytest.raises(a.AnsweredFailed, match="Partition 3: boom") as failed:
         a.outcome(wish("drain"), c.SetAnswer("u1", "failed", "Partition 3: boom"), live, JOB)
     with pytest.raises(NotFound, match="run r1 is drained") as absent:
-        a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "no live run"), state(run("drained")), JOB)
+        a.outcome(
+            wish("drain"),
+            c.SetAnswer("u1", "refused", "no live run", reason=c.Reason.NO_LIVE_RUN),
+            state(run("drained")),
+            JOB,
+        )
     assert [exit_code(one.value) for one in (failed, absent)] == [1, 4]
 
 
@@ -141,7 +146,12 @@ def test_a_wish_for_another_run_is_told_the_live_one() -> None:
     """And nothing, when there is none."""
     for found, remedy in ((run("running"), "use --run-id r1, or omit it"), (run("ended"), "")):
         with pytest.raises(a.Refused) as refused:
-            a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "other run: x"), state(found), JOB)
+            a.outcome(
+                wish("drain"),
+                c.SetAnswer("u1", "refused", "other run: x", reason=c.Reason.OTHER_RUN),
+                state(found),
+                JOB,
+            )
         assert refused.value.remedy == remedy
 
 

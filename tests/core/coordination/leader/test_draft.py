@@ -80,4 +80,5 @@ def test_a_run_that_cannot_begin_is_refused_once_with_its_remedy():
     again.refuse(DeclarationError("no tasks", remedy="other tasks"))
     assert draft.instructions == [Refuse("no tasks", "other tasks")]
     assert again.instructions == []
-    assert again.impossible == "no tasks. Remedy: other tasks"
+    assert again.impossible is not None
+    assert (again.impossible.what, again.impossible.remedy) == ("no tasks", "other tasks")

@@ -258,14 +258,14 @@ def test_answers_that_are_always_late_are_said_and_not_only_asked_for_again():
     for turn in range(2, 5):
         said = member.handle(End(6, turn), Now((turn - 1) * member.config.session_s, 0))
         assert AskEnd(turn + 1) in said
-        told += [one for one in said if isinstance(one, JobNote | Standing)]
+        told += [one for one in said if isinstance(one, JobNote | Readiness)]
     said = member.handle(End(6, 5), Now(3 * member.config.session_s, 0))
     assert starts(said) == [3]
     assert told == [
         JobNote(LATE, {"took_s": 6, "session_s": 6}, "warning"),
-        Standing(False, f"waiting for its tasks; {LATE}"),
+        Readiness(False, f"waiting for its tasks; {LATE}"),
     ]
-    assert Standing(False, "waiting for its tasks") in said
+    assert Readiness(False, "waiting for its tasks") in said
 
 
 def test_a_life_that_is_lost_while_leaving_is_not_begun_again():
