@@ -296,7 +296,7 @@ def test_a_placement_of_your_own_that_breaks_the_contract_is_refused_by_name(ans
         ({"p1": "a"}, "gives 'p1' 'a', which is no list"),
         ({"p1": ["a", float("nan")]}, "gives 'p1' nan, which is no task"),
         ({"p1": [["a"]]}, "gives 'p1' ['a'], which is no task"),
-        ({"p1": 3}, "has raised TypeError"),
+        ({"p1": 3}, "raised TypeError"),
     ],
 )
 def test_nonsense_of_a_placement_is_refused_by_name(answer, why):
@@ -314,6 +314,6 @@ def test_a_placement_that_raises_is_an_error_with_its_name_and_changes_nothing_t
         processors.clear()
         raise SystemExit(2)
 
-    with pytest.raises(DeclarationError, match=r"the placement 'mine\.place' has raised SystemExit: 2"):
+    with pytest.raises(DeclarationError, match=r"the placement 'mine\.place' raised SystemExit: 2"):
         asked("mine.place", leaves, ["a"], {}, {"p1": None}, before)
     assert before == {"a": "p1"}

@@ -131,7 +131,7 @@ def test_a_placement_that_raises_keeps_the_old_assignment_and_the_leader_goes_on
     assert house.state.model == before
     assert len(one.tasks) == 4
     notes = [note.text for note in one.notes]
-    assert any("the placement 'mine.place' has raised SystemExit: no" in text for text in notes)
+    assert any("the placement 'mine.place' raised SystemExit: no" in text for text in notes)
     broken = False
     house.run(3)
     assert len(one.tasks) == 2
@@ -147,7 +147,7 @@ def test_a_grouper_that_raises_while_an_input_grows_keeps_the_tasks_and_the_lead
     one.feed(one.leader, Counts({"orders": 3}))
     house.run(3)
     assert len(one.tasks) == 2
-    assert any("the grouper 'mine.group' has raised ZeroDivisionError" in note.text for note in one.notes)
+    assert any("the grouper 'mine.group' raised ZeroDivisionError" in note.text for note in one.notes)
     one.feed(one.leader, Counts({"orders": 2}))
     house.run(1)
     assert one.leader.state == "leading"
