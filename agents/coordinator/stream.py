@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from ...core.coordination import messages as c
 from ...core.coordination import wire as cb
-from ...core.errors import EnvironmentFault
+from ...core.errors import EnvironmentFault, cause_for
 from ...core.names import JobName, StreamPartition, leader_id, worker_id
 from ..awaiting import answered, said
 from ..port.errors import Fenced, OutboxError, OutcomeUnknown, classify
@@ -248,15 +248,17 @@ async def _handed_over(producer: Producer, at: StreamPartition, batch: BatchInWo
     try:
         return await producer.send(at, batch)
     except EnvironmentFault as error:
-        raise _meant(producer, at, error) from error
+        meant = _meant(producer, at, error)
+        raise meant from cause_for(meant, error)
 
 
 async def _acknowledged(producer: Producer, at: StreamPartition, future: asyncio.Future[int]) -> int:
     """The offset of the first record of a batch."""
     try:
         offset = await future
-    except Exception as error:
-        raise _meant(producer, at, error) from error
+    except Exception as error:  # noqa: BLE001 - what the port means by it is asked of the port
+        meant = _meant(producer, at, error)
+        raise meant from cause_for(meant, error)
     if offset < 0:
         raise OutcomeUnknown("it is written, and nobody knows where")
     return offset
