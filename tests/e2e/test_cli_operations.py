@@ -417,7 +417,7 @@ def test_what_is_replayed_is_the_record_and_not_what_was_made_of_it(hg: Headgate
     there = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"][-5:]
     whole, gone, several, nowhere, plain = (str(one["offset"]) for one in there)
     hg.run("dead-letters", "replay", hg.job, whole, gone, "--yes", code=1)
-    assert "is there no more" in hg.said
+    assert "no longer exists" in hg.said
     hg.run("dead-letters", "replay", hg.job, several, "--yes", code=1)
     assert f"the records 0 to 9 of {topic}[1]" in hg.said
     hg.run("dead-letters", "replay", hg.job, nowhere, "--yes", code=1)

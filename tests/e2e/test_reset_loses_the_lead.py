@@ -41,9 +41,9 @@ async def test_a_worker_that_leads_while_a_reset_works_stops_it(to, monkeypatch)
 
     monkeypatch.setattr(reset, "fence_all", and_then_somebody_leads)
     agreed = await reset._look(to, False)
-    with pytest.raises(EnvironmentFault, match="has changed nothing: a worker, or another command") as told:
+    with pytest.raises(EnvironmentFault, match="has changed nothing: a worker or another command") as told:
         await reset._reset(to, agreed, False)
-    assert told.value.remedy == "look again: the same command"
+    assert told.value.remedy == "run the same command again"
     await rival.stop()
     async with following(to.client, to.topics) as stream:
         assert stream.job.run is not None
@@ -55,7 +55,7 @@ async def test_a_worker_that_leads_while_a_reset_works_stops_it(to, monkeypatch)
     ("cause", "says", "remedy"),
     [
         (EnvironmentFault("no broker answered", remedy="check the address"), "no broker answered", "check the address"),
-        (RuntimeError("no"), "the leader's id could not be initialised: no", "look again: the same command"),
+        (RuntimeError("no"), "the leader's id could not be initialised: no", "run the same command again"),
     ],
 )
 async def test_a_leaders_id_that_is_not_given_is_said(to, monkeypatch, cause, says, remedy):

@@ -100,7 +100,7 @@ def test_what_is_no_table_of_the_job() -> None:
     with pytest.raises(NotFound):
         planned("n", kinds={})
     for own in (CONTROL_TABLE, SCHEMA_TABLE, "hg.closed", "__checkpoint"):
-        with pytest.raises(HeadgateError, match="headgate's own"):
+        with pytest.raises(HeadgateError, match="belongs to headgate"):
             planned(own)
 
 
