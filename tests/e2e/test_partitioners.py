@@ -84,5 +84,5 @@ async def test_small_topics_join_and_a_field_that_the_topic_is_not_keyed_by_is_s
         await one.until(lambda: warned() == {f"Partition {n}" for n in range(4)}, "each task says it")
     assert set(one.states().values()) == {"running"}
     assert one.worker.counters["Partition 0"]["keys_elsewhere"] > 20
-    await one.until(lambda: one.worker._load.get(f"keys.other.{clicks}") == 4.0, "the heartbeat says it")
-    assert one.worker._load[f"keys.unknown.{orders}"] == 4.0
+    await one.until(lambda: one.worker.participant.load().get(f"keys.other.{clicks}") == 4.0, "the heartbeat says it")
+    assert one.worker.participant.load()[f"keys.unknown.{orders}"] == 4.0
