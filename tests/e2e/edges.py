@@ -1,7 +1,8 @@
 """Faults at the edges of a worker: its Kafka clients, its store, the user's functions.
 
-`with Edges(plan) as edges:` wraps every coroutine of aiokafka that headgate awaits, every request that goes over a wire, every call of
-RocksDB, and gives the job functions that ask `edges` before they answer. A plan says which pass over which edge goes wrong, and how.
+`with Edges(plan) as edges:` wraps every coroutine of aiokafka that a worker awaits, what is taken out of its fetcher, every request that
+goes over a wire, every call of RocksDB, and gives the job functions that ask `edges` before they answer. A plan says which pass over
+which edge goes wrong, and how.
 
 A fault of a client comes before the call (nothing was done), or behind it (it was done, and the answer is lost). Each strikes once;
 a full disk lasts. `struck` says what really happened: a plan that meets nothing proves nothing.
@@ -23,6 +24,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError, UnknownError
 
+from headgate.agents.kafka.consumer import KafkaConsumer
 from headgate.agents.state import rocks as store_rocks
 
 FULL_S = 1.0
@@ -32,8 +34,9 @@ NO_SPACE = "IO error: No space left on device: while appending to a file"
 APIS = {0: "produce", 1: "fetch", 2: "list-offsets", 3: "metadata", 10: "find-coordinator", 22: "init-producer-id"}
 APIS |= {24: "add-partitions", 26: "end-transaction", 32: "describe-configs"}
 CALLS: dict[type[Any], tuple[str, ...]] = {
-    AIOKafkaProducer: ("start", "stop", "send_batch", "send", "begin_transaction", "commit_transaction", "flush"),
-    AIOKafkaConsumer: ("start", "stop", "getmany", "position", "beginning_offsets", "end_offsets"),
+    AIOKafkaProducer: ("start", "stop", "send_batch", "begin_transaction", "commit_transaction"),
+    AIOKafkaConsumer: ("start", "stop", "beginning_offsets", "end_offsets"),
+    KafkaConsumer: ("take",),
     AIOKafkaAdminClient: ("start", "close", "describe_topics", "describe_configs", "create_topics"),
 }
 RAISED: dict[str, Callable[[], BaseException]] = {
@@ -88,11 +91,10 @@ USER_EDGES = (
 RETURNS = ("map", "map_async", "key", "partition", "timestamp", "headers", "dumps", "emit", "flat_map")
 """Edges whose answer can be of a type that nobody can take."""
 OFTEN = {"wire.fetch": 40, "wire.produce": 25, "wire.end-transaction": 12, "wire.metadata": 12, "wire.list-offsets": 12}
-OFTEN |= {"store.write": 12, "store.get": 12, "AIOKafkaProducer.send_batch": 25, "AIOKafkaConsumer.getmany": 20}
+OFTEN |= {"store.write": 12, "store.get": 12, "AIOKafkaProducer.send_batch": 25, "KafkaConsumer.take": 40}
 OFTEN |= {
     "AIOKafkaProducer.commit_transaction": 12,
     "AIOKafkaProducer.begin_transaction": 12,
-    "AIOKafkaProducer.send": 12,
 }
 
 

@@ -95,4 +95,4 @@ async def test_sigterm_ends_a_process_whose_brokers_are_gone(job_on, private_kaf
             await asyncio.to_thread(private_kafka.restart)
     assert code == 3, one.text()[-3000:]
     assert "could not leave within stop.timeout (5 s)" in one.text()
-    assert "To do: what was committed is safe" in one.text()
+    assert "To do: committed work is safe" in one.text()
