@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ class Disk(Protocol):
         ...
 
 
-class GuardedStore:
+class GuardedStore(ABC):
     """What every store is made of: the only way to change one, and the memory of a change that it has refused."""
 
     def __init__(self, meta: StoreMeta) -> None:
@@ -190,14 +191,14 @@ class GuardedStore:
             self._refusal = repr(error)
             raise
 
-    def _where(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _where(self) -> str: ...
 
-    def _put(self, changes: Changes, meta: StoreMeta) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _put(self, changes: Changes, meta: StoreMeta) -> None: ...
 
-    def _forget(self, table: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _forget(self, table: str) -> None: ...
 
 
 async def write_in_turn(
