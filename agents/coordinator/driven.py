@@ -5,9 +5,8 @@ What an instruction wants of the world that takes time runs beside, and its answ
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
@@ -18,25 +17,10 @@ from ...core.names import JobName
 from ..awaiting import answered
 from ..port.alarm import Alarm
 from ..port.outlasting import outlasted
-from ..port.port import Mailbox, Port
+from ..port.port import Port, Process
 from .stream import CoordinatorReader, fence
 
 log = structlog.get_logger("headgate.coordination")
-
-
-class Process(Protocol):
-    """Who runs coroutines, and hears of what must not happen."""
-
-    def crash(self, error: BaseException) -> None: ...
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]: ...
-    async def serve(self, name: str, work: Awaitable[None]) -> Any: ...
-    def mailbox(
-        self,
-        name: str,
-        on_letter: Callable[[Any], Awaitable[None]],
-        on_gone: Callable[[BaseException | None], None],
-        on_again: Callable[[], None],
-    ) -> Mailbox: ...
 
 
 class Driven:

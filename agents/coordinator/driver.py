@@ -25,9 +25,8 @@ from ...core.machine import Tick
 from ...core.names import Topics
 from ..awaiting import passes
 from ..port.outlasting import outlasted
-from ..port.port import Mailbox, Offsets, Port, pause
+from ..port.port import Mailbox, Offsets, Port, Process, pause
 from ..records.columns import DamagedBatch
-from .driven import Process
 from .heartbeat import Heartbeats, Pulse
 from .leader_edge import RESIGN_S, JobTopics, LeaderEdge
 from .member_edge import MemberEdge, World

@@ -21,8 +21,8 @@ from ...core.names import Topics
 from ..awaiting import answered
 from ..port.bounds import run_bounds
 from ..port.outlasting import outlasted
-from ..port.port import Offsets, Port, pause
-from .driven import Driven, Process
+from ..port.port import Offsets, Port, Process, pause
+from .driven import Driven
 from .stream import CoordinatorReader, LeaderLost, LeaderWriter
 
 log = structlog.get_logger("headgate.coordination")

@@ -16,8 +16,8 @@ from ...core.graph.graph import Graph
 from ...core.names import StreamPartition, Topics, TransactionalId
 from ...core.orders import Order
 from ..awaiting import answered
-from ..port.port import Port
-from .driven import Driven, Process
+from ..port.port import Port, Process
+from .driven import Driven
 from .stream import CoordinatorReader, OwnWriter, WriteUnknown
 
 log = structlog.get_logger("headgate.coordination")

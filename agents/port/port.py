@@ -252,6 +252,32 @@ class Apart(Protocol):
         ...
 
 
+class Process(Protocol):
+    """The process around whatever runs over a port: who runs its coroutines, and hears of what must not happen."""
+
+    def crash(self, error: BaseException) -> None:
+        """Something that must not happen did."""
+        ...
+
+    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+        """Run something beside that ends by itself; what it raises ends the process."""
+        ...
+
+    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+        """Run something beside for as long as the process lives, or until it ends."""
+        ...
+
+    def mailbox(
+        self,
+        name: str,
+        on_letter: Callable[[Any], Awaitable[None]],
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> Mailbox:
+        """An actor's mailbox. `on_gone` is told once when the actor has stopped, `on_again` when somebody has started it again."""
+        ...
+
+
 class Port(Protocol):
     """The world."""
 

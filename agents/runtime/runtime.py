@@ -29,7 +29,7 @@ from ..live_settings import Settings
 from ..port.absence import Unread
 from ..port.bounds import log_ends, resolved
 from ..port.outlasting import outlasted
-from ..port.port import Mailbox, Offsets, Port
+from ..port.port import Mailbox, Offsets, Port, Process
 from ..state.store import Disk
 from .buffer import TaskBuffer
 from .chooser import TaskChooser
@@ -85,33 +85,11 @@ class Job(Protocol):
         ...
 
 
-class Life(Protocol):
-    """The process around a runtime: who runs its coroutines, and hears of what must not happen."""
-
-    def crash(self, error: BaseException) -> None:
-        """Something that must not happen did."""
-        ...
+class Life(Process, Protocol):
+    """The process around a runtime, which says besides where stores lie."""
 
     def disk(self, task: str) -> Disk:
         """Where the store of a task lies."""
-        ...
-
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
-        """Run something beside that ends by itself; what it raises ends the process."""
-        ...
-
-    async def serve(self, name: str, work: Awaitable[None]) -> Any:
-        """Run something beside for as long as the process lives, or until it ends."""
-        ...
-
-    def mailbox(
-        self,
-        name: str,
-        on_letter: Callable[[Any], Awaitable[None]],
-        on_gone: Callable[[BaseException | None], None],
-        on_again: Callable[[], None],
-    ) -> Mailbox:
-        """An actor's mailbox. `on_gone` is told once when the actor has stopped, `on_again` when somebody has started it again."""
         ...
 
 
