@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.task.plan import TaskPlan
 from ..operators.key_test import KeyTest
 from ..operators.pipeline import Pipeline
-from .host import Host
 from .state import TaskState
 
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
-def assembled(host: Host, plan: TaskPlan, state: TaskState, buffer: Any, poke: Callable[[], None]) -> Pipeline:
+
+def assembled(host: Runtime, plan: TaskPlan, state: TaskState, buffer: Any, poke: Callable[[], None]) -> Pipeline:
     """Its operators, put together, when its state is restored. `poke`: something of an operator's own may be due."""
     name = plan.task
     made = Pipeline(

@@ -94,7 +94,7 @@ class Life(Process, Protocol):
 
 
 class Runtime:
-    """The tasks of one process, and everything that they need of each other. It is their `host.Host`."""
+    """The tasks of one process, and everything that they need of each other. It is what each of them calls its host."""
 
     def __init__(
         self,

@@ -37,13 +37,13 @@ from ..state.expiry import Expiry
 from .assembly import assembled
 from .due import Due
 from .end import TaskEnd
-from .host import Host
 from .letters import ChunkLetter, Letter, StepLetter
 from .task_intake import TaskIntake
 
 if TYPE_CHECKING:
     from ..records.chunks import Chunk
     from .buffer import LogWrite
+    from .runtime import Runtime
 
 R = TypeVar("R")
 
@@ -51,7 +51,7 @@ R = TypeVar("R")
 class TaskActor:
     """A task under one grant. Made for a `Start`, gone after `released`, `Abandon` or a lost producer."""
 
-    def __init__(self, host: Host, plan: TaskPlan, start: Start) -> None:
+    def __init__(self, host: Runtime, plan: TaskPlan, start: Start) -> None:
         self.host = host
         self.plan = plan
         self.name = start.task

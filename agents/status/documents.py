@@ -72,7 +72,7 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
         "watermarks": {stream: time_of(ms) for stream, ms in watermarks(actor).items()},
         "inputs": inputs,
         "restore": None if progress is None else restore_of(progress),
-        "counts": dict(sorted(actor.host.counters.get(actor.name, {}).items())),  # type: ignore[attr-defined]
+        "counts": dict(sorted(actor.host.counters.get(actor.name, {}).items())),
         "notes": dict(actor.notes),
         "keys": key_tests(actor),
     }
