@@ -10,6 +10,7 @@ The part of the outbox that never waits. Promises:
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -54,22 +55,27 @@ class Transaction:
     """What joined since the last division."""
 
     builders: dict[StreamPartition, BatchInWork] = field(default_factory=dict)
-    ready: list[tuple[StreamPartition, BatchInWork]] = field(default_factory=list)
+    ready: dict[StreamPartition, deque[BatchInWork]] = field(default_factory=dict)
+    """Batches that are full, or the last of a flush: of each partition in their order."""
     sent: list[Sent] = field(default_factory=list)
     writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
     begun: bool = False
 
+    def fill(self, target: StreamPartition, batch: BatchInWork) -> None:
+        """This batch takes nothing more: it may leave."""
+        self.ready.setdefault(target, deque()).append(batch)
+
+    def fill_all(self) -> None:
+        """No batch takes anything more."""
+        for target, batch in self.builders.items():
+            self.fill(target, batch)
+        self.builders = {}
+
     def wave(self) -> list[tuple[StreamPartition, BatchInWork]]:
         """Takes the next batch of each partition out of what is ready."""
-        first: dict[StreamPartition, BatchInWork] = {}
-        rest: list[tuple[StreamPartition, BatchInWork]] = []
-        for target, builder in self.ready:
-            if target in first:
-                rest.append((target, builder))
-            else:
-                first[target] = builder
-        self.ready[:] = rest
-        return list(first.items())
+        wave = [(target, batches.popleft()) for target, batches in self.ready.items()]
+        self.ready = {target: batches for target, batches in self.ready.items() if batches}
+        return wave
 
 
 class TaskBuffer:
@@ -221,7 +227,7 @@ class Joining:
             builder.written_by(task)
             self.pending_bytes += builder.size - before
             if at < end:
-                open_.ready.append((target, open_.builders.pop(target)))
+                open_.fill(target, open_.builders.pop(target))
                 builder = None
                 self._wake_owner()
         if not self._transactional:

@@ -244,8 +244,7 @@ class Outbox(Joining):
         """Hand over what is ready; every `send_batch` has returned when this does."""
         producer = self._live()
         if everything:
-            transaction.ready.extend(transaction.builders.items())
-            transaction.builders = {}
+            transaction.fill_all()
         if not transaction.ready:
             return
         if self._id is not None and not transaction.begun:
