@@ -215,7 +215,7 @@ async def test_no_batch_crosses_a_commit(kafka, topic):
     """Chunks complete while commits are under way: each belongs to exactly one, with the checkpoint that covers it, or to none."""
     name, log = topic(), topic("log")
     done = [0]
-    async with outbox_on(kafka, name, name, log, batch_bytes=4096) as outbox:
+    async with outbox_on(kafka, name, name, log, batch_bytes=4096, max_pending_bytes=1 << 18) as outbox:
 
         async def commit():
             for _ in range(5):
