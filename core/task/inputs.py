@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from ..machine import Now
 from ..names import StreamPartition
 from ..orders import RunView
-from ..progress.events import EpochAhead
 from ..progress.frames import NO_TIME, ControlFrame
 from ..progress.producers import ForeignProducers, Sources
 from ..progress.tracker import Producers, Progress
@@ -160,8 +159,7 @@ class Inputs:
 
     def hear(self, at: StreamPartition, offset: int, frame: ControlFrame) -> bool:
         """Take a control message; false if it must wait at the head of its partition for a newer job state."""
-        answer = self.progress.take(at.stream, at.partition, frame)
-        if answer and isinstance(answer[0], EpochAhead):
+        if not self.progress.take(at.stream, at.partition, frame):
             self.waiting[at] = (offset, frame)
             return False
         self.waiting.pop(at, None)

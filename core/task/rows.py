@@ -62,7 +62,6 @@ _OWN: Mapping[str, Shape] = {
 """Of the task itself, by what they are; the key's second part is a stream (of `:time` a step), the row's first the run."""
 _HEARD: Mapping[str, tuple[int, Shape]] = {
     "told": (3, _row(_TEXT, *_STANDING)),
-    "passed": (3, _row(_TEXT, _WHOLE, *_STANDING)),
     "own": (3, _row(_TEXT, *_STANDING)),
     "job": (4, _row(_TEXT, _TEXT, _WHOLE, _WHOLE, _texts, _or_none(_row(*_SAID)))),
     "said": (5, _row(_TEXT, *_SAID)),
