@@ -368,7 +368,7 @@ class TaskActor:
         wants = self._complete()
         if wants is not None:
             commit, stop = wants
-            self._finish(t.ChunkDone(at, upto, greatest, outputs=True, commit=commit, stop=stop))
+            self._finish(t.ChunkDone(at, upto, greatest, commit=commit, stop=stop))
             self.due.watch()
 
     def _complete(self) -> tuple[bool, bool] | None:

@@ -230,7 +230,7 @@ class TaskIntake:
         if head.at_end or head.end_reached:
             self.actor.feed(t.AtEnd(at, head.position, self.actor.owes(), head.answered_age_s))
         elif head.blocked:
-            self.actor.feed(t.NotAtEnd(at, blocked=True))
+            self.actor.feed(t.NotAtEnd(at))
         elif head.degraded:
             self.actor.feed(t.NotAnswered(at))
 

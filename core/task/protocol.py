@@ -123,8 +123,6 @@ class ChunkDone:
     """The next position to read."""
     max_ts: int | None = None
     """The greatest event time in it; None when it had no record with one."""
-    outputs: bool = False
-    """It left outputs, table changes or timers behind (a position alone is committed at leisure, too)."""
     commit: bool = False
     """User code asked for a commit."""
     stop: bool = False
@@ -180,10 +178,9 @@ class AtEnd:
 
 @dataclass(frozen=True, slots=True)
 class NotAtEnd:
-    """A fetch was answered, and there is more; or it stands at the last stable offset (`blocked`) below the high watermark."""
+    """A fetch was answered, and there is more; or it stands at the last stable offset, below the high watermark."""
 
     at: StreamPartition
-    blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +238,6 @@ class StepDone:
 
     letter: int
     more: bool = False
-    outputs: bool = True
     commit: bool = False
     """User code asked for a commit."""
     stop: bool = False
@@ -437,9 +433,8 @@ class RequestCommit:
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Answer to `CommitBegins`: the whole ready buffer, these rows of the control table and this checkpoint join `txn`."""
+    """Answer to `CommitBegins`: the whole ready buffer, these rows of the control table and this checkpoint join its transaction."""
 
-    txn: int
     checkpoint: Checkpoint
     rows: RowChanges = field(default_factory=lambda: MappingProxyType({}))
 

@@ -586,7 +586,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if own is None:
             return []
         rows: t.RowChanges = {**own, **self.inputs.progress.take_changes()}
-        return [*said, t.Contribute(event.txn, self._checkpoint(), MappingProxyType(rows))]
+        return [*said, t.Contribute(self._checkpoint(), MappingProxyType(rows))]
 
     def _checkpoint(self) -> Checkpoint:
         """What a restart needs beside the control table, as of now. A chunk under work has no part in it."""

@@ -231,7 +231,7 @@ class Rig:
 
     def chunk(self, at: SP, upto: int, max_ts: int | None = None, **changes: Any) -> list[Any]:
         self.feed(ChunkTaken(at, upto))
-        return self.feed(ChunkDone(at, upto, max_ts, outputs=True, **changes))
+        return self.feed(ChunkDone(at, upto, max_ts, **changes))
 
     def hear(self, at: SP, frame: Any) -> list[Any]:
         return self.feed(ControlAtHead(at, self.task.position(at), frame))

@@ -296,7 +296,7 @@ def test_what_is_behind_an_open_transaction_is_not_idle():
     rig.feed(AtEnd(ORDERS0, 5))
     rig.wait(1)
     assert rig.said()[-1][0] == "idle"
-    rig.feed(NotAtEnd(ORDERS0, blocked=True))
+    rig.feed(NotAtEnd(ORDERS0))
     rig.wait(1)
     assert rig.said()[-1][0] == "wm"
     assert rig.feed(NotAtEnd(ORDERS0)) == []

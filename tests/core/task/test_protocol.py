@@ -32,7 +32,7 @@ def test_no_word_is_both_a_fact_and_an_instruction():
 
 def test_empty_defaults_are_read_only():
     empty = (OffsetsResolved(1).positions, Restored(0).rows, ResolveOffsets(1).until, ResolveOffsets(1).positions)
-    for mapping in (*empty, Contribute(1, None).rows):  # type: ignore[arg-type]
+    for mapping in (*empty, Contribute(None).rows):  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             mapping["a"] = 1  # type: ignore[index]
 
