@@ -236,11 +236,6 @@ class Progress:
         self._touched.clear()
         return changes
 
-    def to_value(self) -> list[tuple[RowKey, Row]]:
-        """The whole state as rows, in a stable order; give it back as `rows=`. Reading it changes nothing."""
-        places = [(stream, at) for stream, owned in self._streams.items() for at in (ALL, *owned)]
-        return [row for place in sorted(places) for row in self._rows(place)]
-
     # ------------------------------------------------------------------------------------------------------------ inside
 
     def _say(self, stream: str, partition: int, own: StreamStatus) -> None:

@@ -57,7 +57,7 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_what_can_work_is_let_through(name):
     graph = Graph(*GOOD[name])
-    assert validate(graph) is graph
+    validate(graph)
 
 
 BAD = {
@@ -126,7 +126,7 @@ def test_what_cannot_work_is_refused_in_the_users_names(why):
 
 def test_a_long_chain_is_no_circle():
     stages = [Stage(f"s{n}", "map", (f"s{n - 1}" if n else "a",)) for n in range(300)]
-    assert validate(Graph((A,), tuple(stages)))
+    validate(Graph((A,), tuple(stages)))
 
 
 def test_what_a_stage_is_keyed_by():

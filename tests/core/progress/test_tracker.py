@@ -14,7 +14,7 @@ from headgate.core.errors import DataError
 from headgate.core.orders import ProducerSet
 from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
 from headgate.core.progress.producers import ForeignProducers, Sources, StreamPhase, StreamStatus
-from headgate.core.progress.tracker import Progress
+from headgate.core.progress.tracker import ALL, Progress
 from headgate.core.task.rows import pack_rows, unpack_rows
 
 JOB, RUN, S = "sales/1", "r2", "sales-1-by"
@@ -79,9 +79,15 @@ def changed(p, producers):
     return news(p, lambda: p.producers_changed({S: producers}))
 
 
+def state(p):
+    """All rows that a table holds when every change was written to it."""
+    places = sorted((stream, at) for stream, owned in p._streams.items() for at in (ALL, *owned))
+    return [row for place in places for row in p._rows(place)]
+
+
 def restored(p, producers=None):
     """The same through the bytes of the control table."""
-    rows = unpack_rows((k, v) for k, v in pack_rows(dict(p.to_value())).items() if v is not None)
+    rows = unpack_rows((k, v) for k, v in pack_rows(dict(state(p))).items() if v is not None)
     owned = {stream: list(parts) for stream, parts in p._streams.items()}
     return Progress(p.own_job, p.run, owned, producers or p._producers, quorum=p.quorum, rows=rows)
 
@@ -188,9 +194,9 @@ class TestEndAndDrain:
 class TestWhoSpeaks:
     def test_an_unknown_producer_changes_nothing_and_is_counted(self):
         p = progress("a")
-        before = p.to_value()
+        before = state(p)
         assert feed(p, end("x"), wm("x", 1), end("a", job="other/1")) == []
-        assert (p.to_value(), p.ended(S)) == (before, False)
+        assert (state(p), p.ended(S)) == (before, False)
         assert p.ignored == {(S, "unknown-producer"): 2, (S, "unknown-job"): 1}
 
     def test_an_old_run_changes_nothing(self):
@@ -200,9 +206,9 @@ class TestWhoSpeaks:
 
     def test_a_newer_epoch_waits_until_the_set_is_known(self):
         p = progress("a")
-        before = p.to_value()
+        before = state(p)
         assert not p.take(S, 0, wm("b", 5, epoch=2))
-        assert p.to_value() == before
+        assert state(p) == before
         assert changed(p, known("a", "b", epoch=2)) == []
         assert feed(p, wm("b", 5, epoch=2), wm("a", 6, epoch=2)) == [at(5)]
 
@@ -370,12 +376,12 @@ class TestForeign:
         Behind an end of ours, everything of theirs is to come from a new run."""
         p = foreign("up/1")
         feed(p, self.say(end, "a"), self.say(wm, "b", 5))
-        rows = [(key, row) for key, row in p.to_value()]
+        rows = [(key, row) for key, row in state(p)]
         producers = {S: ForeignProducers(frozenset({"up/1"}))}
         new = Progress(JOB, "r-new", {S: [0]}, producers, rows=rows, goes_on=goes_on)
         assert new.watermark(S) == (5 if goes_on else NO_TIME)
         assert feed(new, self.say(end, "b")) == ([ENDED] if goes_on else [])
-        again = Progress(JOB, "r-new", {S: [0]}, producers, rows=[*rows, *new.to_value()])
+        again = Progress(JOB, "r-new", {S: [0]}, producers, rows=[*rows, *state(new)])
         assert again.ended(S) == goes_on
 
 
@@ -418,17 +424,17 @@ class TestRows:
     def test_rows_of_an_older_run_are_dropped_and_deleted(self):
         p = progress("a")
         feed(p, end("a"))
-        q = Progress(JOB, "r3", {S: [0]}, {S: known("a")}, rows=p.to_value())
+        q = Progress(JOB, "r3", {S: [0]}, {S: known("a")}, rows=state(p))
         assert not q.ended(S)
-        assert q.take_changes() == {key: None for key, _ in p.to_value()}
+        assert q.take_changes() == {key: None for key, _ in state(p)}
         assert q.take_changes() == {}
 
     def test_rows_of_partitions_that_are_no_longer_owned_are_deleted(self):
         p = progress("a", partitions=(0, 1))
         feed(p, wm("a", 5), partition=1)
-        q = Progress(JOB, RUN, {}, {}, rows=p.to_value())
+        q = Progress(JOB, RUN, {}, {}, rows=state(p))
         assert set(q.take_changes().values()) == {None}
-        r = Progress(JOB, RUN, {S: [0]}, {S: known("a")}, rows=p.to_value())
+        r = Progress(JOB, RUN, {S: [0]}, {S: known("a")}, rows=state(p))
         assert set(r.take_changes().values()) == {None}
 
     def test_a_state_that_is_ahead_of_the_job_state_waits_for_it(self):
@@ -447,10 +453,10 @@ class TestRows:
         p = progress("a", "b")
         feed(p, wm("a", 5), wm("b", 3), end(None))
         q = restored(p)
-        assert (q.partition(S, 0), q.to_value()) == (p.partition(S, 0), p.to_value())
+        assert (q.partition(S, 0), state(q)) == (p.partition(S, 0), state(p))
         p = foreign("up/1")
         p.observe(S, 0, 4)
-        assert restored(p).to_value() == p.to_value()
+        assert state(restored(p)) == state(p)
 
 
 # ----------------------------------------------------------------------------------------------------------- the oracle
@@ -626,13 +632,13 @@ def test_one_that_lives_and_one_that_is_restored_after_every_step_say_the_same(s
                 del table[key]
             else:
                 table[key] = row
-        assert table == pack_rows(dict(again.to_value()))
+        assert table == pack_rows(dict(state(again)))
         again = (
             make(rows=unpack_rows(table.items()))
             if now is None
             else Progress(JOB, RUN, {S: (0, 1)}, {S: now}, rows=unpack_rows(table.items()))
         )
-        assert again.to_value() == live.to_value()
+        assert state(again) == state(live)
         assert again.silent(S) == live.silent(S)
 
 
@@ -652,7 +658,7 @@ def test_rows_that_stand_alone_are_damage_and_are_named():
     """What a producer said belongs to a job's row; one without the other can only be a log that has lost rows."""
     p = progress("a")
     feed(p, wm("a", 5))
-    rows = [(key, row) for key, row in p.to_value() if key[2] != "job"]
+    rows = [(key, row) for key, row in state(p) if key[2] != "job"]
     with pytest.raises(DataError, match=r"'said', 'sales/1', 'a'.* stands alone"):
         progress("a", rows=rows)
 
