@@ -24,8 +24,8 @@ from headgate.core.task.commit_protocol import CommitEvent, CommitInstruction
 from headgate.core.task.protocol import TaskEvent, TaskInstruction
 from headgate.core.task.task import Task
 
-ROOT = Path(__file__).resolve().parents[2]
-HOUSE = ("core", "agents", "spark_bridge", "headgate", "examples", "bench")
+from .reading import HOUSE, ROOT, FieldsRead, trees, values
+
 MACHINES = (Leader, Member, Committer, Task)
 
 FOR_OTHERS = {
@@ -40,18 +40,6 @@ FOR_OTHERS = {
     "Counting.on_web_request_end": "Faust calls it",
 }
 """Who else uses a name that the house itself does not."""
-
-
-@cache
-def parsed(room: str) -> list[tuple[Path, ast.Module]]:
-    """Every file of a room."""
-    found = (path for path in sorted((ROOT / room).rglob("*.py")) if "__pycache__" not in path.parts)
-    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in found]
-
-
-def trees(*rooms: str) -> list[tuple[Path, ast.Module]]:
-    """Every file of these rooms."""
-    return [one for room in rooms for one in parsed(room)]
 
 
 def read_in(files: list[tuple[Path, ast.Module]]) -> set[str]:
@@ -142,91 +130,6 @@ def test_a_name_that_nobody_reads_is_named() -> None:
     tree = ast.parse(text)
     found = unused([(Path("x.py"), tree)], read_in([(Path("x.py"), tree)]))
     assert [one.partition(": ")[2].partition(" ")[0] for one in found] == ["rule", "Box", "Box.size", "Box.open"]
-
-
-def values(files: list[tuple[Path, ast.Module]]) -> dict[str, list[str]]:
-    """The fields of each dataclass and named tuple, in their order."""
-    found: dict[str, list[str]] = {}
-    for _, tree in files:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and any(
-                word in ast.unparse(one)
-                for one in (*node.decorator_list, *node.bases)
-                for word in ("dataclass", "NamedTuple")
-            ):
-                found[node.name] = [
-                    part.target.id
-                    for part in node.body
-                    if isinstance(part, ast.AnnAssign)
-                    and isinstance(part.target, ast.Name)
-                    and "ClassVar" not in ast.unparse(part.annotation)
-                ]
-    return found
-
-
-class FieldsRead(ast.NodeVisitor):
-    """Fields that are read: `Class.field` where a parameter or a pattern says of which class, else `.field`, of any."""
-
-    def __init__(self, fields: dict[str, list[str]]) -> None:
-        self.fields = fields
-        self.found: set[str] = set()
-        self._owner: list[str] = []
-        self._known: list[dict[str, set[str]]] = [{}]
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._owner.append(node.name)
-        self.generic_visit(node)
-        self._owner.pop()
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        known = dict(self._known[-1])
-        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            words = set() if one.annotation is None else words_of(one.annotation)
-            if one.arg == "self" and self._owner:
-                words = {self._owner[-1]}
-            known.pop(one.arg, None)
-            if words and words <= self.fields.keys():
-                known[one.arg] = words
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-                known.pop(inner.id, None)
-        self._known.append(known)
-        self.generic_visit(node)
-        self._known.pop()
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        if isinstance(node.ctx, ast.Load):
-            name = node.value.id if isinstance(node.value, ast.Name) else ""
-            self.found.update(f"{owner}.{node.attr}" for owner in self._known[-1].get(name, {""}))
-        self.generic_visit(node)
-
-    def visit_MatchClass(self, node: ast.MatchClass) -> None:
-        owner = ast.unparse(node.cls).rpartition(".")[2]
-        for field, pattern in zip(self.fields.get(owner, ()), node.patterns, strict=False):
-            if not (isinstance(pattern, ast.MatchAs) and pattern.name is None):
-                self.found.add(f"{owner}.{field}")
-        self.found.update(f"{owner}.{field}" for field in node.kwd_attrs)
-        self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        if ast.unparse(node.func) == "getattr" and isinstance(node.args[1], ast.Constant):
-            self.found.add(f".{node.args[1].value}")
-        self.generic_visit(node)
-
-
-def words_of(annotation: ast.expr) -> set[str]:
-    """The names in an annotation, without what they are looked up in.
-
-    >>> sorted(words_of(ast.parse("t.Restored | None", mode="eval").body))
-    ['Restored']
-    """
-    found = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
-    for node in ast.walk(annotation):
-        if isinstance(node, ast.Attribute):
-            found = (found - {ast.unparse(node.value)}) | {node.attr}
-    return found
 
 
 def unread(fields: dict[str, list[str]], files: list[tuple[Path, ast.Module]]) -> list[str]:
