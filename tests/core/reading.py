@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -88,10 +89,22 @@ class FieldsRead(ast.NodeVisitor):
         self.found.update(f"{owner}.{field}" for field in node.kwd_attrs)
         self.generic_visit(node)
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Call):
+            self.found.add(f"{ast.unparse(node.value.func).rpartition('.')[2]}(…)")  # what it returns is taken apart
+        self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> None:
         if ast.unparse(node.func) == "getattr" and isinstance(node.args[1], ast.Constant):
             self.found.add(f".{node.args[1].value}")
         self.generic_visit(node)
+
+
+def fields_read(fields: dict[str, list[str]], tree: ast.Module) -> set[str]:
+    """The fields that a file reads, as `FieldsRead` names them."""
+    seen = FieldsRead(fields)
+    seen.visit(tree)
+    return seen.found
 
 
 def words_of(annotation: ast.expr) -> set[str]:
@@ -105,3 +118,85 @@ def words_of(annotation: ast.expr) -> set[str]:
         if isinstance(node, ast.Attribute):
             found = (found - {ast.unparse(node.value)}) | {node.attr}
     return found
+
+
+class Near(ast.NodeVisitor):
+    """How code comes by an object of a class: it names the class, one that keeps such objects or is derived from it, or what returns one.
+
+    An attribute of something whose type is not written down could be anybody's. It is taken for one of a class only where the file can
+    have such an object at all: else each name that is read somewhere hides all others like it.
+    """
+
+    STEPS = 3
+    """From class to class: somebody reads `machine.inputs.progress.ended`, and names the machine."""
+
+    def __init__(self, files: list[tuple[Path, ast.Module]]) -> None:
+        self._next: dict[str, set[str]] = {}
+        self._owner: list[str] = []
+        self._nodes = [node for _, tree in files for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        self._classes = {node.name for node in self._nodes}
+        for _, tree in files:
+            self.visit(tree)
+        self._named = {path: set(named_in(tree)) for path, tree in files}
+
+    def files(self, owner: str) -> set[Path]:
+        """The files that can have an object of this class."""
+        known = {owner}
+        for _ in range(self.STEPS):
+            known |= {word for one in known for word in self._next.get(one, ())}
+        return {path for path, named in self._named.items() if named & known}
+
+    def derived(self, base: str) -> dict[str, set[str]]:
+        """The classes that name this base, with their methods."""
+        return {
+            node.name: {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+            for node in self._nodes
+            if any(base in words_of(one) for one in node.bases)
+        }
+
+    def ways(self, owner: str) -> set[str]:
+        """What keeps or returns an object of this class itself."""
+        return self._next.get(owner, set())
+
+    def _leads(self, words: set[str], to: str) -> None:
+        for word in words & self._classes:
+            self._next.setdefault(word, set()).add(to)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for base in node.bases:
+            self._leads(words_of(base), node.name)
+            self._next.setdefault(node.name, set()).update(words_of(base) & self._classes)
+        self._owner.append(node.name)
+        self.generic_visit(node)
+        self._owner.pop()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if node.returns is not None:
+            self._leads(words_of(node.returns), node.name)
+        for one in (*node.args.args, *node.args.kwonlyargs):
+            if node.name == "__init__" and one.annotation is not None:
+                self._leads(words_of(one.annotation), self._owner[-1])
+        self.generic_visit(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if self._owner:
+            self._leads(words_of(node.annotation), self._owner[-1])
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if self._owner and isinstance(node.value, ast.Call):
+            self._leads(words_of(node.value.func), self._owner[-1])
+        self.generic_visit(node)
+
+
+def named_in(tree: ast.Module) -> Iterator[str]:
+    """Every name that a file mentions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ClassDef | ast.alias):
+            yield node.name
