@@ -19,7 +19,7 @@ import structlog
 from ...core.machine import Tick
 from ...core.names import StreamPartition
 from ...core.task import commit_protocol as e
-from ...core.task.commit import OVER, Committer
+from ...core.task.commit import Committer, CommitterState
 from ...core.task.protocol import ApplyFailed
 from ..awaiting import said
 from ..port.alarm import Alarm
@@ -233,7 +233,7 @@ class Committing:
 
     def failed(self, error: OutboxError) -> None:
         """The producer is dead."""
-        if self._stopped or self.machine.state == OVER:
+        if self._stopped or self.machine.state == CommitterState.OVER:
             return
         kind = "fenced" if isinstance(error, Fenced) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
         target, tasks, refused = "", frozenset[str](), False
