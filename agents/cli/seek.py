@@ -1,7 +1,7 @@
 """`headgate seek JOB STREAM[:PARTITION] --to …`: an input goes on from another place.
 
 It cannot be undone, so it shows its plan: for each partition where its task stands by its last checkpoint, where it will go on, and how
-many records are skipped or read again; and what is not there is refused. Where no worker lives the wish waits for one, without limit,
+many records are skipped or read again; and what is not there is refused. Where no worker lives the request waits for one, without limit,
 bound to the positions that the plan showed (also to there being none yet): whoever comes first and reads on makes it void.
 """
 
@@ -24,7 +24,7 @@ from ..kafka.offsets import Offsets
 from ..kafka.scan import scan_topic
 from ..port.bounds import offset_of
 from ..process.reading import following, heard, shown
-from ..process.requests import Wish
+from ..process.requests import Request
 from .asks import Asker, asks
 from .group import Mistyped
 from .options import Target, confirmed, run_async
@@ -102,7 +102,7 @@ def seek(ask: Asker, place: str, goal: str, only_plan: bool, yes: bool) -> None:
         )
     confirmed("\n".join(lines), yes)
     waits = "" if alive else "it waits for a worker"
-    ask(Wish(r.SEEK, arguments=arguments, lasting=not alive, waits=waits))
+    ask(Request(r.SEEK, arguments=arguments, lasting=not alive, waits=waits))
 
 
 def show_plan(ask: Asker, steps: list[Step], alive: bool) -> None:

@@ -133,7 +133,7 @@ async def test_seeks_go_to_the_oldest_an_offset_a_time_and_the_newest(job, topic
 
 
 async def test_a_seek_is_applied_once_also_over_a_kill(job, topic):
-    """The worker dies right after the wish was taken up: whoever comes next applies it, or has it in the checkpoint, never both."""
+    """The worker dies right after the request was taken up: whoever comes next applies it, or has it in the checkpoint, never both."""
     inp, out = topic("in", 2), topic("out", 2)
     await job.write(inp, rows(0, 20))
     first = await job.start(copying(job, inp, out))
@@ -142,7 +142,7 @@ async def test_a_seek_is_applied_once_also_over_a_kill(job, topic):
     await first.crash()
     second = await job.start(copying(job, inp, out))
     assert sorted(await numbers(job, out, 40)) == sorted([*range(20), *range(20)])
-    await second.until(lambda: not second.worker.coordination.member.job.run.seeks, "the wish is gone from the run")
+    await second.until(lambda: not second.worker.coordination.member.job.run.seeks, "the request is gone from the run")
     await second.crash()
     third = await job.start(copying(job, inp, out))
     await third.until_running(2)

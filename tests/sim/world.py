@@ -189,7 +189,7 @@ class World:
         self.seeks = 0
         self.wiped = 0
         self.quiet_from = 0.0
-        self.last_wish = 0.0
+        self.last_request = 0.0
         self._uuids = 0
         self.shape = self.draw()
         self.kafka.create(SOURCE, self.shape.sources)
@@ -340,13 +340,13 @@ class World:
         not_after = self.schedule.wall_ms + 600_000
         request = words.SetRequest(uuid, verb, run_id, arguments, not_after, "operator")
         job.requests[uuid] = request
-        self.last_wish = self.schedule.moment
-        self._send_wish(job, request)
+        self.last_request = self.schedule.moment
+        self._send_request(job, request)
         return uuid
 
-    def _send_wish(self, job: Job, request: words.SetRequest) -> None:
+    def _send_request(self, job: Job, request: words.SetRequest) -> None:
         if self.kafka.down:
-            self.schedule.at(0.3, self._send_wish, job, request)
+            self.schedule.at(0.3, self._send_request, job, request)
             return
         if self.schedule.trace is not None:
             self.schedule.note("operator", request.verb, request)
@@ -422,7 +422,7 @@ class World:
             if schedule.turns & 63 == 0:
                 if self.done():
                     break
-                quiet = max(self.quiet_from, self.last_wish)
+                quiet = max(self.quiet_from, self.last_request)
                 if schedule.moment > quiet + BOUND_S or schedule.steps > self.bound_steps:
                     self.stuck()
         self.check_end()
@@ -440,8 +440,8 @@ class World:
         lines = []
         for job in self.jobs:
             truth = self.invariants.truth(job)
-            open_wishes = [request for uuid, request in job.requests.items() if uuid not in truth.finals]
-            lines.append(f"{job.name}: run {truth.state.run}, without answer: {open_wishes}")
+            open_requests = [request for uuid, request in job.requests.items() if uuid not in truth.finals]
+            lines.append(f"{job.name}: run {truth.state.run}, without answer: {open_requests}")
         raise Violation(
             f"no end {BOUND_S:g} s or {self.bound_steps} steps after the last fault and the last request: "
             + "; ".join(lines)

@@ -238,7 +238,7 @@ def test_a_thousand_tasks_on_a_hundred_processors_take_less_than_fifty_milliseco
 # ------------------------------------------------------------------------------------------------- a request of an operator
 
 
-def test_a_task_is_moved_by_wish_and_the_balance_stays():
+def test_a_task_is_moved_by_request_and_the_balance_stays():
     start = place(names(6), {}, dict.fromkeys(["p1", "p2", "p3"]), {})
     task = start["p1"][0]
     after = moved(start, task, "p3")

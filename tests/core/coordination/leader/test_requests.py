@@ -1,4 +1,4 @@
-"""Wishes: each gets its effect, and exactly one final answer."""
+"""Requests: each gets its effect, and exactly one final answer."""
 
 from __future__ import annotations
 
