@@ -10,10 +10,10 @@ import socket
 
 from ...core.errors import EnvironmentFault
 from .settings import HOST, Ports
-from .storage import Identity
+from .storage import BrokerIdentity
 
 
-def choose_ports(identity: Identity, port: int | None) -> list[Ports]:
+def choose_ports(identity: BrokerIdentity, port: int | None) -> list[Ports]:
     """The ports of every node; `port` is told for the clients' side of the first node."""
     if port is not None and not is_free(port):
         raise EnvironmentFault(

@@ -18,7 +18,7 @@ from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ..kafka.plainwrite import Plain, put
 from ..kafka.scan import scan_topic, width_of
-from ..kafka.topics import Topics as TopicsAdmin
+from ..kafka.topics import TopicsAdmin
 from ..process.reading import must_exist
 from ..state.scan import guess
 from ..status.documents import time_of

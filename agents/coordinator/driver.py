@@ -29,7 +29,7 @@ from ..port.port import Mailbox, Offsets, Port, pause
 from ..records.columns import DamagedBatch
 from .driven import Process
 from .heartbeat import Heartbeats, Pulse
-from .leader_edge import RESIGN_S, JobTopics, LeaderEdge
+from .leader_edge import RESIGN_S, LeaderEdge, LeaderTopics
 from .member_edge import MemberEdge, World
 from .stream import CoordinatorReader
 
@@ -47,7 +47,7 @@ class Coordination:
         process: Process,
         port: Port,
         offsets: Offsets,
-        topics: JobTopics,
+        topics: LeaderTopics,
         graph: Graph,
         names: Topics,
         stamp: c.Stamp,

@@ -22,7 +22,7 @@ from ..records import serdes
 from ..records.serdes import Serde
 
 if TYPE_CHECKING:
-    from .aggregates import Aggregate, Plan
+    from .aggregates import Aggregate, AggregatePlan
 
 Migrate = Callable[[tuple[str, ...], Any], Any]
 """`(names of the old fields, the old value) -> the new value`; for an aggregate both values are mappings, name to state."""
@@ -43,14 +43,14 @@ class TableSpec(NamedTuple):
     schema: Schema
     ttl_ms: int | None = None
     migrate: Migrate | None = None
-    plan: Plan | None = None
+    plan: AggregatePlan | None = None
     """Of an aggregate: what its states are."""
 
 
 # ------------------------------------------------------------------------------------------------------- what is declared
 
 
-def schema_of_aggregate(plan: Plan, key: Serde[Any]) -> Schema:
+def schema_of_aggregate(plan: AggregatePlan, key: Serde[Any]) -> Schema:
     """Of the table of an aggregate's states."""
     return Schema(AGGREGATE, key.name, STATES, plan.fields, by_position=True)
 
@@ -196,7 +196,7 @@ class Layout:
             ) from error
 
 
-def _by_name(plan: Plan, new: Any) -> list[Any]:
+def _by_name(plan: AggregatePlan, new: Any) -> list[Any]:
     if not isinstance(new, Mapping):
         raise TypeError(f"it gave {new!r:.80}, and a mapping of names to states is wanted")
     unknown = [name for name in new if name not in plan.names]

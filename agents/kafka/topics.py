@@ -92,7 +92,7 @@ class TopicSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExistingTopic:
     """A topic as it is."""
 
     name: str
@@ -132,7 +132,7 @@ def tool(name: str, client: ClientSettings | None = None) -> list[str]:
     return [*words, "--command-config", PROPERTIES] if client is not None and client.guarded else words
 
 
-def differences(spec: TopicSpec, found: Found | None, client: ClientSettings | None = None) -> list[Difference]:
+def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSettings | None = None) -> list[Difference]:
     """How a topic differs from what is needed, with the remedy of each difference."""
     if found is None:
         return [Difference(spec.name, "it does not exist", spec.command(client))]
@@ -167,7 +167,7 @@ def _normal(value: str) -> str:
     return ",".join(sorted(part.strip() for part in value.split(",")))
 
 
-class Topics:
+class TopicsAdmin:
     """What a job does to topics. One admin client, opened by `start`."""
 
     def __init__(self, client: ClientSettings) -> None:
@@ -192,7 +192,7 @@ class Topics:
             raise EnvironmentFault("topics are not started")
         return self._admin
 
-    async def find(self, names: Iterable[str]) -> dict[str, Found]:
+    async def find(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
         """The topics of these that exist, with their settings. Asking creates nothing."""
         admin, wanted = self._open(), sorted(set(names))
         if not wanted:
@@ -212,7 +212,7 @@ class Topics:
                     f"no permission to see the topic {topic['topic']}", remedy="grant DESCRIBE on it, or create it"
                 )
         configs = await self._configs(list(widths))
-        return {name: Found(name, width, configs.get(name, {})) for name, width in widths.items()}
+        return {name: ExistingTopic(name, width, configs.get(name, {})) for name, width in widths.items()}
 
     async def names(self) -> list[str]:
         """Every topic that may be seen, in order."""
@@ -232,7 +232,7 @@ class Topics:
 
     async def ensure(
         self, specs: Iterable[TopicSpec], *, create: bool = True, deadline_s: float = 30.0
-    ) -> dict[str, Found]:
+    ) -> dict[str, ExistingTopic]:
         """Create what is missing, then compare everything; raises one error that lists every difference with its remedy."""
         wanted = {spec.name: spec for spec in specs}
         found = await self.find(wanted)
@@ -273,7 +273,7 @@ class Topics:
     def _client_file(self) -> str:
         return f"\n{ABOUT_PROPERTIES}" if self._client.guarded else ""
 
-    async def _appeared(self, wanted: Mapping[str, TopicSpec], deadline_s: float) -> dict[str, Found]:
+    async def _appeared(self, wanted: Mapping[str, TopicSpec], deadline_s: float) -> dict[str, ExistingTopic]:
         """A broker may say `created` a moment before it knows the topic."""
         give_up = asyncio.get_running_loop().time() + deadline_s
         while True:

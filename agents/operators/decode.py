@@ -39,7 +39,7 @@ class BadRecord(Exception):
         self.cause = cause
 
 
-class Source(Operator):
+class SourceOp(Operator):
     """The beginning of a chain of operators: an input, or the reading side of a shuffle."""
 
     def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: Pipeline) -> None:

@@ -96,7 +96,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandLine:
     """What a command line says: `-b`, `-X`, `--config`, `--set` and the flags that stand for settings."""
 
     bootstrap: str = ""
@@ -106,7 +106,7 @@ class Said:
 
 
 def configure(
-    said: Said,
+    said: CommandLine,
     *,
     app: Mapping[str, Any] = _NONE,
     environ: Mapping[str, str] | None = None,
@@ -183,7 +183,7 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
 
 
 def _broker(
-    said: Said,
+    said: CommandLine,
     environ: Mapping[str, str],
     variables: Mapping[str, str],
     file: Mapping[str, Any],

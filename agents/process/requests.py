@@ -39,7 +39,7 @@ from .reading import Follower, folded, following, heard, shown
 
 TIMEOUT_S = 25.0
 _NONE: Mapping[str, Any] = MappingProxyType({})
-Say = Callable[[c.SetAnswer, JobState], None]
+ShowAnswer = Callable[[c.SetAnswer, JobState], None]
 T = TypeVar("T")
 
 
@@ -100,7 +100,7 @@ async def ask(
     *,
     wait: bool = True,
     timeout_s: float = TIMEOUT_S,
-    say: Say | None = None,
+    say: ShowAnswer | None = None,
 ) -> Outcome:
     """Write the request and follow it: to its end with `wait`, else until somebody has taken it up.
 
@@ -160,7 +160,7 @@ async def _follow(
     wait: bool,
     deadline: float,
     timeout_s: float,
-    say: Say | None,
+    say: ShowAnswer | None,
 ) -> Outcome:
     said: c.SetAnswer | None = None
     while True:
@@ -295,9 +295,9 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _reached(job: str, bootstrap: str) -> tuple[ClientSettings, Topics]:
-    from .configuration import Said, configure
+    from .configuration import CommandLine, configure
 
-    configuration = configure(Said(bootstrap=bootstrap))
+    configuration = configure(CommandLine(bootstrap=bootstrap))
     return configuration.client, Topics(JobName.parse(job), str(configuration.value("topic.prefix")))
 
 

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from ...core.errors import DataError
 from . import columns
-from .columns import HEAD
+from .columns import HEAD, Header
+from .record import Headers
 
 Bytes = bytes | None
-Header = tuple[str, Bytes]
-Headers = Sequence[Header]
 BATCH_OVERHEAD = HEAD.size
 """Bytes of a version 2 batch's head."""
 

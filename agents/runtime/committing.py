@@ -37,7 +37,7 @@ R = TypeVar("R")
 log = structlog.get_logger("headgate.commit")
 
 
-class Tasks(Protocol):
+class CommitHost(Protocol):
     """What committing needs of the worker."""
 
     @property
@@ -52,7 +52,7 @@ class Committing:
 
     def __init__(
         self,
-        host: Tasks,
+        host: CommitHost,
         incarnation: str,
         outbox: Outbox,
         *,

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..awaiting import said
 
-Step = tuple[str, Callable[[], Awaitable[None] | None]]
+EndStep = tuple[str, Callable[[], Awaitable[None] | None]]
 """What it is, for people, and how it is done."""
 
 
@@ -24,7 +24,7 @@ class TaskEnd:
         self._limit_s = limit_s
         self._down: asyncio.Task[None] | None = None
 
-    async def put_down(self, *steps: Step, last: Step) -> None:
+    async def put_down(self, *steps: EndStep, last: EndStep) -> None:
         """Do these steps in turn, once; whoever comes second waits for the first. No cancellation of a caller cuts it short.
 
         `last` has no limit: a store that is still being closed is nothing that the next owner could open.
@@ -33,7 +33,7 @@ class TaskEnd:
             self._down = asyncio.get_running_loop().create_task(self._all(steps, last), name="task is put down")
         await asyncio.shield(self._down)
 
-    async def _all(self, steps: Iterable[Step], last: Step) -> None:
+    async def _all(self, steps: Iterable[EndStep], last: EndStep) -> None:
         for what, step in steps:
             await self.step(what, step)
         await self.step(*last, bounded=False)

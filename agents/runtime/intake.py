@@ -9,7 +9,7 @@ Promises:
 - *At the end* is judged only by an answer of the broker that is fresh: position equals its high watermark. Position equal to
   the last stable offset below that is `blocked`: an open transaction of somebody.
 - What went wrong with one partition (records gone, topic gone, no permission, no answer, a batch that cannot be decoded) stands in its
-  `Head`; the others flow. A damaged batch is fetched again and again, and never passed: only a seek goes on behind it.
+  `PartitionHead`; the others flow. A damaged batch is fetched again and again, and never passed: only a seek goes on behind it.
 - What is put into a buffer goes on exactly where it ends. Whatever else comes out of the fetcher (the answer to a fetch of before a seek,
   a position that the client moved by itself) is thrown away, and fetched again from where the buffer ends.
 - `take` never waits, and looking at heads changes nothing. `fill` is called in a loop by one coroutine.
@@ -28,9 +28,9 @@ from ...core.names import StreamPartition
 from ...core.progress.frames import ControlFrame
 from ..port.outlasting import outlasted
 from ..port.port import Consumer, Port
-from ..records.chunks import Buffer, Chunk
+from ..records.chunks import Chunk, FetchBuffer
 from ..records.columns import Columns, DamagedBatch
-from ..records.fetched import Answer, OutOfRange, Taken
+from ..records.fetched import FetchAnswer, OutOfRange, Taken
 
 log = structlog.get_logger("headgate.intake")
 
@@ -44,7 +44,7 @@ RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PartitionSource:
     """One partition to read: from where, whether it carries frames, and up to where (exclusive)."""
 
     at: StreamPartition
@@ -69,7 +69,7 @@ class LostPosition(EnvironmentFault):
 
 
 @dataclass(slots=True)
-class Head:
+class PartitionHead:
     """What the chooser, the watermark and the status need to know of one partition, at this moment. Nobody changes it; one is made for each
     partition at each look, and a frozen one takes five times as long to make."""
 
@@ -104,10 +104,12 @@ class _Partition:
 
     __slots__ = ("answer", "answers", "at", "buffer", "damage", "full", "held", "lost", "retry_at", "since", "trouble")
 
-    def __init__(self, source: Source, now_s: float) -> None:
-        self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until, times=source.times)
+    def __init__(self, source: PartitionSource, now_s: float) -> None:
+        self.buffer = FetchBuffer(
+            source.at, source.position, framed=source.framed, until=source.until, times=source.times
+        )
         self.at = source.at
-        self.answer: Answer | None = None
+        self.answer: FetchAnswer | None = None
         self.answers = 0
         self.since = now_s
         self.trouble: str | None = None
@@ -129,7 +131,7 @@ class Intake:
     def __init__(
         self,
         port: Port,
-        sources: Iterable[Source],
+        sources: Iterable[PartitionSource],
         *,
         name: str,
         buffer_bytes: int = 4 << 20,
@@ -191,7 +193,7 @@ class Intake:
 
     # ---------------------------------------------------------------------------------------------------------- fetching
 
-    def _on_answer(self, at: StreamPartition, answer: Answer) -> None:
+    def _on_answer(self, at: StreamPartition, answer: FetchAnswer) -> None:
         part = self._parts.get(at)
         if part is None:
             return
@@ -330,11 +332,11 @@ class Intake:
 
     # ------------------------------------------------------------------------------------------------- what the task sees
 
-    def heads(self) -> dict[StreamPartition, Head]:
+    def heads(self) -> dict[StreamPartition, PartitionHead]:
         """The state of every partition, for the chooser."""
         return {at: self.head(at) for at in self._parts}
 
-    def head(self, at: StreamPartition) -> Head:
+    def head(self, at: StreamPartition) -> PartitionHead:
         """The state of one partition."""
         part = self._parts[at]
         buffer, answer = part.buffer, part.answer
@@ -345,7 +347,7 @@ class Intake:
         fresh = answer is not None and not answer.error and age is not None and age <= self._fresh_s
         reading = record is None and fresh and answer is not None and not part.held
         high = answer.high_watermark if answer is not None and not answer.error else None
-        return Head(
+        return PartitionHead(
             at=at,
             offset=position if record is None else record.offset,
             timestamp=None if record is None or ended else record.timestamp,

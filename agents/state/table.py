@@ -29,7 +29,7 @@ from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_l
 from ..job.schemas import Layout
 from ..records.serdes import Serde
 from .cache_memory import CacheMemory, Held
-from .expiry_index import ExpiryIndex, Rows
+from .expiry_index import ExpiryIndex, IndexRows
 from .store import Store
 
 K = TypeVar("K")
@@ -100,8 +100,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._changed: dict[K, None] = {}
         self._read: list[Sequence[K]] = []
         self._ready: tuple[list[bytes | None], list[bytes | None]] | None = None
-        self.dirty: Rows = {}
-        self.sealed: deque[Rows] = deque()
+        self.dirty: IndexRows = {}
+        self.sealed: deque[IndexRows] = deque()
         self.expiry = ExpiryIndex(name, store)
 
     # ---------------------------------------------------------------------------------------------------------- reading
@@ -410,7 +410,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._swept = rows[-1][0] + b"\x00"
         return len(rows)
 
-    def seal(self) -> Rows:
+    def seal(self) -> IndexRows:
         """What this commit logs; it is read from here until it is applied."""
         self.sealed.append(self.dirty)
         self.expiry.seal()

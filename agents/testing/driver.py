@@ -49,7 +49,7 @@ from .targets import MemoryTargets
 
 if TYPE_CHECKING:
     from ..job.app import App
-    from ..runtime.state import TaskState
+    from ..runtime.state import TaskStore
     from ..runtime.task import TaskActor
 
 OPEN_END = 2**40
@@ -307,7 +307,7 @@ class Driver:
                 finish = result_of(step)
         return TableReader(name, parts, finish)
 
-    def _state(self, task: str, number: int) -> TaskState:
+    def _state(self, task: str, number: int) -> TaskStore:
         """The state of a task; of one that has failed, what is committed."""
         actor = self.tasks.get(task)
         if actor is not None and actor.state.tables is not None:
@@ -471,7 +471,7 @@ def _weak(method: Any) -> Any:
     return call
 
 
-async def _restored(state: TaskState) -> None:
+async def _restored(state: TaskStore) -> None:
     await state.open()
     ends = await state.log_ends()
     await state.restore(t.Restore(ends.start, ends.end), lambda _: None)

@@ -12,13 +12,21 @@ import structlog
 
 from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.model import JobModel
-from ...core.names import Topics as OwnTopics
-from ...core.names import collision, parse_internal
+from ...core.names import Topics, collision, parse_internal
 from ...core.settings import did_you_mean
 from ..job.declaration import Declared
 from ..job.steps import ShuffleStep
 from ..kafka.settings import ClientSettings
-from ..kafka.topics import COORDINATOR, DEAD_LETTERS, HEARTBEAT, INTERMEDIATE, TASK_LOG, Found, Topics, TopicSpec
+from ..kafka.topics import (
+    COORDINATOR,
+    DEAD_LETTERS,
+    HEARTBEAT,
+    INTERMEDIATE,
+    TASK_LOG,
+    ExistingTopic,
+    TopicsAdmin,
+    TopicSpec,
+)
 from ..runtime.outbox import Outbox
 
 log = structlog.get_logger("headgate.topics")
@@ -31,9 +39,9 @@ class JobTopics:
     def __init__(self, client: ClientSettings, declared: Declared) -> None:
         self.declared = declared
         self.names = declared.topics
-        self.topics = Topics(client)
+        self.topics = TopicsAdmin(client)
         self._client = client
-        self._known: dict[str, Found] = {}
+        self._known: dict[str, ExistingTopic] = {}
         self._named: set[str] = set()
         """Targets that user code named while it ran, and those that were asked about."""
 
@@ -72,7 +80,7 @@ class JobTopics:
             found = parse_internal(name, prefix=self.names.prefix)
             if found is None or found[1].safe == self.names.job.safe:
                 continue
-            if topic := collision(self.names, OwnTopics(found[1], self.names.prefix), my_steps=steps):
+            if topic := collision(self.names, Topics(found[1], self.names.prefix), my_steps=steps):
                 raise DeclarationError(
                     f"the job '{self.names.job}' would share the topic '{topic}' with the job '{found[1]}'",
                     remedy="give this one another name or id, or the step another name",
@@ -178,5 +186,5 @@ def widest(counts: Mapping[str, int]) -> int:
     return max(counts.values(), default=1)
 
 
-def _tell(outbox: Outbox, found: Found) -> None:
+def _tell(outbox: Outbox, found: ExistingTopic) -> None:
     outbox.know(found.name, found.partitions, found.limit, found.rules)

@@ -24,7 +24,7 @@ from ...core.coordination.member import protocol as mw
 from ...core.errors import DeclarationError, HeadgateError, SettingError
 from ..job.declaration import Declared
 from ..job.steps import SparkStep
-from ..kafka.offsets import Offsets
+from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..live_settings import Settings
 from ..runtime.chooser import own_chooser
@@ -64,7 +64,7 @@ class Worker:
         self.sensor = Counting()
         self.app.sensors.add(self.sensor)
         self.topics = JobTopics(options.client, self.declared)
-        self.offsets = Offsets(options.client)
+        self.offsets = KafkaOffsets(options.client)
         graph = self.declared.graph
         self.upkeep = Upkeep(options.client, self.job.slug, self.topics.topics, graph.intermediates - graph.broadcast)
         self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)

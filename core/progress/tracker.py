@@ -66,7 +66,7 @@ RowKey = tuple[Any, ...]
 Place = tuple[str, int]
 """A stream and a partition; the partition `ALL` for what is kept once for the stream."""
 ALL = -1
-Producers = ProducerSet | ForeignProducers | Sources
+AnyProducers = ProducerSet | ForeignProducers | Sources
 
 
 _NO_SET = ProducerSet("", -1, frozenset())
@@ -109,7 +109,7 @@ class Progress:
         own_job: str,
         run: str,
         owned: Mapping[str, Iterable[int]],
-        producers: Mapping[str, Producers],
+        producers: Mapping[str, AnyProducers],
         *,
         quorum: float = 0.5,
         aggregating: Mapping[str, int] | None = None,
@@ -122,7 +122,7 @@ class Progress:
         self.aggregating = dict(aggregating or {})
         self.ignored: Counter[tuple[str, str]] = Counter()
         """How many frames changed nothing, by stream and reason."""
-        self._producers: dict[str, Producers] = {}
+        self._producers: dict[str, AnyProducers] = {}
         self._streams: dict[str, dict[int, _Partition]] = {
             stream: {partition: _Partition() for partition in sorted(set(partitions))}
             for stream, partitions in owned.items()
@@ -175,7 +175,7 @@ class Progress:
             stream, partition, StreamStatus(StreamPhase.DRAINED, id=drain_id) if own.status == StreamPhase.OPEN else own
         )
 
-    def producers_changed(self, producers: Mapping[str, Producers]) -> list[Event]:
+    def producers_changed(self, producers: Mapping[str, AnyProducers]) -> list[Event]:
         """The job state brought other producer sets; an older epoch than the known one is ignored."""
         events: list[Event] = []
         for stream, new in producers.items():
@@ -265,7 +265,7 @@ class Progress:
         self._touched.add((stream, partition))
         return self._tell(stream)
 
-    def _seat(self, stream: str, new: Producers) -> None:
+    def _seat(self, stream: str, new: AnyProducers) -> None:
         """Give each owned partition its groups; what was heard of producers that remain is kept."""
         self._producers[stream] = new
         for partition, part in self._streams[stream].items():

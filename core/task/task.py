@@ -74,10 +74,10 @@ FACTS = (
 """What the edge says. Such a fact may come late: the edge was told to stop, and had an answer on its way. Late facts are taken and change
 nothing; orders and answers that nobody asked for are mistakes, and raise."""
 
-Rows = list[tuple[str, type, str | tuple[str, ...], str]]
+TableRows = list[tuple[str, type, str | tuple[str, ...], str]]
 
 
-def _rows(states: Iterable[str], events: Iterable[type], to: str | tuple[str, ...], why: str) -> Rows:
+def _rows(states: Iterable[str], events: Iterable[type], to: str | tuple[str, ...], why: str) -> TableRows:
     """The same row for each of these states and events; `""` is the state itself."""
     return [(state, event, to, why) for state in states for event in events]
 

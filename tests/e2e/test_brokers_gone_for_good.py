@@ -11,7 +11,7 @@ import pytest
 import headgate as hg
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.runtime.intake import Intake, Source
+from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.agents.runtime.log import restore
 from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import EnvironmentFault
@@ -29,7 +29,7 @@ async def test_a_consumer_is_closed_while_the_broker_is_away(private_kafka):
     client, (name,) = ClientSettings(private_kafka.bootstrap), named("in")
     await made(client, (name, 2))
     intakes = [
-        Intake(KafkaPort(client), [Source(StreamPartition(name, 0), 0)], name=f"i{n}", max_wait_ms=500)
+        Intake(KafkaPort(client), [PartitionSource(StreamPartition(name, 0), 0)], name=f"i{n}", max_wait_ms=500)
         for n in range(10)
     ]
     for intake in intakes:

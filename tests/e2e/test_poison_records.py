@@ -9,7 +9,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 import headgate as hg
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import Topics
+from headgate.agents.kafka.topics import TopicsAdmin
 
 from .scenes import life, why
 
@@ -134,7 +134,7 @@ async def test_own_topics_take_every_time(job, topic):
     await one.stop()
     middle = next(iter(one.worker.declared.graph.writer))
     await altered(job, middle, **{"message.timestamp.after.max.ms": str(HOUR_MS), "retention.ms": "-1"})
-    topics = Topics(ClientSettings(job.bootstrap))
+    topics = TopicsAdmin(ClientSettings(job.bootstrap))
     await topics.start()
     specs = [spec for spec in one.worker.topics.all_specs({inp: 2}, {middle: 2}, 2)[0] if spec.name == middle]
     with pytest.raises(

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...machine import Machine, Now, Rule, Tick, rules
+from ...machine import Machine, Now, Tick, Transition, rules
 from ..events import Beat, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
 from ..messages import CLOSED, MAX_COUNT, AskEnd, End, ProcessorState, Read, SetLeader, SetProcessor
@@ -63,7 +63,7 @@ _RUNGS = ("standing", "measuring", "reading_up", "claiming", "confirming", "lead
 _ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, BoundsResolved, Tick)
 
 
-def _table() -> tuple[Rule, ...]:
+def _table() -> tuple[Transition, ...]:
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
         ("new", Tick, "catching_up", "the first thing to know is how far to read"),
         ("catching_up", End, ("catching_up", "following", "standing"), "read to here before judging anything"),
@@ -112,7 +112,7 @@ def _table() -> tuple[Rule, ...]:
 class Leader(Machine[LeaderEvent, LeaderInstruction]):
     """A candidate, until it leads."""
 
-    TABLE: ClassVar[tuple[Rule, ...]] = _table()
+    TABLE: ClassVar[tuple[Transition, ...]] = _table()
     INITIAL: ClassVar[str] = "new"
 
     def __init__(self, config: LeaderConfig) -> None:

@@ -54,7 +54,7 @@ CHANGES_KEPT = 10
 SHOWN = 20
 """So many tasks are named in an answer, which is one message."""
 
-Rule = Callable[[Draft, SetRequest], Answer | None]
+RequestRule = Callable[[Draft, SetRequest], Answer | None]
 
 
 def withdrawals(draft: Draft) -> None:
@@ -279,7 +279,7 @@ def _unset_config(draft: Draft, request: SetRequest) -> Answer | None:
     return Answer(AnswerState.DONE, "the next source counts again")
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, RequestRule] = {
     DRAIN: _drain,
     STOP: _stop,
     START: _start,

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...machine import Level, Machine, Now, Rule, Tick, rules
+from ...machine import Level, Machine, Now, Tick, Transition, rules
 from ...names import incarnation_id
 from ...orders import SeekApplied, TaskReported
 from ...settings import PRODUCERS_OWN
@@ -63,7 +63,7 @@ _EVENTS = (
 )  # fmt: skip
 
 
-def _table() -> tuple[Rule, ...]:
+def _table() -> tuple[Transition, ...]:
     entered = ("reading", "waiting", "fencing", "initialising", "resting", "exited")
     anew = ("reading", "leaving", "exited")
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
@@ -113,7 +113,7 @@ def _table() -> tuple[Rule, ...]:
 class Member(Machine[MemberEvent, MemberInstruction]):
     """One worker process."""
 
-    TABLE: ClassVar[tuple[Rule, ...]] = _table()
+    TABLE: ClassVar[tuple[Transition, ...]] = _table()
     INITIAL: ClassVar[str] = "new"
 
     def __init__(self, config: MemberConfig) -> None:

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from headgate.agents.cli.options import Target
-from headgate.agents.cli.tables_clear import Plan, outcome, plan_of, text
+from headgate.agents.cli.tables_clear import ClearPlan, outcome, plan_of, text
 from headgate.agents.port.errors import Fenced, OutcomeUnknown
-from headgate.agents.process.clearing import Census, Found, Kept, Part, put_together, told
+from headgate.agents.process.clearing import Census, Kept, LogContents, Part, put_together, told
 from headgate.core.coordination.messages import Entry, SetRun, key_of
 from headgate.core.coordination.state import JobState
 from headgate.core.errors import HeadgateError, NotFound
@@ -70,10 +70,12 @@ def test_what_is_known_when_the_write_has_failed() -> None:
     assert "is not known" in told(OutcomeUnknown("x"))
 
 
-def planned(*names: str, kinds: dict[str, str] = MappingProxyType({"n": "aggregate"}), state: str = "ended") -> Plan:  # type: ignore[assignment]
+def planned(
+    *names: str, kinds: dict[str, str] = MappingProxyType({"n": "aggregate"}), state: str = "ended"
+) -> ClearPlan:  # type: ignore[assignment]
     tables = {name: Kept(name, kind, (Part("Partition 0", 2, 7, True),)) for name, kind in kinds.items()}
     run = SetRun("r1", "d", state, "u")
-    found = Found(tables, {StreamPartition("orders", n): 5 for n in range(9)})
+    found = LogContents(tables, {StreamPartition("orders", n): 5 for n in range(9)})
     return plan_of(names, found, JobState().fold([Entry(0, key_of(run), run)]), TO)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.agents.process.configuration import Said, configure
+from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.launch import (
     Identity,
     bound_inputs,
@@ -47,7 +47,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def configured(tmp_path: Path, **settings):
     return configure(
-        Said("b:1", settings={"state.dir": str(tmp_path / "state"), **settings}), environ={}, directory=tmp_path
+        CommandLine("b:1", settings={"state.dir": str(tmp_path / "state"), **settings}), environ={}, directory=tmp_path
     )
 
 
