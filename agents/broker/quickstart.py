@@ -35,7 +35,7 @@ def options(java: Java, jars: str, say: Callable[[str], None], train: Train) -> 
                 _make(archive, say, train)
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive.stat().st_size else []
     except OSError:
-        return []  # no room, no right: a slower start is no reason to fail
+        return []  # no room, no permission: a slower start is no reason to fail
 
 
 def _make(archive: Path, say: Callable[[str], None], train: Train) -> None:

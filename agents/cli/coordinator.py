@@ -1,7 +1,7 @@
 """`headgate coordinator cat|write JOB`: the coordinator stream, record by record, for people.
 
 `cat` shows every message with who wrote it and when, and what could not be read, with the reason. `write` puts in what anybody may write:
-a request, in its own words. Everything else in the stream has one writer, the leader or the worker that it is about, and a message by
+a request, by its own fields. Everything else in the stream has one writer, the leader or the worker that it is about, and a message by
 another hand would be believed by all of them; so it is refused, with the verb that does it.
 """
 

@@ -1,6 +1,6 @@
 """Asking whether a target would take something now, without writing anything to it.
 
-A partition is well when it has a leader and a broker takes it into a transaction, for that is where the right to write is checked.
+A partition is well when it has a leader and a broker takes it into a transaction, for that is where the permission to write is checked.
 The transaction is one of the probe's own, and is aborted at once: no reader sees anything of it, and no producer of data is touched.
 
 Promises: the answer is a reason, or nothing; it comes within `PATIENCE_S`; nothing is created by asking.

@@ -1,7 +1,7 @@
 """The operators that work by key: shuffles, aggregates, tables, joins.
 
 Promises: what a chunk changes is a copy until the chunk is complete, so a failing chunk leaves no trace; partial states that are
-combined before a shuffle give the same result as the rows would; whatever is held back for the commit is given on by `seal`.
+combined before a shuffle give the same result as the rows would; whatever is held back for the commit is emitted by `seal`.
 """
 
 from __future__ import annotations

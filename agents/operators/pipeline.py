@@ -145,7 +145,7 @@ class Pipeline:
                 operator.children.append(relay)
                 self.operators.append(relay)
         wants: dict[int, bool] = {}
-        """Operators from which on a step awaits, or a failure is to cost a record: what stands before them gives on at once."""
+        """Operators from which on a step awaits, or a failure is to cost a record: what stands before them emits at once."""
         for operator in reversed(self.operators):  # parents stand before children
             below = any(wants[id(child)] for child in operator.children)
             wants[id(operator)] = below or operator.awaits or self._may_leave_out(operator)
@@ -435,7 +435,7 @@ class Pipeline:
         self.buffer.drop()
 
     def seal(self) -> None:
-        """The open transaction closes, or a marker is about to be said: give on what was held back until then.
+        """The open transaction closes, or a marker is about to be announced: emit what was held back until then.
 
         A chunk may be in the middle of an await; what it has done so far is put aside, for it belongs to the next transaction.
         """
@@ -447,7 +447,7 @@ class Pipeline:
             with bound(cast("Any", self)):
                 for (
                     operator
-                ) in self.operators:  # parents stand before children: what one gives on, the next one gives on, too
+                ) in self.operators:  # parents stand before children: what one emits, the next one emits, too
                     operator.prepare()
                     operator.complete()
                     operator.seal()

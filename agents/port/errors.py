@@ -117,7 +117,7 @@ class RecordRefused(TargetFailed):
 OF_A_TARGET = frozenset({3, 5, 6, 10, 16, 17, 18, 29, 44, 56})
 """Codes that speak of a topic or partition: gone, without a leader, forbidden, with another limit. Whoever writes there is concerned."""
 OF_THE_PRODUCER = frozenset({31, 35, 45, 48, 49, 51, 52, 53, 59, 120})
-"""Codes that speak of the producer, its transaction or its rights: no record and no target is to blame."""
+"""Codes that speak of the producer, its transaction or its permissions: no record and no target is to blame."""
 FENCED = frozenset({47, 90})
 
 

@@ -378,7 +378,7 @@ class Outbox(Joining):
         return classify(cause, target, self._writers(target, transaction), parts)
 
     def _forbidden(self, cause: Cause, target: StreamPartition, transaction: Transaction) -> TargetFailed:
-        """A right is missing: the broker took none of the partitions, but says for which topics it was."""
+        """A permission is missing: the broker took none of the partitions, but says for which topics it was."""
         guilty = [one for one in transaction.writers if one.stream in cause.forbidden] or [target]
         writers = self._all_writers({one.stream for one in guilty}, transaction)
         return TargetFailed(guilty[0], writers, cause.said, cause.code)

@@ -1,7 +1,7 @@
 """One task at work: its machine decides, this carries out.
 
 `core.task.task.Task` says when to open the store, where to read on, what may be taken, which marker goes where and when to commit. This
-file owns what is behind these words: the actor (a Faust agent), the intake, the operators, the store. It decides only what the
+file owns what is behind these instructions: the actor (a Faust agent), the intake, the operators, the store. It decides only what the
 machine leaves to the edge: which records of a failing chunk are skipped or become dead letters.
 
 Everything runs on the worker's loop. What takes long (restoring, asking the broker) runs beside and comes back as a fact.
@@ -84,7 +84,7 @@ class TaskActor:
         self._spoilt = ""
         """Why nothing of this task may be committed any more."""
         self._sealing = False
-        """A commit divides: what was held back has just been given on."""
+        """A commit divides: what was held back has just been emitted."""
         self._learnt: set[str] = set()
         """Topics that no step has declared, and user code has named."""
         self.durable: Mapping[StreamPartition, int] = {}
@@ -92,7 +92,7 @@ class TaskActor:
         self._contributed: Mapping[StreamPartition, int] = {}
         self.gone = False
         self._broken = False
-        self._last_word: Report | None = None
+        self._last_report: Report | None = None
         """What is reported when nothing is left here."""
         self.ended = asyncio.Event()
         """Set when nothing of this task is left here."""
@@ -489,7 +489,7 @@ class TaskActor:
         return self._sealed
 
     def _give_held(self) -> bool:
-        """Give on what operators hold back to give once a commit; False if user code failed on it, and with it the transaction.
+        """Emit what operators hold back to emit once a commit; False if user code failed on it, and with it the transaction.
 
         That is not to happen again with the same records: from now on this task holds nothing back.
         """
@@ -567,7 +567,7 @@ class TaskActor:
 
     def _tell(self, order: t.SendReport) -> None:
         if getattr(order.report, "gone", False):
-            self._last_word = order.report  # said when the store is closed: it may be opened again at once
+            self._last_report = order.report  # said when the store is closed: it may be opened again at once
             return
         self.host.report(order.report)
         if getattr(order.report, "state", "") == "released":
@@ -602,8 +602,8 @@ class TaskActor:
         finally:
             self.host.gone(self.name)
             self.ended.set()
-            if self._last_word is not None:
-                self.host.report(self._last_word)
+            if self._last_report is not None:
+                self.host.report(self._last_report)
 
     async def kill(self) -> None:
         """The worker ends: drop everything, now."""

@@ -30,7 +30,7 @@ class Ending:
         self._until_s: float | None = None
 
     def begin(self, seconds: float) -> float:
-        """The end has begun, and may take so long; the first word counts. How much of it is there for leaving."""
+        """The end has begun, and may take so long; the first call counts. How much of it is there for leaving."""
         if self._until_s is None:
             self._until_s = time.monotonic() + seconds
         return seconds * LEAVING

@@ -51,13 +51,13 @@ def _texts(value: Any) -> bool:
 
 _STANDING = (_WHOLE, _WHOLE, _YES_NO, _TEXT)
 _SAID = (_WHOLE, _WHOLE, _YES_NO, _WHOLE, _TEXT)
-_VOICE = (_WHOLE, _WHOLE, _YES_NO, _YES_NO, _or_none(_TEXT))
+_ANNOUNCEMENT = (_WHOLE, _WHOLE, _YES_NO, _YES_NO, _or_none(_TEXT))
 
 _OWN: Mapping[str, Shape] = {
     ":heard": _row(_TEXT, _WHOLE, _WHOLE),
     ":time": _row(_TEXT, _WHOLE),
-    ":said": _row(_TEXT, *_VOICE),
-    ":relayed": _row(_TEXT, *_VOICE),
+    ":said": _row(_TEXT, *_ANNOUNCEMENT),
+    ":relayed": _row(_TEXT, *_ANNOUNCEMENT),
 }
 """Of the task itself, by what they are; the key's second part is a stream (of `:time` a step), the row's first the run."""
 _HEARD: Mapping[str, tuple[int, Shape]] = {

@@ -1,4 +1,4 @@
-"""TLS, SASL and permissions: the settings that a user types, on a secure broker, and what a revoked right looks like."""
+"""TLS, SASL and permissions: the settings that a user types, on a secure broker, and what a revoked permission looks like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers, rights, topics and disks that go away while a job runs: it goes on, or says why not and what to do. It never just hangs."""
+"""Brokers, permissions, topics and disks that go away while a job runs: it goes on, or says why not and what to do. It never just hangs."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.core.coordination import messages as words
+from headgate.core.coordination import messages
 from headgate.core.coordination.leader import protocol as leader_words
 from headgate.core.coordination.member import protocol as member_words
 from headgate.core.names import StreamPartition
@@ -134,7 +134,7 @@ class Faults:
         if victim is None:
             return
         if self.rng.random() < 0.5:
-            victim.freeze_on_record = self.rng.uniform(8.0, 18.0)  # with words on its lips
+            victim.freeze_on_record = self.rng.uniform(8.0, 18.0)  # with messages not yet written
         else:
             victim.freeze(self.rng.uniform(8.0, 18.0))
             self.world.took_effect("zombie")
@@ -304,19 +304,19 @@ class Faults:
 
     def drain(self) -> None:
         job = self.job()
-        if self.run_state(job) == words.RunState.RUNNING:
+        if self.run_state(job) == messages.RunState.RUNNING:
             self._requested(job, "drain", "drain")
 
     def stop(self) -> None:
         job = self.job()
-        if self.run_state(job) in (words.RunState.RUNNING, words.RunState.DRAINING):
+        if self.run_state(job) in (messages.RunState.RUNNING, messages.RunState.DRAINING):
             self._requested(job, "stop", "stop")
             self.schedule.at(self.rng.uniform(1.0, 8.0), self._start, job)
 
     def _start(self, job: Job) -> None:
         state = self.run_state(job)
-        if state in words.CLOSED:
-            if state == words.RunState.STOPPED:
+        if state in messages.CLOSED:
+            if state == messages.RunState.STOPPED:
                 job.resumes += 1
             else:
                 job.allowed_begins += 1
@@ -413,15 +413,18 @@ class Faults:
         waiting = [request.verb for uuid, request in job.requests.items() if uuid not in truth.finals]
         if run is None or not job.upstream_done():
             return
-        if run.state in words.LIVE and truth.state.failed() and "stop" not in waiting:
+        if run.state in messages.LIVE and truth.state.failed() and "stop" not in waiting:
             self._requested(job, "stop", "stop")  # what has given up is begun anew by a stop and a start
-        elif run.state == words.RunState.STOPPED and "start" not in waiting:
+        elif run.state == messages.RunState.STOPPED and "start" not in waiting:
             self._start(job)
         elif (
-            run.state == words.RunState.RUNNING and not run.closing and "drain" not in waiting and "stop" not in waiting
+            run.state == messages.RunState.RUNNING
+            and not run.closing
+            and "drain" not in waiting
+            and "stop" not in waiting
         ):
             self._requested(job, "drain", "drain")
-        elif run.state in (words.RunState.DRAINED, words.RunState.ENDED):
+        elif run.state in (messages.RunState.DRAINED, messages.RunState.ENDED):
             if not waiting:
                 job.concluded = True
             elif waiting == ["seek"] * len(waiting):

@@ -218,7 +218,7 @@ def test_an_override_that_is_none_is_said_and_counts_for_nothing() -> None:
 
 
 def test_what_a_worker_said_and_nobody_can_read_it_says_again() -> None:
-    """Its own record, and the state of its task: the leader would have waited for a word that was said."""
+    """Its own record, and the state of its task: the leader would have waited for a message that was there."""
     house = House()
     one = house.worker("p1")
     house.run(2)
