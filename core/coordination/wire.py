@@ -148,7 +148,7 @@ def _fact(value: Any) -> Any:
             _fact(item)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no number")
+            raise ValueError(f"{value} is not a number")
     elif value is not None and not isinstance(value, str | int):
         raise TypeError(f"{value!r:.80} is no plain value")
     return cast("Any", value)

@@ -87,7 +87,7 @@ def _unpacked(key_bytes: bytes, value: bytes) -> tuple[Row, Row]:
     except (ValueError, RecursionError, TypeError) as error:
         raise _damaged(key_bytes, "it is not msgpack") from error
     if type(key) is not tuple or type(found) is not tuple or not found:
-        raise _damaged(key_bytes, "it is no row")
+        raise _damaged(key_bytes, "it is not a row")
     version, row = cast("Row", found)[0], cast("Row", found)[1:]
     if type(version) is not int or version < 1:
         raise _damaged(key_bytes, "it has no format version")

@@ -299,8 +299,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             if limit is None or now.mono < limit:
                 return []
             return self._fail_now(
-                "open transaction: the task's log holds an unfinished transaction of somebody who is neither released nor "
-                "fenced; it ends with its transaction timeout, or fence that worker"
+                "open transaction: the task's log holds an unfinished transaction of an owner that is neither released nor "
+                "fenced; it ends with its transaction timeout, or when that worker is fenced"
             )
         if self.state not in WORKING:
             return []
@@ -455,7 +455,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if not gone:
             return self._settle(now)
         if self.inputs.by_stream[event.at.stream].on_lost == "fail":
-            return self._fail(f"{gone}; go on with `headgate seek JOB {event.at} --to oldest`")
+            return self._fail(f"{gone}; continue with `headgate seek JOB {event.at} --to oldest`")
         return self.seeks.lost(event, gone) + self._settle(now)
 
     def on_Lag(self, event: t.Lag, now: Now) -> Out:
