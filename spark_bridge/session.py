@@ -156,7 +156,7 @@ class Spark:
         found = typed(error)
         if session is None or isinstance(found, SparkLost | SparkDown) or self.sessions.lives(session):
             return found
-        return SparkLost(f"the session ended under the batch: {found.what}")
+        return SparkLost(f"the session ended during the batch: {found.what}")
 
     async def close(self) -> None:
         """Stop the session, unless it was lent."""
@@ -189,8 +189,10 @@ def _shaped(fn: Any, result: Any, schema: Any) -> Any:
     named = getattr(fn, "__qualname__", repr(fn))
     if not callable(getattr(result, "toArrow", None)):
         raise SparkPlanError(
-            f"{named}() gave {_kind(result)}, and a DataFrame is wanted",
-            remedy="return what the function has made of df" if result is None else "return a DataFrame of PySpark",
+            f"{named}() returned {_kind(result)}, not a DataFrame",
+            remedy="return the result that the function computes from df"
+            if result is None
+            else "return a PySpark DataFrame",
         )
     if isinstance(schema, str):
         from pyspark.sql.types import StructType
@@ -200,7 +202,7 @@ def _shaped(fn: Any, result: Any, schema: Any) -> Any:
     if missing:
         raise SparkPlanError(
             f"the result of {named}() has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, result.columns))}",
-            remedy=f"{did_you_mean(missing[0], result.columns)}; correct the function or the schema= of .spark()".lstrip(
+            remedy=f"{did_you_mean(missing[0], result.columns)}; fix the function or the schema= of .spark()".lstrip(
                 "; "
             ),
         )
@@ -209,8 +211,8 @@ def _shaped(fn: Any, result: Any, schema: Any) -> Any:
     except AnalysisException as error:
         has = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in result.schema.fields)
         raise SparkPlanError(
-            f"the result of {named}() does not fit the schema {schema.simpleString()}; it is {has}: {first_lines(said(error))}",
-            remedy="cast() the column in the function, or correct the schema= of .spark()",
+            f"the result of {named}() does not match the schema {schema.simpleString()}; it is {has}: {first_lines(said(error))}",
+            remedy="cast() the column in the function, or fix the schema= of .spark()",
         ) from error
 
 

@@ -77,7 +77,7 @@ class Broker:
         broker = cls(data, existing or BrokerIdentity.new(nodes or 1, bool(secure)), say)
         if running := broker.pids():
             raise EnvironmentFault(
-                f"a broker runs in {data} already (pid {', '.join(map(str, running))}), at {broker.bootstrap}",
+                f"a broker is already running in {data} (pid {', '.join(map(str, running))}), at {broker.bootstrap}",
                 remedy="use it, stop it with `headgate kafka down`, or choose another directory with --data",
             )
         storage.check_room(data)
@@ -290,7 +290,7 @@ class Broker:
             ports = self.identity.ports[node - 1]
             while True:
                 if self.daemon(node).pid() is None:
-                    raise self._not_ready(node, "ended while it started")
+                    raise self._not_ready(node, "exited during its start")
                 seen = ask_cluster(HOST, ports.admin or ports.client, tls=tls)
                 if seen is not None and set(nodes) <= set(seen.brokers) and seen.controller > 0:
                     break
@@ -318,7 +318,7 @@ class Broker:
             return EnvironmentFault(
                 said, remedy="the disk is full: free some space, or choose another directory with --data"
             )
-        return EnvironmentFault(said, remedy="the log says why; `headgate kafka reset` begins anew")
+        return EnvironmentFault(said, remedy="the log says why; `headgate kafka reset` starts from scratch")
 
     def __enter__(self) -> Broker:
         return self

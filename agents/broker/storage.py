@@ -80,11 +80,11 @@ def read_identity(data: Path) -> BrokerIdentity | None:
         ) from error
     except OSError as error:
         raise EnvironmentFault(
-            f"cannot read {file}: {error.strerror}", remedy="choose a directory of yours with --data"
+            f"cannot read {file}: {error.strerror}", remedy="choose a directory that you own with --data"
         ) from error
     if data.exists() and (not data.is_dir() or any(path.name != ".lock" for path in data.iterdir())):
         raise EnvironmentFault(
-            f"{data} holds something else than a broker of headgate, and is left as it is",
+            f"{data} contains something other than a headgate broker, and is left unchanged",
             remedy="choose an empty or a new directory with --data",
         )
     return None
@@ -111,7 +111,7 @@ def check_nodes(data: Path, identity: BrokerIdentity) -> None:
             raise EnvironmentFault(
                 f"{file.parent} belongs to another cluster ({stored.get('cluster.id')}, node {stored.get('node.id')}; "
                 f"here is {identity.cluster_id}, node {node})",
-                remedy="put the right data back, choose another directory with --data, or `headgate kafka reset`",
+                remedy="restore the right data, choose another directory with --data, or run `headgate kafka reset`",
             )
 
 
@@ -153,7 +153,7 @@ def check_shape(data: Path, existing: BrokerIdentity | None, nodes: int | None, 
         raise EnvironmentFault(f"a broker has 1 node or 3, not {nodes}", remedy="--nodes 1 or --nodes 3")
     if existing is None:
         return
-    anew = "choose another directory with --data, or begin anew with `headgate kafka reset`"
+    anew = "choose another directory with --data, or start from scratch with `headgate kafka reset`"
     if nodes is not None and nodes != existing.nodes:
         raise EnvironmentFault(f"{data} holds a cluster of {existing.nodes} node(s), not of {nodes}", remedy=anew)
     if secure is not None and secure != existing.secure:

@@ -64,7 +64,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(parts) < size:
         piece = connection.recv(size - len(parts))
         if not piece:
-            raise ValueError("the connection ended in the middle of an answer")
+            raise ValueError("the connection closed in the middle of an answer")
         parts += piece
     return bytes(parts)
 

@@ -31,8 +31,8 @@ from .unattended import between_stages, fence_all, lives_of, not_while, refuse_l
 NAMED = 8
 """So many partitions of a stream are named one by one."""
 LOST = {
-    TIMERS: "timers that wait there never fire",
-    BATCHES: "rows that wait there were read, and go into no batch",
+    TIMERS: "its pending timers never fire",
+    BATCHES: "its rows were already read, and will not be in any batch",
 }
 
 
@@ -105,7 +105,7 @@ def outcome(to: Target, done: ClearPlan) -> str:
     if not names:
         return f"Nothing to do: {shown(to.job)} has no tables."
     if done.empty:
-        return f"Nothing to do: {names} of {shown(to.job)} {'is' if len(done.cleared) == 1 else 'are'} empty already."
+        return f"Nothing to do: {names} of {shown(to.job)} {'is' if len(done.cleared) == 1 else 'are'} already empty."
     return f"{names} of {shown(to.job)}: {_many(done.keys, 'key')} deleted."
 
 
@@ -175,21 +175,21 @@ async def _clear(to: Target, names: Sequence[str], agreed: ClearPlan) -> ClearPl
 def text(to: Target, plan: ClearPlan) -> str:
     """What would happen, for people."""
     job = shown(to.job)
-    lines = [f"This empties tables of {to.job} ({plan.run}), and forgets their schemas:"]
+    lines = [f"This empties tables of {to.job} ({plan.run}), and deletes their schemas:"]
     lines += [f"  {_line(one)}" for one in plan.cleared] or ["  none: there are no tables"]
     lines += not_while(plan.alive)
     if plan.others:
-        lines.append(f"What stays: {', '.join(plan.others)}.")
+        lines.append(f"Kept: {', '.join(plan.others)}.")
     inputs = [stream for stream in _streams(plan) if _is_input(to.topics, stream)]
     if inputs:
         standing = "; ".join(_stands(plan, stream) for stream in inputs)
         lines.append(
-            f"The positions stay ({standing}), so what was read before is not counted again by itself.\n"
-            f"To fill a table again: `headgate seek {job} {inputs[0]} --to oldest`; what is read again counts again in all that stays."
+            f"The positions are kept ({standing}), so records that were read before are not counted again.\n"
+            f"To fill a table again: `headgate seek {job} {inputs[0]} --to oldest`; the kept tables then count these records twice."
         )
     if plan.waiting:
         lines.append(
-            "The run is not closed: what waits between its stages will count in the empty tables. Drain first if it must not."
+            "The run is not closed: records between its stages will count in the cleared tables. To avoid that, drain first."
         )
     return "\n".join(lines)
 
@@ -198,7 +198,7 @@ def _line(one: Kept) -> str:
     where = (
         f" in {_many(len(one.parts), 'task')}" if len(one.parts) > 1 else "".join(f" in {p.task}" for p in one.parts)
     )
-    what = f"{_many(one.keys, 'key')}, {one.size} bytes{where}" if one.parts else "empty already"
+    what = f"{_many(one.keys, 'key')}, {one.size} bytes{where}" if one.parts else "already empty"
     lost = f"; {LOST[one.kind]}" if one.keys and one.kind in LOST else ""
     return f"{one.name} ({one.kind}): {what}{lost}"
 

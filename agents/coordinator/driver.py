@@ -157,7 +157,7 @@ class Coordination:
         """Give the leadership back, if it has it, and wait until that is said; not for long."""
         self.feed_leader(lw.Resign())
         if not await self._port.clock.wait(self.leader_edge.resigned, RESIGN_S):
-            log.warning("left without giving the leadership back")
+            log.warning("left without handing back the leadership")
 
     def stop(self) -> None:
         """Feed nothing any more."""

@@ -64,7 +64,7 @@ class CoordinatorReader:
         assert consumer is not None, "start() comes first"
         if consumer.dead:
             raise EnvironmentFault(
-                "the client's reading was ended by an error", remedy="none needed: another one is made"
+                "the client's reading was ended by an error", remedy="none needed: another one is created"
             )
         self._answered.clear()
         taken = await consumer.take()
@@ -260,7 +260,7 @@ async def _acknowledged(producer: Producer, at: StreamPartition, future: asyncio
         meant = _meant(producer, at, error)
         raise meant from cause_for(meant, error)
     if offset < 0:
-        raise OutcomeUnknown("it is written, and nobody knows where")
+        raise OutcomeUnknown("it is written, but its offset is unknown")
     return offset
 
 

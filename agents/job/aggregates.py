@@ -133,8 +133,8 @@ def aggregate(
         msgpack.packb(state)
     except (TypeError, ValueError) as error:
         raise DeclarationError(
-            f"hg.aggregate(): init() gives {state!r}, which cannot be stored: {error}",
-            remedy="keep the state in plain values (numbers, text, lists, dicts), and make the rest of it in result=",
+            f"hg.aggregate(): init() returns {state!r}, which cannot be stored: {error}",
+            remedy="keep the state in plain values (numbers, text, lists, dicts), and compute the rest in result=",
         ) from None
     return Aggregate("aggregate", lambda value: value, init, add, merge, result, "", deepcopy)
 
@@ -268,7 +268,8 @@ def plan(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
     for name, part in aggregates.items():
         if not isinstance(part, Aggregate):
             raise DeclarationError(
-                f"agg({name}=…) is {part!r}, which is no aggregate", remedy="use hg.count(), hg.sum(…), hg.aggregate(…)"
+                f"agg({name}=…) is {part!r}, which is not an aggregate",
+                remedy="use hg.count(), hg.sum(…), hg.aggregate(…)",
             )
     return AggregatePlan(aggregates)
 

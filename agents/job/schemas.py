@@ -228,7 +228,7 @@ NUMBERS = {
     "sum": "a number",
     "min": "a number",
     "max": "a number",
-    "mean": "a pair, number and sum,",
+    "mean": "a pair of count and sum",
 }
 
 

@@ -75,11 +75,11 @@ def timestamps_of(of: When) -> Extract:
         if unit == "iso":
             if not isinstance(found, str):
                 raise TypeError(
-                    f"expected ISO text, as in '2026-01-31T12:00:00Z', and found {found!r:.60}; numbers take unit='ms' or 's'"
+                    f"expected ISO text, as in '2026-01-31T12:00:00Z', but found {found!r:.60}; numbers take unit='ms' or 's'"
                 )
             return _iso_ms(found)
         if isinstance(found, bool) or not isinstance(found, int | float):
-            raise TypeError(f"{found!r} is no time")
+            raise TypeError(f"{found!r} is not a time")
         return round(found * 1000) if unit == "s" else int(found)
 
     def extract(values: list[Any], arrived: list[int]) -> list[int]:

@@ -172,7 +172,7 @@ def _plain(value: Any) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"bytes are wanted, not {type(value).__name__}")
+        raise TypeError(f"bytes are required, not {type(value).__name__}")
     return bytes(value)
 
 

@@ -141,8 +141,8 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
         out.append(
             Difference(
                 spec.name,
-                f"it has {found.partitions} partitions, and {spec.partitions} are needed",
-                "the number is fixed for the life of a job with state: create it anew after `headgate reset`",
+                f"it has {found.partitions} partitions, but {spec.partitions} are needed",
+                "the number is fixed for a job with state: create the topic again after `headgate reset`",
             )
         )
     for name in _CHECKED:
@@ -158,7 +158,7 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
             ]
             words += ["--add-config", f"{name}=[{wanted}]" if "," in wanted else f"{name}={wanted}"]
             out.append(
-                Difference(spec.name, f"{name} is {is_}, and {wanted} is needed", " ".join(map(shlex.quote, words)))
+                Difference(spec.name, f"{name} is {is_}, but {wanted} is needed", " ".join(map(shlex.quote, words)))
             )
     return out
 
@@ -264,7 +264,7 @@ class TopicsAdmin:
             why = next((text for text in detail if isinstance(text, str) and text), error.__name__)
             raise EnvironmentFault(
                 f"the topic {name} cannot be created: {why}",
-                remedy=f"have it created by somebody who may: {by_name[name].command(self._client)}\n"
+                remedy=f"have it created by somebody with the permission: {by_name[name].command(self._client)}\n"
                 f"`headgate topics plan MODULE:app` prints the commands for all topics of the job{self._client_file()}",
             )
         if older:
@@ -322,4 +322,4 @@ def _not_trimmed(at: StreamPartition, error: KafkaError) -> HeadgateError:
         return EnvironmentFault(f"{at} is not trimmed: no permission", remedy=f"grant DELETE on the topic {at.stream}")
     if isinstance(error, UnknownTopicOrPartitionError):
         return EnvironmentFault(f"{at} is not trimmed: it does not exist", remedy="")
-    return EnvironmentFault(f"{at} is not trimmed: {error!r}", remedy="tried again at the next trimming")
+    return EnvironmentFault(f"{at} is not trimmed: {error!r}", remedy="it is tried again at the next trimming")

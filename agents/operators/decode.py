@@ -86,9 +86,7 @@ class SourceOp(Operator):
         kept = [index for index in range(len(times) + len(skip)) if index not in skip] if chunk.arrow is None else [0]
         for index, time in zip(kept, times, strict=False):
             if not -TIME_LIMIT < time < TIME_LIMIT:
-                raise BadRecord(
-                    index, Unwritable(index, f"the event time {time} is outside of what can be reckoned with")
-                )
+                raise BadRecord(index, Unwritable(index, f"the event time {time} is out of range"))
         return greatest
 
     def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None]:

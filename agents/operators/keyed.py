@@ -321,7 +321,7 @@ def keyed(operator: Operator, rows: Rows, serde: Any) -> list[Any]:
     """The keys of rows that must have some."""
     if rows.keys is None or None in rows.keys:
         kind = operator.step.verb
-        remedy = f'put .repartition("field") before {kind}, or say where the input has its key: key="field", key_serde='
+        remedy = f'put .repartition("field") before {kind}, or declare the key of the input: key="field", key_serde='
         raise UserCodeError(operator.step, DataError("a record has no key", remedy=remedy))
     return decode_keys(operator.step, serde, rows.keys)
 

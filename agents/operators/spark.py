@@ -66,7 +66,7 @@ class SparkOp(Operator):
 
     def push(self, rows: Rows) -> None:
         """Rows come through the batch, never directly."""
-        raise AssertionError("rows reach a Spark step through its batch")
+        raise AssertionError("rows reach a Spark step only through its batch")
 
 
 class BatchOp(Operator):
@@ -191,7 +191,7 @@ class BatchOp(Operator):
         most = self.table.most_bytes
         if most is not None and size > most:
             raise DataError(
-                f"{what} takes {size} bytes as a block of its own, and the task log takes {most}",
+                f"{what} needs a block of {size} bytes, but the task log accepts only {most}",
                 remedy="make smaller rows before .batch(), or raise max.message.bytes of the task log and start again",
             )
 

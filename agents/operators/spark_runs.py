@@ -61,8 +61,8 @@ class Runs:
             if not bound.expired():
                 raise
             raise TookTooLong(
-                f"batch {info.id} was called off: {info.rows} rows took Spark longer than spark.batch-timeout, {limit:g} s",
-                remedy="make smaller batches, see what the function waits for, or set spark.batch-timeout higher",
+                f"batch {info.id} was cancelled: Spark took longer for its {info.rows} rows than spark.batch-timeout, {limit:g} s",
+                remedy="make smaller batches, check what the function is waiting for, or increase spark.batch-timeout",
             ) from None
 
     def _came_back(self, task: asyncio.Task[list[BatchOutcome]]) -> None:
@@ -84,7 +84,7 @@ class Runs:
         run = self._running[number]
         await asyncio.wait([run])
         if run.cancelled():
-            raise Stopped(f"batch {number} was called off")
+            raise Stopped(f"batch {number} was cancelled")
         try:
             return run.result()
         except Exception:

@@ -356,7 +356,7 @@ class ToOp(Operator):
             raise Unwritable(
                 wrong,
                 f"partition= gave {targets[wrong]!r:.60} for a record to {self.to.topic}",
-                remedy="return the number of a partition, or None for the one that the key says",
+                remedy="return a partition number, or None to use the key's partition",
             )
         for target in dict.fromkeys(targets):
             at = [i for i, t in enumerate(targets) if t == target]
@@ -390,7 +390,7 @@ def encode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
         return encode(step, serde, keys)
     except UserCodeError as error:
         raise _of_key(
-            error, "give the step (or the app) another key_serde=, or make a key that this one takes"
+            error, "give the step (or the app) another key_serde=, or make a key that this serde accepts"
         ) from error.__cause__
 
 

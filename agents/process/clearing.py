@@ -202,7 +202,7 @@ async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_m
         owner = asyncio.get_running_loop().create_task(outbox.run(), name="tables clear")
         yield LogClearer(client, outbox, topic)
     except OutboxError as error:
-        raise EnvironmentFault(told(error), remedy="look again: the same command goes on with what is left") from error
+        raise EnvironmentFault(told(error), remedy="run the same command again: it continues with the rest") from error
     finally:
         await outbox.stop()
         if owner is not None:
@@ -214,5 +214,5 @@ async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_m
 def told(error: OutboxError) -> str:
     """What has become of it, for people."""
     if error.committed is None:
-        return f"whether the tables are empty now is not known: {error.what}"
-    return f"nothing was changed, for a worker or somebody else has come, or no broker takes it: {error.what}"
+        return f"it is unknown whether the tables are empty now: {error.what}"
+    return f"nothing was changed, because a worker or another command has taken over, or no broker accepts it: {error.what}"

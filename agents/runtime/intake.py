@@ -64,7 +64,7 @@ class LostPosition(EnvironmentFault):
             what = f"{at}: position {position} is above the log's end {end}; the topic was re-created or truncated"
         else:
             gone = f"{start - position} records" if start is not None and start >= 0 else "an unknown number of records"
-            what = f"{at}: {gone} are gone; the log starts at {start}, and {position} was to be read next"
+            what = f"{at}: {gone} are gone; the log starts at {start}, but the next position was {position}"
         super().__init__(what, remedy=f"headgate seek JOB {at} --to oldest, or on_lost='oldest' on the input")
 
 
@@ -180,7 +180,7 @@ class Intake:
 
     async def _begin_again(self) -> None:
         """The client's fetching has ended by an error. Another client goes on behind what is buffered."""
-        log.warning("the client reads no more, and another takes its place", intake=self._name)
+        log.warning("the client has stopped reading and is replaced", intake=self._name)
         await self.stop()
         await asyncio.sleep(RETRY_S)
         await outlasted(self.start)
@@ -258,7 +258,7 @@ class Intake:
         why = error.what
         if "cannot be read" not in why:
             why = f"the batch at offset {part.buffer.buffered_to} cannot be read: {why}"
-        part.damage = f"{why}; it is fetched again; to go on behind it: headgate seek JOB {part.at} --to {behind}"
+        part.damage = f"{why}; it is fetched again; to continue after it: headgate seek JOB {part.at} --to {behind}"
         self._leave_alone(part)
 
     def _leave_alone(self, part: _Partition) -> None:
@@ -323,9 +323,9 @@ class Intake:
             silent = now - part.since
             stream = part.buffer.at.stream
             if silent > min(5.0, self._watchdog_s) and self._gone(stream):
-                part.trouble = f"the topic {stream} does not exist any more"
+                part.trouble = f"the topic {stream} no longer exists"
             elif silent > self._watchdog_s:
-                part.trouble = f"no answer of the broker for more than {self._watchdog_s:g} s"
+                part.trouble = f"no answer from the broker for more than {self._watchdog_s:g} s"
 
     def _gone(self, stream: str) -> bool:
         return self._consumer is not None and not self._consumer.knows(stream)

@@ -153,10 +153,12 @@ async def restore(
             blocked = position < end and intake.head(at).blocked
             progress(LogProgress(position, end, records, now - began, blocked))
             if now - last > deadline_s:
-                why = "an open transaction blocks it" if blocked else head.degraded or "the broker sends nothing more"
+                why = (
+                    "an open transaction blocks it" if blocked else head.degraded or "the broker sends no more records"
+                )
                 raise EnvironmentFault(
                     f"the task log {at} cannot be read up to {end}, only to {position}: {why}",
-                    remedy="an open transaction ends by its timeout; otherwise check the brokers",
+                    remedy="an open transaction ends with its timeout; otherwise check the brokers",
                 )
     finally:
         await intake.stop()

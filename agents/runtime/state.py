@@ -161,7 +161,7 @@ class TaskStore:
         for line in opened.news:
             told.warning("the schema of state has changed", what=line)
         if opened.unowned:
-            told.warning("state without an owner", what=told_unowned(opened.unowned))
+            told.warning("state that no code declares", what=told_unowned(opened.unowned))
 
     def begin_run(self) -> None:
         """Which streams are closed, and what was flushed for it, belongs to a run: a new one begins with none."""
@@ -225,7 +225,7 @@ class TaskStore:
         found = self.tables.expire(self.clock())
         rewritten = self.tables.rewrite()
         for name in rewritten.through:
-            log.warning("every row was written again; take migrate= out of the code", task=self.task, table=name)
+            log.warning("every row was written again; remove migrate= from the code", task=self.task, table=name)
         seen = found.seen + rewritten.rows + len(rewritten.through)
         return Expired(found.gone, seen, found.more or rewritten.more)
 

@@ -125,7 +125,7 @@ class TaskActor:
         for instruction in self.machine.handle(event, self.host.port.clock.now()):
             handler = self._HANDLERS.get(type(instruction))
             if handler is None:
-                raise AssertionError(f"nobody carries out {instruction!r}")
+                raise AssertionError(f"nothing carries out {instruction!r}")
             handler(self, instruction)
         if self.machine.state != before:
             self.since_ms = self.host.port.clock.now().wall
@@ -317,7 +317,7 @@ class TaskActor:
             self._fail_work(outcome.why, outcome.error, final=outcome.final)
         elif outcome is not None:
             for index, cause in outcome.left_out.items():
-                self.log.warning("record is left out", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
+                self.log.warning("record is skipped", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
             self._completed(chunk.at, chunk.next_position, outcome.greatest)
 
     async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
@@ -347,8 +347,10 @@ class TaskActor:
                 why = await self._learn(unknown)
                 self._drop(letter)
                 if why is not None:
-                    self.log.error("a topic cannot be asked for", topic=unknown.topic, why=told(why), exc_info=why)
-                    what = f"the topic {unknown.topic}, which user code writes to, cannot be asked for: {told(why)}"
+                    self.log.error(
+                        "the metadata of a topic cannot be fetched", topic=unknown.topic, why=told(why), exc_info=why
+                    )
+                    what = f"the topic {unknown.topic}, which user code writes to, has no metadata: {told(why)}"
                     self.feed(t.Broken(what, passing=True))
                     return None
 
@@ -382,8 +384,8 @@ class TaskActor:
             wants = self.pipeline.complete()
             self.state.complete()
         except BaseException as error:
-            why = f"completing a letter has failed: {said(error)}"
-            self.log.error("a letter was completed by half; its transaction is given up", why=why, exc_info=error)
+            why = f"completing a letter failed: {said(error)}"
+            self.log.error("a letter was only half completed; its transaction is aborted", why=why, exc_info=error)
             self._spoilt = why
             self.notes["failure"] = why
             self.host.count(self.name, "failures", 1)
@@ -414,7 +416,7 @@ class TaskActor:
         self.feed(t.WorkFailed(why, final=final))
 
     def _run_again(self, order: t.RunAgain) -> None:
-        assert self._letter_now is not None, "the letter that failed is kept for this"
+        assert self._letter_now is not None, "the failed letter is kept for this"
         self._next(again := replace(self._letter_now, attempt=order.attempt))
         self._beside_run(self._put(again), "run again")
 
@@ -501,7 +503,7 @@ class TaskActor:
             self.state.complete()
         except BaseException as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
             self.log.error(
-                "a commit failed on what this task held back; it holds nothing back from now on", why=str(error)
+                "a commit failed on what this task had buffered; from now on it emits after every chunk", why=str(error)
             )
             self.host.count(self.name, "failures", 1)
             self.host.careful.add(self.name)

@@ -59,7 +59,7 @@ def open_best(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
         if best is None or (found.meta.position or -1) > (best.meta.position or -1):
             best, found = found, best
         if found is not None:
-            _remove(found, "another one is further in the task log")
+            _remove(found, "another store is further along in the task log")
     if best is not None:
         return best
     if broken is not None and not held:

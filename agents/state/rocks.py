@@ -220,8 +220,8 @@ class RocksStore(GuardedStore):
 
     def _busy(self) -> StoreBusy:
         return StoreBusy(
-            f"the store {self._where()} has taken more than its disk has written out",
-            remedy="none needed: it goes on by itself; a faster disk for state.dir, or more state.memory, makes it rarer",
+            f"the store {self._where()} has accepted more than its disk has written",
+            remedy="none needed: it recovers by itself; a faster disk for state.dir or more state.memory makes this rarer",
         )
 
     def tables(self) -> list[str]:
@@ -399,7 +399,9 @@ def _recover_elsewhere(database: Path, lock: int) -> None:
         check=False,
     )
     if told.returncode:
-        log.warning("the log of a store was not worked off beside", path=str(database), why=told.stderr[-500:])
+        log.warning(
+            "the log of a store could not be replayed in the background", path=str(database), why=told.stderr[-500:]
+        )
 
 
 def wipe(path: Path) -> None:

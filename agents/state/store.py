@@ -169,11 +169,11 @@ class GuardedStore:
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         if self._closed:
-            raise WriteRefused(f"the store {self._where()} is closed", remedy="none needed: the task is put down")
+            raise WriteRefused(f"the store {self._where()} is closed", remedy="none needed: the task is shutting down")
         if self._refusal:
             raise WriteRefused(
-                f"the store {self._where()} has refused a write before, and takes none until it is opened again: {self._refusal}",
-                remedy="start the task again: what is missing is replayed from the task log",
+                f"the store {self._where()} has refused a write, and accepts no more until it is reopened: {self._refusal}",
+                remedy="restart the task: missing changes are replayed from the task log",
             )
         try:
             yield
@@ -183,8 +183,8 @@ class GuardedStore:
             self._refusal = repr(error)
             clear_frames(error.__traceback__)  # they hold handles, and who holds one holds the database's own lock
             raise WriteRefused(
-                f"the store {self._where()} takes no write: {error}",
-                remedy="free disk space, or give state.dir another disk",
+                f"the store {self._where()} accepts no write: {error}",
+                remedy="free some disk space, or move state.dir to another disk",
             ) from error
         except BaseException as error:  # nobody knows what of it was done
             self._refusal = repr(error)

@@ -206,7 +206,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         if value is None:
-            raise DataError(f"table {self.name}: None is no value", remedy="delete the key instead")
+            raise DataError(f"table {self.name}: None is not a value", remedy="delete the key instead")
         self._live[key] = value
         self._changed[key] = None
 
@@ -220,7 +220,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         """Set many keys."""
         more: dict[Any, Any] = dict(changes, **named)
         if None in more.values():
-            raise DataError(f"table {self.name}: None is no value", remedy="delete the key instead")
+            raise DataError(f"table {self.name}: None is not a value", remedy="delete the key instead")
         live: dict[Any, Any] = self._live
         live.update(more)
         self._changed.update(dict.fromkeys(more))
@@ -288,7 +288,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             size = len(key or b"") + len(value or b"")
             if size > most:
                 raise DataError(
-                    f"table {self.name}: the row of the key {(key or b'')[:40]!r} takes {size} bytes, and the task log takes {most}",
+                    f"table {self.name}: the row of the key {(key or b'')[:40]!r} takes {size} bytes, but the task log accepts only {most}",
                     remedy="keep smaller rows, or raise max.message.bytes of the task log and start again",
                 )
 

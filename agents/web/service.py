@@ -78,8 +78,8 @@ class Page:
         except OSError as error:
             made.close()
             raise EnvironmentFault(
-                f"the page cannot be served at {self.host}:{self.port}: {error.strerror}",
-                remedy="another --web-port; 0 takes a free one",
+                f"the pages cannot be served at {self.host}:{self.port}: {error.strerror}",
+                remedy="use another --web-port; 0 means a free port",
             ) from error
         self._socket, self.port = made, made.getsockname()[1]
 

@@ -72,6 +72,6 @@ def _known_task(worker: Worker, task: str) -> None:
 def _number(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= MOST:
         raise HeadgateError(
-            f"limit={text!r} is no number between 1 and {MOST}", remedy=f"without it, {PAGE} rows are shown"
+            f"limit={text!r} is not a number between 1 and {MOST}", remedy=f"without it, {PAGE} rows are shown"
         )
     return int(text)

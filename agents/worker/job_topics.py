@@ -83,7 +83,7 @@ class JobTopics:
             if topic := collision(self.names, Topics(found[1], self.names.prefix), my_steps=steps):
                 raise DeclarationError(
                     f"the job '{self.names.job}' would share the topic '{topic}' with the job '{found[1]}'",
-                    remedy="give this one another name or id, or the step another name",
+                    remedy="give this job another name or id, or the step another name",
                 )
 
     async def _keep(self, specs: list[TopicSpec]) -> None:
@@ -105,9 +105,9 @@ class JobTopics:
         return {name: found[name].partitions for name in names}
 
     def _instead(self, missing: str, there: list[str]) -> str:
-        near = did_you_mean(missing, there) or "correct the name in app.input(…)."
+        near = did_you_mean(missing, there) or "fix the name in app.input(…)."
         command = TopicSpec(missing, 0).command(self._client)
-        return f"{near} Or create it, N as many as tasks shall share it: {command}"
+        return f"{near} Or create it, with N partitions, one per task: {command}"
 
     def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
         """Task log and intermediate streams under a job model."""
@@ -172,8 +172,8 @@ class JobTopics:
             if name in found and found[name].partitions != width:
                 raise EnvironmentFault(
                     f"the topic '{name}' has {found[name].partitions} partitions, and the job's model says {width}",
-                    remedy="where nothing unread stands in it (the job was drained), delete it, and have it made again; else "
-                    f"`headgate reset` the job: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
+                    remedy="if it holds no unread records (the job was drained), delete it and create it again; otherwise "
+                    f"run `headgate reset`: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
                 )
 
 

@@ -177,12 +177,12 @@ class Worker:
         unfinished = [
             *([f"not released: {', '.join(tasks)}"] if tasks else []),
             *([] if participant.exit_code is not None else ["`left` is not said"]),
-            *([] if self.coordination.resigned else ["the leadership is not given back"]),
+            *([] if self.coordination.resigned else ["the leadership is not handed back"]),
         ]
         patience = self.settings.seconds("stop.timeout")
         participant.exit_code = DEADLINE_PASSED
-        participant.exit_why = f"it could not leave within stop.timeout ({patience:g} s): {'; '.join(unfinished)}"
-        log.error("cannot leave in time", unfinished=unfinished)
+        participant.exit_why = f"it could not stop within stop.timeout ({patience:g} s): {'; '.join(unfinished)}"
+        log.error("cannot stop in time", unfinished=unfinished)
         participant.over.set()
 
     def _refuse(self, error: DeclarationError) -> None:

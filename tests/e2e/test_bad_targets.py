@@ -173,7 +173,7 @@ async def test_a_target_is_asked_without_writing_to_it(kafka, topic):
         assert await asked_of(there, 1) == ""
     assert "does not exist" in await asked_of(gone, 0)
     assert "does not exist" in await asked_of(gone, 0, narrower=True)
-    assert "has 2 partitions, and no 2" in await asked_of(there, 2)
+    assert "has 2 partitions, but no partition 2" in await asked_of(there, 2)
     assert await asked_of(there, 2, narrower=True) == ""
     topics = TopicsAdmin(client)
     await topics.start()

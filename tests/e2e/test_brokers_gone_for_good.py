@@ -70,7 +70,7 @@ async def test_a_worker_whose_broker_stands_still_is_put_down_whole(job_on, priv
         finally:
             private_kafka.resume()
     assert code == 3
-    assert "could not leave within stop.timeout (5 s): `left` is not said" in one.worker.participant.exit_why
+    assert "could not stop within stop.timeout (5 s): `left` is not said" in one.worker.participant.exit_why
     assert one.worker.actors == {}
     locks = list((tmp_path / "state").glob("*/Partition-*/lock"))
     assert len(locks) == 2
@@ -94,5 +94,5 @@ async def test_sigterm_ends_a_process_whose_brokers_are_gone(job_on, private_kaf
         finally:
             await asyncio.to_thread(private_kafka.restart)
     assert code == 3, one.text()[-3000:]
-    assert "could not leave within stop.timeout (5 s)" in one.text()
+    assert "could not stop within stop.timeout (5 s)" in one.text()
     assert "To do: committed work is safe" in one.text()

@@ -438,7 +438,7 @@ def test_verbs_speak_to_people_too(hg: Headgate) -> None:
     (letter, *_) = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]
     hg.run("config", "set", hg.job, "stall.timeout", "4m")
     told: list[tuple[list[str], list[str]]] = [
-        (["watch", hg.job, "--times", "1"], ["Ctrl-C ends", "WATERMARK", "Partition 1"]),
+        (["watch", hg.job, "--times", "1"], ["Ctrl-C exits", "WATERMARK", "Partition 1"]),
         (["tables", hg.job], ["TABLE", "totals", "__control"]),
         (["tables", hg.job, "totals"], ["KEY", "u3"]),
         (["model", hg.job], ["PRODUCERS", between, "Partition 1"]),

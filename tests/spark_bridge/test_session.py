@@ -96,14 +96,14 @@ async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
         (
             lambda df, batch: df,
             "country int",
-            r"does not fit the schema struct<country:int>; it is country string, n bigint",
+            r"does not match the schema struct<country:int>; it is country string, n bigint",
         ),
         (
             lambda df, batch: None,
             "n long",
-            r"<lambda>\(\) gave None, and a DataFrame is wanted.* return what the function",
+            r"<lambda>\(\) returned None, not a DataFrame.* return the result that the function",
         ),
-        (lambda df, batch: df.toArrow(), "n long", "gave a pyarrow Table, and a DataFrame is wanted"),
+        (lambda df, batch: df.toArrow(), "n long", "returned a pyarrow Table, not a DataFrame"),
         (lambda df, batch: 7, "n long", "gave a builtins int"),
         (lambda df, batch: 1 / 0, "n long", "ZeroDivisionError"),
     ],

@@ -42,7 +42,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_a_directory_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     """Somebody's thesis."""
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(EnvironmentFault, match="holds something else than a broker"):
+    with pytest.raises(EnvironmentFault, match="contains something other than a headgate broker"):
         Broker.start(tmp_path)
     assert contents(tmp_path) == ["thesis.tex"]
 

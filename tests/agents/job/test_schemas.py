@@ -187,7 +187,7 @@ def test_a_table_that_nobody_declares_is_named_while_it_holds_rows() -> None:
     empty.input("in").to("out")
     second = opened(store, empty)
     assert dict(second.unowned) == {"waits.timers": ""}
-    assert "nobody owns the table 'waits.timers' any more" in told_unowned(second.unowned)
+    assert "the code no longer declares the table 'waits.timers'" in told_unowned(second.unowned)
     durable(second)
     assert [key for key, _ in store.range("__schema")] == [b"waits.timers"]
     assert told_unowned(opened(store, app).unowned) == ""

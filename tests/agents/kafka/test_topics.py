@@ -42,8 +42,8 @@ def test_each_difference_has_its_own_remedy():
         CLIENT,
     )
     assert [d.what for d in told] == [
-        "it has 2 partitions, and 3 are needed",
-        "retention.ms is 604800000, and -1 is needed",
+        "it has 2 partitions, but 3 are needed",
+        "retention.ms is 604800000, but -1 is needed",
     ]
     assert told[1].remedy == (
         "kafka-configs.sh --bootstrap-server b:1 --alter --entity-type topics --entity-name mid --add-config retention.ms=-1"

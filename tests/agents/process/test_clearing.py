@@ -67,7 +67,7 @@ def test_what_is_deleted() -> None:
 def test_what_is_known_when_the_write_has_failed() -> None:
     """Whoever reads it must know whether he may go on."""
     assert told(Fenced("x")).startswith("nothing was changed")
-    assert "is not known" in told(OutcomeUnknown("x"))
+    assert "it is unknown whether" in told(OutcomeUnknown("x"))
 
 
 def planned(
@@ -91,7 +91,7 @@ def test_timers_and_rows_that_wait_are_cleared_only_by_name(names: tuple[str, ..
     plan = planned(*names, kinds=KINDS)
     assert [one.name for one in plan.cleared] == cleared
     assert sorted([*cleared, *plan.others]) == sorted(KINDS)
-    assert ("go into no batch" in text(TO, plan)) == ("daily" in cleared)
+    assert ("will not be in any batch" in text(TO, plan)) == ("daily" in cleared)
 
 
 def test_what_is_no_table_of_the_job() -> None:

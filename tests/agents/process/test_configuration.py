@@ -111,7 +111,7 @@ def test_a_variable_that_means_nothing_is_said_and_not_refused(tmp_path: Path) -
     """Whoever runs containers sets HEADGATE_SERVICE_HOST for a service of our name; that must not stop a worker."""
     found = made(tmp_path, environ={"HEADGATE_SERVICE_HOST": "10.0.0.1"})
     assert [remark.split(";")[0] for remark in found.remarks] == [
-        "the variable HEADGATE_SERVICE_HOST means nothing here"
+        "the variable HEADGATE_SERVICE_HOST has no effect here"
     ]
 
 
@@ -143,7 +143,7 @@ def test_the_broker_comes_from_flag_variable_file_or_a_running_embedded_one(tmp_
     assert "using the embedded broker" in found.remarks[0]
     monkeypatch.setattr(registry, "running_brokers", list)
     monkeypatch.setattr(registry, "running_broker", lambda: None)
-    with pytest.raises(SettingError, match="no broker is named"):
+    with pytest.raises(SettingError, match="no broker is given"):
         made(elsewhere, CommandLine())
 
 
