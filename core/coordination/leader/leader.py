@@ -65,33 +65,35 @@ _ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, BoundsResolved, Tic
 
 def _table() -> tuple[Transition, ...]:
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
-        ("new", Tick, "catching_up", "the first thing to know is how far to read"),
-        ("catching_up", End, ("catching_up", "following", "standing"), "read to here before judging anything"),
-        ("catching_up", Read, ("catching_up", "following", "standing"), "the end is reached"),
+        ("new", Tick, "catching_up", "first find out how far to read"),
+        ("catching_up", End, ("catching_up", "following", "standing"), "read this far before deciding anything"),
+        ("catching_up", Read, ("catching_up", "following", "standing"), "the end of the stream is reached"),
         ("following", Read, ("following", "standing"), "the leader left, resigned, or was fenced"),
         ("following", Beat, ("following", "standing"), "the leader is silent"),
-        ("standing", LeaderIdReady, "measuring", "the id is ours"),
-        ("measuring", End, ("reading_up", "claiming"), "all that former leaders wrote is before this"),
-        ("reading_up", Read, ("reading_up", "claiming"), "the end is reached"),
+        ("standing", LeaderIdReady, "measuring", "the transactional id is ours"),
+        ("measuring", End, ("reading_up", "claiming"), "everything from former leaders is before this offset"),
+        ("reading_up", Read, ("reading_up", "claiming"), "the end of the stream is reached"),
         (
             "claiming",
             TransactionWritten,
             ("confirming", "leading", "writing", "following"),
-            "the claim is in the stream",
+            "the claim is committed",
         ),
         ("confirming", Read, ("confirming", "claiming", "leading", "writing", "following"), "the claim is read back"),
-        ("writing", TransactionWritten, ("settling", "leading", "writing", "following"), "the round is in the stream"),
+        ("writing", TransactionWritten, ("settling", "leading", "writing", "following"), "the round is committed"),
         ("settling", Read, ("settling", "leading", "writing", "following"), "the round is read back"),
-        ("resigning", TransactionWritten, "resigned", "the leadership is given back"),
-        ("resigning", Resign, "", "said twice"),
-        ("resigning", LeaderIdLost, "resigned", "somebody has it already, or will find that we left"),
+        ("resigning", TransactionWritten, "resigned", "the leadership is handed back"),
+        ("resigning", Resign, "", "repeated"),
+        ("resigning", LeaderIdLost, "resigned", "another candidate has it, or will see that this one left"),
     ]
     for event in (Counts, FenceReturned, FenceFailed, BoundsResolved, Tick, End, TransactionWritten):
         # whichever event comes first when the time is up: a clock is seen with any of them
         specific.append(("following", event, ("following", "standing"), "the rival that fenced us never claimed"))
     for event in _ANYWHERE:
         specific.append(("leading", event, ("leading", "writing", "following"), "a round of decisions"))
-    specific += [(rung, LeaderIdLost, "following", "another candidate, or a dead producer") for rung in _RUNGS]
+    specific += [
+        (rung, LeaderIdLost, "following", "another candidate took over, or the producer failed") for rung in _RUNGS
+    ]
     resign = ("resigned", "resigning")
     specific += [(state, Resign, resign, "the process ends") for state in STATES if state not in resign]
     taken = {(state, event) for state, event, _, _ in specific}
@@ -101,11 +103,11 @@ def _table() -> tuple[Transition, ...]:
             if (state, event) in taken:
                 continue
             if event in _ANYWHERE or state == "resigned" or (event is End and state != "new"):
-                specific.append((state, event, "", "noted, or too late to matter"))
+                specific.append((state, event, "", "recorded, or too late to matter"))
             elif event in (LeaderIdReady, TransactionWritten) and state == "following":
-                specific.append((state, event, "", "the answer of a producer that was lost meanwhile"))
+                specific.append((state, event, "", "the answer of a producer that is already lost"))
             elif event is LeaderIdLost and state == "following":
-                specific.append((state, event, "", "said twice"))
+                specific.append((state, event, "", "repeated"))
     return rules(specific)
 
 

@@ -67,14 +67,14 @@ def _table() -> tuple[Transition, ...]:
     entered = ("reading", "waiting", "fencing", "initialising", "resting", "exited")
     anew = ("reading", "leaving", "exited")
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
-        ("new", Tick, "reading", "the first thing to know is how far to read"),
-        ("reading", End, entered, "read to here before judging anything"),
-        ("reading", Read, entered, "the end is reached"),
+        ("new", Tick, "reading", "first find out how far to read"),
+        ("reading", End, entered, "read this far before deciding anything"),
+        ("reading", Read, entered, "the end of the stream is reached"),
         (
             "waiting",
             Beat,
             ("waiting", "fencing", "initialising", "resting", "exited"),
-            "the predecessor is silent, or is not",
+            "the predecessor is silent or still alive",
         ),
         (
             "waiting",
@@ -82,31 +82,31 @@ def _table() -> tuple[Transition, ...]:
             ("waiting", "fencing", "initialising", "resting", "exited"),
             "the predecessor has left, or was fenced",
         ),
-        ("fencing", FenceReturned, ("fencing", "initialising", "exited"), "the predecessor can write nothing any more"),
-        ("fencing", FenceFailed, "resting", "it is tried again after a pause"),
+        ("fencing", FenceReturned, ("fencing", "initialising", "exited"), "the predecessor can no longer write"),
+        ("fencing", FenceFailed, "resting", "fencing is retried after a pause"),
         ("resting", Tick, ("resting", "fencing", "initialising", "exited", "waiting"), "the pause is over"),
-        ("initialising", ProducerReady, ("initialising", "joined", *anew), "the id is ours"),
+        ("initialising", ProducerReady, ("initialising", "joined", *anew), "the transactional id is ours"),
         (
             "initialising",
             ProducerLost,
             ("initialising", "resting"),
-            "the next try has another id: this one may be initialised",
+            "the next attempt uses another id, because this one may be initialised",
         ),
         ("joined", ProducerLost, ("joined", *anew), "the incarnation is over"),
-        ("leaving", ProducerLost, ("leaving", "exited"), "what it held is fenced by the leader"),
-        ("new", Leave, "exited", "nothing was begun"),
-        *((state, Leave, "exited", "nothing was granted yet") for state in STATES[1:6]),
-        ("joined", Leave, ("leaving", "exited"), "releases first"),
+        ("leaving", ProducerLost, ("leaving", "exited"), "the leader fences what it held"),
+        ("new", Leave, "exited", "nothing has started"),
+        *((state, Leave, "exited", "no task has been granted") for state in STATES[1:6]),
+        ("joined", Leave, ("leaving", "exited"), "releases its tasks first"),
     ]
     for event in (Read, End, Tick, Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied):
-        specific.append(("joined", event, ("joined", *anew), "the difference between what is and what should be"))
-        specific.append(("leaving", event, ("leaving", "exited"), "until everything is released and said"))
+        specific.append(("joined", event, ("joined", *anew), "reconcile running tasks with the grants"))
+        specific.append(("leaving", event, ("leaving", "exited"), "until all tasks are released and reported"))
     taken = {(state, event) for state, event, _, _ in specific}
     for state in STATES:
         for event in _EVENTS:
             if (state, event) in taken or (state == "new" and event is not Beat):
                 continue
-            specific.append((state, event, "", "noted, or too late to matter"))
+            specific.append((state, event, "", "recorded, or too late to matter"))
     return rules(specific)
 
 
