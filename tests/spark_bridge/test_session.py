@@ -104,7 +104,7 @@ async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
             r"<lambda>\(\) returned None, not a DataFrame.* return the result that the function",
         ),
         (lambda df, batch: df.toArrow(), "n long", "returned a pyarrow Table, not a DataFrame"),
-        (lambda df, batch: 7, "n long", "gave a builtins int"),
+        (lambda df, batch: 7, "n long", "returned a builtins int"),
         (lambda df, batch: 1 / 0, "n long", "ZeroDivisionError"),
     ],
     ids=["unknown column", "another schema", "misspelt", "another type", "nothing", "arrow", "a number", "raises"],
