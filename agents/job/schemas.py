@@ -198,10 +198,10 @@ class Layout:
 
 def _by_name(plan: AggregatePlan, new: Any) -> list[Any]:
     if not isinstance(new, Mapping):
-        raise TypeError(f"it gave {new!r:.80}, and a mapping of names to states is wanted")
+        raise TypeError(f"it returned {new!r:.80}, not a mapping of names to states")
     unknown = [name for name in new if name not in plan.names]
     if unknown:
-        raise ValueError(f"it gave '{unknown[0]}', and the aggregate has {', '.join(plan.names)}")
+        raise ValueError(f"it returned '{unknown[0]}', but the aggregate has {', '.join(plan.names)}")
     states = plan.start()
     for place, name in enumerate(plan.names):
         if name in new:
@@ -220,7 +220,7 @@ def _state(part: Aggregate, name: str, state: Any) -> Any:
         and [type(one) in (int, float) for one in state] == [True, True]
     ):
         return state
-    raise TypeError(f"it gave {state!r:.80} for '{name}', which is {part.name}, and {wanted} is wanted")
+    raise TypeError(f"it returned {state!r:.80} for '{name}', which is {part.name} and needs {wanted}")
 
 
 NUMBERS = {

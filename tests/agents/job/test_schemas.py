@@ -136,9 +136,9 @@ def test_a_function_that_would_end_the_process_fails_its_row() -> None:
 @pytest.mark.parametrize(
     ("gives", "says"),
     [
-        ({"m": 1}, "it gave 'm', and the aggregate has n"),
-        (7, "it gave 7, and a mapping"),
-        ({"n": "many"}, "it gave 'many' for 'n', which is sum, and a number is wanted"),
+        ({"m": 1}, "it returned 'm', but the aggregate has n"),
+        (7, "it returned 7, not a mapping"),
+        ({"n": "many"}, "it returned 'many' for 'n', which is sum and needs a number"),
     ],
 )
 def test_states_that_an_aggregate_cannot_go_on_with(gives: Any, says: str) -> None:
