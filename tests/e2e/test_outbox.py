@@ -119,7 +119,7 @@ async def test_keys_go_where_javas_partitioner_sends_them(kafka, topic):
         buffer.emit(name, None, keys, keys, list(range(1, 51)))
         buffer.emit(name, None, None, [b"a", b"b"], 1)
         buffer.complete()
-        with pytest.raises(EnvironmentFault, match="not known"):
+        with pytest.raises(EnvironmentFault, match="is unknown"):
             buffer.emit("never-declared", None, None, [b"a"], 1)
         await committed(outbox)
     records = await read(kafka, name, 4)

@@ -45,8 +45,8 @@ async def test_a_topic_that_differs_refuses_the_start_with_the_remedy(kafka, top
             await topics.ensure([TopicSpec(name, 3, TASK_LOG)])
     finally:
         await topics.stop()
-    assert "it has 2 partitions, and 3 are needed" in str(wrong.value)
-    assert "cleanup.policy is delete, and compact is needed" in str(wrong.value)
+    assert "it has 2 partitions, but 3 are needed" in str(wrong.value)
+    assert "cleanup.policy is delete, but compact is needed" in str(wrong.value)
     assert (
         f"--alter --entity-type topics --entity-name {name} --add-config cleanup.policy=compact" in wrong.value.remedy
     )

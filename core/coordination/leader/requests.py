@@ -88,7 +88,7 @@ def _withdraw(draft: Draft, request: SetRequest) -> Answer | None:
     """Answer another request, that only waits, in place of what it asked for."""
     meant = next((one for one in draft.state.open_requests() if one.uuid == request.arguments["request"]), None)
     if meant is None or meant.verb == WITHDRAW:
-        return Answer(AnswerState.REFUSED, f"there is no request {request.arguments['request']} that waits")
+        return Answer(AnswerState.REFUSED, f"there is no pending request {request.arguments['request']}")
     taken_up = draft.state.answer(meant.uuid) is not None
     if taken_up and meant.verb != SEEK:
         return Answer(AnswerState.REFUSED, f"{meant.verb} is in progress; it cannot be withdrawn")

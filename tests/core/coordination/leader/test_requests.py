@@ -387,7 +387,7 @@ def test_what_waits_is_withdrawn_and_what_is_under_way_is_not():
     house.request("b", "withdraw", request="a")
     assert (house.answer("a"), house.answer("b")) == (("refused", "withdrawn by me"), ("done", "drain of me"))
     house.request("c", "withdraw", request="a")
-    assert house.answer("c") == ("refused", "there is no request a that waits")
+    assert house.answer("c") == ("refused", "there is no pending request a")
     house = a_house()
     house.seeks = False
     house.request("d", "seek", stream="orders", to=5)
