@@ -29,7 +29,7 @@ from ..port.port import Mailbox, Offsets, Port, pause
 from ..records.columns import DamagedBatch
 from .driven import Process
 from .heartbeat import Heartbeats, Pulse
-from .leader_edge import RESIGN_S, JobTopics, LeaderEdge
+from .leader_edge import RESIGN_S, LeaderEdge, LeaderTopics
 from .member_edge import MemberEdge, World
 from .stream import CoordinatorReader
 
@@ -47,7 +47,7 @@ class Coordination:
         process: Process,
         port: Port,
         offsets: Offsets,
-        topics: JobTopics,
+        topics: LeaderTopics,
         graph: Graph,
         names: Topics,
         stamp: c.Stamp,
@@ -157,7 +157,7 @@ class Coordination:
         """Give the leadership back, if it has it, and wait until that is said; not for long."""
         self.feed_leader(lw.Resign())
         if not await self._port.clock.wait(self.leader_edge.resigned, RESIGN_S):
-            log.warning("left without giving the leadership back")
+            log.warning("left without handing back the leadership")
 
     def stop(self) -> None:
         """Feed nothing any more."""

@@ -10,10 +10,10 @@ from ...core.task.plan import TaskPlan
 from ..operators.key_test import KeyTest
 from ..operators.pipeline import Pipeline
 from .host import Host
-from .state import TaskState
+from .state import TaskStore
 
 
-def assembled(host: Host, plan: TaskPlan, state: TaskState, buffer: Any, poke: Callable[[], None]) -> Pipeline:
+def assembled(host: Host, plan: TaskPlan, state: TaskStore, buffer: Any, poke: Callable[[], None]) -> Pipeline:
     """Its operators, put together, when its state is restored. `poke`: something of an operator's own may be due."""
     name = plan.task
     made = Pipeline(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..job.declaration import Declared
     from .buffer import TaskBuffer
     from .guarantee import SplitBuffer
-    from .state import TaskState
+    from .state import TaskStore
     from .task import TaskActor
     from .task_intake import TaskIntake
 
@@ -71,7 +71,7 @@ class Host(Protocol):
         """Begin this task once more, under the grant that it has, and give it these orders."""
         ...
 
-    def open_state(self, task: str, log_partition: int) -> TaskState: ...
+    def open_state(self, task: str, log_partition: int) -> TaskStore: ...
     def ask_offsets(self, order: t.ResolveOffsets) -> Awaitable[t.OffsetsResolved]: ...
     def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake: ...
     def mailbox(

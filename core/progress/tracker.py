@@ -54,7 +54,7 @@ RowKey = tuple[Any, ...]
 Place = tuple[str, int]
 """A stream and a partition; the partition `ALL` for what is kept once for the stream."""
 ALL = -1
-Producers = ProducerSet | ForeignProducers | Sources
+AnyProducers = ProducerSet | ForeignProducers | Sources
 
 
 _NO_SET = ProducerSet("", -1, frozenset())
@@ -99,7 +99,7 @@ class Progress:
         own_job: str,
         run: str,
         owned: Mapping[str, Iterable[int]],
-        producers: Mapping[str, Producers],
+        producers: Mapping[str, AnyProducers],
         *,
         quorum: float = 0.5,
         rows: Iterable[tuple[RowKey, Row]] = (),
@@ -110,7 +110,7 @@ class Progress:
         self.quorum = quorum
         self.ignored: Counter[tuple[str, str]] = Counter()
         """How many frames changed nothing, by stream and reason."""
-        self._producers: dict[str, Producers] = {}
+        self._producers: dict[str, AnyProducers] = {}
         self._streams: dict[str, dict[int, _Partition]] = {
             stream: {partition: _Partition() for partition in sorted(set(partitions))}
             for stream, partitions in owned.items()
@@ -166,7 +166,7 @@ class Progress:
             stream, partition, StreamStatus(StreamPhase.DRAINED, id=drain_id) if own.status == StreamPhase.OPEN else own
         )
 
-    def producers_changed(self, producers: Mapping[str, Producers]) -> None:
+    def producers_changed(self, producers: Mapping[str, AnyProducers]) -> None:
         """The job state brought other producer sets; an older epoch than the known one is ignored."""
         for stream, new in producers.items():
             known = self._producers.get(stream)
@@ -246,7 +246,7 @@ class Progress:
         self._touched.add((stream, partition))
         self._advance(stream)
 
-    def _seat(self, stream: str, new: Producers) -> None:
+    def _seat(self, stream: str, new: AnyProducers) -> None:
         """Give each owned partition its groups; what was heard of producers that remain is kept."""
         self._producers[stream] = new
         for partition, part in self._streams[stream].items():

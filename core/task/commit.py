@@ -24,7 +24,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
-from ..machine import IllegalEvent, Machine, Now, Rule, Tick, rules
+from ..machine import IllegalEvent, Machine, Now, Tick, Transition, rules
 from .commit_protocol import (
     Applied,
     Apply,
@@ -69,7 +69,7 @@ _NEXT = (CommitterState.IDLE, CommitterState.BEGINNING)
 _late = (Begun, Sealed, Flushed, Committed, Applied, StoreRefused, ProducerFailed, Wanted, TaskGone, Tick)
 
 
-def _table() -> tuple[Rule, ...]:
+def _table() -> tuple[Transition, ...]:
     s = CommitterState
     return rules(
         [
@@ -110,7 +110,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     [Begin(txn=1)]
     """
 
-    TABLE: ClassVar[tuple[Rule, ...]] = _table()
+    TABLE: ClassVar[tuple[Transition, ...]] = _table()
     INITIAL: ClassVar[str] = CommitterState.IDLE
 
     def __init__(self, interval_s: float = 0.2, timeout_s: float = 60.0) -> None:

@@ -19,7 +19,7 @@ from ..names import StreamPartition
 from ..orders import RunView
 from ..progress.frames import NO_TIME, ControlFrame
 from ..progress.producers import ForeignProducers, Sources
-from ..progress.tracker import Producers, Progress
+from ..progress.tracker import AnyProducers, Progress
 from .plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
 
 JUST_NOW_S = 2.5
@@ -97,9 +97,9 @@ class Inputs:
         # that nothing came is only ever known of the moment: whoever was idle when it was stopped is not, until it has looked again
         self.unobserved |= {at for at in self.clocks if self.progress.partition(*at).idle}
 
-    def producers(self, run: RunView) -> dict[str, Producers]:
+    def producers(self, run: RunView) -> dict[str, AnyProducers]:
         """Who produces each of the inputs."""
-        known: dict[str, Producers] = {}
+        known: dict[str, AnyProducers] = {}
         for stream, one in self.by_stream.items():
             if one.kind == INTERMEDIATE:
                 if stream in run.producers:

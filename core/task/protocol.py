@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .plan import Bound, TaskSettings
 
-Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]
+ControlRows = Mapping[tuple[Any, ...], tuple[Any, ...]]
 """Rows of the control table: what the machine must find again after a restart, beside the checkpoint. Keys and values are tuples of
 plain values; the edge packs them (keys with stable bytes)."""
 
 _NO_POSITIONS: Positions = MappingProxyType({})
-_NO_ROWS: Rows = MappingProxyType({})
+_NO_ROWS: ControlRows = MappingProxyType({})
 
 
 # ------------------------------------------------------------------------------------------------------ store and task log
@@ -82,7 +82,7 @@ class Restored:
 
     position: int
     checkpoint: Checkpoint | None = None
-    rows: Rows = field(default_factory=lambda: _NO_ROWS)
+    rows: ControlRows = field(default_factory=lambda: _NO_ROWS)
     """The whole control table."""
     remark: str = ""
     """What people should know of this state; said with the report that the task runs."""
@@ -305,7 +305,7 @@ TaskEvent = (
 
 Positions = Mapping[StreamPartition, int]
 RowChanges = Mapping[tuple[Any, ...], tuple[Any, ...] | None]
-"""What changed in the control table, see `Rows`; None deletes a row."""
+"""What changed in the control table, see `ControlRows`; None deletes a row."""
 
 WATERMARK = "watermark"
 END = "end"

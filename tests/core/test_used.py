@@ -37,7 +37,7 @@ FOR_OTHERS = {
     "Broker.disallow": "asked by whoever holds an embedded broker",
     "WithVerbs.format_epilog": "click calls it",
     "LazyGroup.format_commands": "click calls it",
-    "Work.shortlabel": "mode calls it",
+    "CoroutineService.shortlabel": "mode calls it",
     "Counting.on_web_request_end": "Faust calls it",
 }
 """Who else uses a name that the house itself does not."""

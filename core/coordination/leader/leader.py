@@ -28,7 +28,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from ...machine import Machine, Now, Rule, Tick, rules
+from ...machine import Machine, Now, Tick, Transition, rules
 from ..events import Beat, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
 from ..messages import CLOSED, MAX_COUNT, AskEnd, End, ProcessorState, Read, SetLeader, SetProcessor
@@ -78,37 +78,39 @@ class LeaderState(StrEnum):
 _ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, BoundsResolved, Tick)
 
 
-def _table() -> tuple[Rule, ...]:
+def _table() -> tuple[Transition, ...]:
     s = LeaderState
     rungs = (s.STANDING, s.MEASURING, s.READING_UP, s.CLAIMING, s.CONFIRMING, s.LEADING, s.WRITING, s.SETTLING)
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
-        (s.NEW, Tick, s.CATCHING_UP, "the first thing to know is how far to read"),
-        (s.CATCHING_UP, End, (s.CATCHING_UP, s.FOLLOWING, s.STANDING), "read to here before judging anything"),
-        (s.CATCHING_UP, Read, (s.CATCHING_UP, s.FOLLOWING, s.STANDING), "the end is reached"),
+        (s.NEW, Tick, s.CATCHING_UP, "first find out how far to read"),
+        (s.CATCHING_UP, End, (s.CATCHING_UP, s.FOLLOWING, s.STANDING), "read this far before deciding anything"),
+        (s.CATCHING_UP, Read, (s.CATCHING_UP, s.FOLLOWING, s.STANDING), "the end of the stream is reached"),
         (s.FOLLOWING, Read, (s.FOLLOWING, s.STANDING), "the leader left, resigned, or was fenced"),
         (s.FOLLOWING, Beat, (s.FOLLOWING, s.STANDING), "the leader is silent"),
-        (s.STANDING, LeaderIdReady, s.MEASURING, "the id is ours"),
-        (s.MEASURING, End, (s.READING_UP, s.CLAIMING), "all that former leaders wrote is before this"),
-        (s.READING_UP, Read, (s.READING_UP, s.CLAIMING), "the end is reached"),
+        (s.STANDING, LeaderIdReady, s.MEASURING, "the transactional id is ours"),
+        (s.MEASURING, End, (s.READING_UP, s.CLAIMING), "everything from former leaders is before this offset"),
+        (s.READING_UP, Read, (s.READING_UP, s.CLAIMING), "the end of the stream is reached"),
         (
             s.CLAIMING,
             TransactionWritten,
             (s.CONFIRMING, s.LEADING, s.WRITING, s.FOLLOWING),
-            "the claim is in the stream",
+            "the claim is committed",
         ),
         (s.CONFIRMING, Read, (s.CONFIRMING, s.CLAIMING, s.LEADING, s.WRITING, s.FOLLOWING), "the claim is read back"),
-        (s.WRITING, TransactionWritten, (s.SETTLING, s.LEADING, s.WRITING, s.FOLLOWING), "the round is in the stream"),
+        (s.WRITING, TransactionWritten, (s.SETTLING, s.LEADING, s.WRITING, s.FOLLOWING), "the round is committed"),
         (s.SETTLING, Read, (s.SETTLING, s.LEADING, s.WRITING, s.FOLLOWING), "the round is read back"),
-        (s.RESIGNING, TransactionWritten, s.RESIGNED, "the leadership is given back"),
-        (s.RESIGNING, Resign, "", "said twice"),
-        (s.RESIGNING, LeaderIdLost, s.RESIGNED, "somebody has it already, or will find that we left"),
+        (s.RESIGNING, TransactionWritten, s.RESIGNED, "the leadership is handed back"),
+        (s.RESIGNING, Resign, "", "repeated"),
+        (s.RESIGNING, LeaderIdLost, s.RESIGNED, "another candidate has it, or will see that this one left"),
     ]
     for event in (Counts, FenceReturned, FenceFailed, BoundsResolved, Tick, End, TransactionWritten):
         # whichever event comes first when the time is up: a clock is seen with any of them
         specific.append((s.FOLLOWING, event, (s.FOLLOWING, s.STANDING), "the rival that fenced us never claimed"))
     for event in _ANYWHERE:
         specific.append((s.LEADING, event, (s.LEADING, s.WRITING, s.FOLLOWING), "a round of decisions"))
-    specific += [(rung, LeaderIdLost, s.FOLLOWING, "another candidate, or a dead producer") for rung in rungs]
+    specific += [
+        (rung, LeaderIdLost, s.FOLLOWING, "another candidate took over, or the producer failed") for rung in rungs
+    ]
     resign = (s.RESIGNED, s.RESIGNING)
     specific += [(state, Resign, resign, "the process ends") for state in LeaderState if state not in resign]
     taken = {(state, event) for state, event, _, _ in specific}
@@ -118,18 +120,18 @@ def _table() -> tuple[Rule, ...]:
             if (state, event) in taken:
                 continue
             if event in _ANYWHERE or state == s.RESIGNED or (event is End and state != s.NEW):
-                specific.append((state, event, "", "noted, or too late to matter"))
+                specific.append((state, event, "", "recorded, or too late to matter"))
             elif event in (LeaderIdReady, TransactionWritten) and state == s.FOLLOWING:
-                specific.append((state, event, "", "the answer of a producer that was lost meanwhile"))
+                specific.append((state, event, "", "the answer of a producer that is already lost"))
             elif event is LeaderIdLost and state == s.FOLLOWING:
-                specific.append((state, event, "", "said twice"))
+                specific.append((state, event, "", "repeated"))
     return rules(specific)
 
 
 class Leader(Machine[LeaderEvent, LeaderInstruction]):
     """A candidate, until it leads."""
 
-    TABLE: ClassVar[tuple[Rule, ...]] = _table()
+    TABLE: ClassVar[tuple[Transition, ...]] = _table()
     INITIAL: ClassVar[str] = LeaderState.NEW
 
     def __init__(self, config: LeaderConfig) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from ...machine import Level, Machine, Now, Rule, Tick, rules
+from ...machine import Level, Machine, Now, Tick, Transition, rules
 from ...names import incarnation_id
 from ...orders import SeekApplied, TaskReported
 from ...settings import PRODUCERS_OWN
@@ -81,19 +81,19 @@ _EVENTS = (
 )  # fmt: skip
 
 
-def _table() -> tuple[Rule, ...]:
+def _table() -> tuple[Transition, ...]:
     s = MemberState
     entered = (s.READING, s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED)
     anew = (s.READING, s.LEAVING, s.EXITED)
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
-        (s.NEW, Tick, s.READING, "the first thing to know is how far to read"),
-        (s.READING, End, entered, "read to here before judging anything"),
-        (s.READING, Read, entered, "the end is reached"),
+        (s.NEW, Tick, s.READING, "first find out how far to read"),
+        (s.READING, End, entered, "read this far before deciding anything"),
+        (s.READING, Read, entered, "the end of the stream is reached"),
         (
             s.WAITING,
             Beat,
             (s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED),
-            "the predecessor is silent, or is not",
+            "the predecessor is silent or still alive",
         ),
         (
             s.WAITING,
@@ -101,38 +101,38 @@ def _table() -> tuple[Rule, ...]:
             (s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED),
             "the predecessor has left, or was fenced",
         ),
-        (s.FENCING, FenceReturned, (s.FENCING, s.INITIALISING, s.EXITED), "the predecessor can write nothing any more"),
-        (s.FENCING, FenceFailed, s.RESTING, "it is tried again after a pause"),
+        (s.FENCING, FenceReturned, (s.FENCING, s.INITIALISING, s.EXITED), "the predecessor can no longer write"),
+        (s.FENCING, FenceFailed, s.RESTING, "fencing is retried after a pause"),
         (s.RESTING, Tick, (s.RESTING, s.FENCING, s.INITIALISING, s.EXITED, s.WAITING), "the pause is over"),
-        (s.INITIALISING, ProducerReady, (s.INITIALISING, s.JOINED, *anew), "the id is ours"),
+        (s.INITIALISING, ProducerReady, (s.INITIALISING, s.JOINED, *anew), "the transactional id is ours"),
         (
             s.INITIALISING,
             ProducerLost,
             (s.INITIALISING, s.RESTING),
-            "the next try has another id: this one may be initialised",
+            "the next attempt uses another id, because this one may be initialised",
         ),
         (s.JOINED, ProducerLost, (s.JOINED, *anew), "the incarnation is over"),
-        (s.LEAVING, ProducerLost, (s.LEAVING, s.EXITED), "what it held is fenced by the leader"),
-        (s.NEW, Leave, s.EXITED, "nothing was begun"),
-        *((state, Leave, s.EXITED, "nothing was granted yet") for state in BEFORE),
-        (s.JOINED, Leave, (s.LEAVING, s.EXITED), "releases first"),
+        (s.LEAVING, ProducerLost, (s.LEAVING, s.EXITED), "the leader fences what it held"),
+        (s.NEW, Leave, s.EXITED, "nothing has started"),
+        *((state, Leave, s.EXITED, "no task has been granted") for state in BEFORE),
+        (s.JOINED, Leave, (s.LEAVING, s.EXITED), "releases its tasks first"),
     ]
     for event in (Read, End, Tick, Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied):
-        specific.append((s.JOINED, event, (s.JOINED, *anew), "the difference between what is and what should be"))
-        specific.append((s.LEAVING, event, (s.LEAVING, s.EXITED), "until everything is released and said"))
+        specific.append((s.JOINED, event, (s.JOINED, *anew), "reconcile running tasks with the grants"))
+        specific.append((s.LEAVING, event, (s.LEAVING, s.EXITED), "until all tasks are released and reported"))
     taken = {(state, event) for state, event, _, _ in specific}
     for state in MemberState:
         for event in _EVENTS:
             if (state, event) in taken or (state == s.NEW and event is not Beat):
                 continue
-            specific.append((state, event, "", "noted, or too late to matter"))
+            specific.append((state, event, "", "recorded, or too late to matter"))
     return rules(specific)
 
 
 class Member(Machine[MemberEvent, MemberInstruction]):
     """One worker process."""
 
-    TABLE: ClassVar[tuple[Rule, ...]] = _table()
+    TABLE: ClassVar[tuple[Transition, ...]] = _table()
     INITIAL: ClassVar[str] = MemberState.NEW
 
     def __init__(self, config: MemberConfig) -> None:

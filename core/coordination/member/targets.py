@@ -87,7 +87,7 @@ class Targets:
             self._pause(before, mono)
             if alone and before.tries > most:
                 before.until = float("inf")
-                before.why = f"{why}; given up after {before.tries} tries: seek, or start with other code"
+                before.why = f"{why}; given up after {before.tries} attempts: seek, or start with different code"
 
     def given_up(self, task: str) -> bool:
         """Whether only a seek or other code can help this task."""

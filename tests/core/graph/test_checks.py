@@ -147,7 +147,7 @@ def test_what_a_stage_is_keyed_by():
 
 
 def test_a_shared_stream_has_one_writer_in_a_job():
-    """Plain records between frames, or two voices of one task, would break whoever reads it."""
+    """Plain records between frames, or two senders for one task, would break whoever reads it."""
     share = Stage("s", "share", ("a",), writes=("clean",))
     for other in (Stage("t", "to", ("a",), writes=("clean",)), Stage("s2", "share", ("a",), writes=("clean",))):
         with pytest.raises(DeclarationError, match="shares with other jobs"):

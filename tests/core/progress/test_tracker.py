@@ -125,7 +125,7 @@ class TestWatermark:
         assert feed(p, wm("b", 30)) == [at(30)]
 
     def test_another_quorum_is_judged_by_at_once(self):
-        """What the idle held goes on without a further word of anybody; what was told is not taken back."""
+        """What the idle held goes on without a further message of anybody; what was told is not taken back."""
         p = progress("a", "b", "c")
         feed(p, wm("a", 5), wm("b", 5), wm("c", 5), wm("a", 5, idle=True), wm("b", 5, idle=True), wm("c", 50))
         assert news(p, lambda: p.judge_by(0.3)) == [at(50)]
