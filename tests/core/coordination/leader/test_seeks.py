@@ -175,7 +175,7 @@ def test_what_waits_can_be_taken_back():
     assert house.answer("u3")[0] == "refused"
     for uuid, request in (("u5", "u3"), ("u6", "nothing"), ("u7", "u7")):
         house.request(uuid, "withdraw", request=request)
-        assert "no request" in house.answer(uuid)[1]
+        assert "no pending request" in house.answer(uuid)[1]
     house.drains = False
     house.request("u8", "drain")
     house.request("u9", "withdraw", request="u8")
