@@ -25,14 +25,14 @@ class Unasked(HeadgateError):
     """Something was cancelled that nobody here had cancelled; `__cause__` is the cancellation."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} was cancelled, and not by headgate", remedy="see where: the traceback of its cause")
+        super().__init__(f"{what} was cancelled, but not by headgate", remedy="the traceback of its cause shows where")
 
 
 class CalledOff(HeadgateError):
     """Nobody waits any more for what was under way, and nothing is to come of it; no failure of anybody."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} was called off")
+        super().__init__(f"{what} was cancelled")
 
 
 def asked_for() -> bool:
@@ -71,7 +71,7 @@ def said(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - user code's exceptions are user code, too
-        text = "(its text cannot be made)"
+        text = "(its text cannot be produced)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -86,7 +86,7 @@ async def within(patience_s: float, answer: Awaitable[T]) -> T:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise TimeoutError(f"it was not done after {patience_s:g} s, which the setting await.timeout allows") from error
+        raise TimeoutError(f"it did not finish within {patience_s:g} s (the setting await.timeout)") from error
 
 
 @contextlib.contextmanager

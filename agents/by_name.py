@@ -28,5 +28,5 @@ def imported(what: str, path: str, built_in: Iterable[str]) -> Any:
         why = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
         raise SettingError(f"the {what} '{path}' cannot be imported: {why}", remedy=remedy) from error
     if not callable(found) and not callable(getattr(found, "choose", None)):
-        raise SettingError(f"the {what} '{path}' is no function: {found!r}", remedy=remedy)
+        raise SettingError(f"the {what} '{path}' is not a function: {found!r}", remedy=remedy)
     return found

@@ -26,11 +26,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import TASK_LOG, Topics, TopicSpec
+from headgate.agents.kafka.topics import TASK_LOG, TopicsAdmin, TopicSpec
 from headgate.agents.port.errors import OutboxError
 from headgate.agents.records import serdes as serde
 from headgate.agents.runtime.buffer import LogWrite
-from headgate.agents.runtime.intake import Intake, Source
+from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.agents.runtime.log import log_write, restore
 from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.state.rocks import StoreMemory, open_rocks
@@ -108,7 +108,7 @@ class Bench:
                 await committed(outbox)
 
     async def read(self, stage: str, *, raw: bool, parse: bool) -> None:
-        intake = Intake(KafkaPort(self.client), [Source(at, 0) for at in self.parts], name="bench", raw=raw)
+        intake = Intake(KafkaPort(self.client), [PartitionSource(at, 0) for at in self.parts], name="bench", raw=raw)
         await intake.start()
         seen, loads = 0, serde.json().loads_many
         with self.measured(stage, self.records):
@@ -143,7 +143,7 @@ class Bench:
 
     async def work_a(self, *, compression: str | None = None) -> None:
         out = self.topic + "-out"
-        intake = Intake(KafkaPort(self.client), [Source(at, 0) for at in self.parts], name="bench")
+        intake = Intake(KafkaPort(self.client), [PartitionSource(at, 0) for at in self.parts], name="bench")
         await intake.start()
         json_ = serde.json()
         seen = 0
@@ -253,7 +253,7 @@ class Bench:
         store.close()
 
     async def run(self) -> None:
-        topics = Topics(self.client)
+        topics = TopicsAdmin(self.client)
         await topics.start()
         names = [
             TopicSpec(self.topic, PARTITIONS),

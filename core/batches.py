@@ -162,7 +162,7 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class SparkStage:
     """One `.spark(...)` behind a batch. `keeps_going`: rows that make it fail are left out instead of failing the task."""
 
     name: str
@@ -172,7 +172,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchOutcome:
     """What became of a batch in one stage: rows in blocks, and the rows that were left out: place in the batch, row and reason."""
 
     blocks: Sequence[Any]
@@ -208,8 +208,8 @@ class Bridge(Protocol):
         ...
 
     def run(
-        self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[Stage]
-    ) -> Coroutine[Any, Any, list[Outcome]]:
+        self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[SparkStage]
+    ) -> Coroutine[Any, Any, list[BatchOutcome]]:
         """Run a batch through its stages. Raises what went wrong; an error with `final` is not worth another try."""
         ...
 

@@ -58,7 +58,7 @@ class StoreUnreadable(EnvironmentFault):
     def __init__(self, where: object, error: BaseException | str) -> None:
         super().__init__(
             f"the store in {where} cannot be read: {error}",
-            remedy="none needed: the task opens it anew, or restores it",
+            remedy="none needed: the task reopens or restores it",
         )
 
 

@@ -43,7 +43,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Transition:
     """One row of a machine's table: in `state`, `event` may come, and leads to one of `to`; `why` is for people."""
 
     state: str
@@ -53,7 +53,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StoryLine:
     """One line of a story."""
 
     now: Now
@@ -81,23 +81,23 @@ class IllegalEvent(Exception):
         )
 
 
-def rules(rows: Iterable[tuple[str, type[Any], str | tuple[str, ...], str]]) -> tuple[Rule, ...]:
+def rules(rows: Iterable[tuple[str, type[Any], str | tuple[str, ...], str]]) -> tuple[Transition, ...]:
     """A table from plain rows `(state, event, next state or states, why)`; a state that is not named stays itself with `""`.
 
     >>> rules([("open", Tick, "", "nothing to do yet")])[0].to
     ('open',)
     """
-    table: list[Rule] = []
+    table: list[Transition] = []
     for state, event, to, why in rows:
         targets = (to,) if isinstance(to, str) else to
-        table.append(Rule(state, event, tuple(target or state for target in targets), why))
+        table.append(Transition(state, event, tuple(target or state for target in targets), why))
     return tuple(table)
 
 
 class Machine(Generic[E, I]):
     """Base of the machines. A subclass has a `TABLE`, an `INITIAL` state and one method `on_<EventName>` for each event type."""
 
-    TABLE: ClassVar[tuple[Rule, ...]] = ()
+    TABLE: ClassVar[tuple[Transition, ...]] = ()
     INITIAL: ClassVar[str] = ""
     _index: ClassVar[Mapping[tuple[str, type[Any]], frozenset[str]]] = {}
     _methods: ClassVar[Mapping[type[Any], str]] = {}
@@ -140,16 +140,16 @@ class Machine(Generic[E, I]):
         """The monotonic time at which a `Tick` is wanted; None when only events matter."""
         return None
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[StoryLine]:
         """The last events that it took, with what it decided."""
-        return [Step(*step) for step in self._steps]
+        return [StoryLine(*step) for step in self._steps]
 
     def story(self) -> str:
         """The same for people: one line an event."""
         return "\n".join(map(str, self.steps()))
 
 
-def replay(make: Callable[[], M], recorded: Iterable[Step]) -> M:
+def replay(make: Callable[[], M], recorded: Iterable[StoryLine]) -> M:
     """A fresh machine that has seen the recorded events; raises where it decides otherwise than the record says."""
     machine = make()
     for step in recorded:

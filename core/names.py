@@ -44,13 +44,12 @@ class StreamPartition(NamedTuple):
         return f"{self.stream}:{self.partition}"
 
 
-def _legal(kind: str, text: str) -> str:
+def _legal(kind: str, text: str) -> None:
     if not _LEGAL.fullmatch(text) or text in (".", ".."):
         raise DeclarationError(
             f"{kind} {text!r} is not a legal name",
             remedy="use only letters, digits, '.', '_' and '-', and at least one of them; '.' and '..' are reserved",
         )
-    return text
 
 
 def topic_name(text: str, *, what: str = "topic") -> str:

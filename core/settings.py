@@ -367,13 +367,13 @@ def stream_problem(name: str, inputs: Iterable[str]) -> str:
     stream, known = stream_of(name), sorted(inputs)
     if not stream or stream in known:
         return ""
-    return f"the job has no input '{stream}', so '{name}' means nothing; {offer(stream, known)}"
+    return f"the job has no input '{stream}', so '{name}' has no effect; {offer(stream, known)}"
 
 
 def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -> str:
     """Why this override cannot stand in the coordinator stream; empty if it can. `ran`: the job has had a run."""
     if _SECRET.search(name):
-        return f"'{name}' looks like a secret; client settings never enter a topic. Give it to each worker"
+        return f"'{name}' looks like a secret; client settings are never written to a topic. Set it on each worker"
     try:
         row = find(name)
         if not unset:
@@ -383,9 +383,7 @@ def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -
     if row.owner != JOB:
         return f"'{name}' belongs to each worker; set it by flag, environment or file"
     if row.kind == IMMUTABLE and ran:
-        return (
-            f"'{name}' is immutable: it decides where state lies, and the job has run; start it under a new name or id"
-        )
+        return f"'{name}' is immutable: it decides where state is stored, and the job has run; start it under a new name or id"
     if row.kind == IMMUTABLE or name in BEFORE_THE_STREAM:
         return f"'{name}' is read when a process starts, before any override; set it by flag, environment or file"
     return ""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..core.errors import DataError
 
-REMEDY = "rows are flat, and each field has one type: .map() them before .batch()"
+REMEDY = "rows must be flat, and each field must have one type: use .map() before .batch()"
 
 
 def pack(rows: Sequence[Any]) -> pa.Table:
@@ -35,7 +35,7 @@ def pack(rows: Sequence[Any]) -> pa.Table:
     try:
         return pa.table({str(name): pa.array([row[name] for row in rows]) for name in names})
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise DataError(f"the rows do not make a table: {error}", remedy=REMEDY) from error
+        raise DataError(f"the rows do not form a table: {error}", remedy=REMEDY) from error
 
 
 def as_mapping(row: Any) -> Mapping[str, Any]:
@@ -46,7 +46,7 @@ def as_mapping(row: Any) -> Mapping[str, Any]:
         return {field.name: getattr(row, field.name) for field in fields(row)}
     names = getattr(row, "__struct_fields__", None)
     if names is None:
-        raise DataError(f"a {type(row).__name__} is no row", remedy=REMEDY)
+        raise DataError(f"a {type(row).__name__} is not a row", remedy=REMEDY)
     return {name: getattr(row, name) for name in names}
 
 
@@ -57,7 +57,7 @@ def unite(kind: pa.Schema | None, table: pa.Table) -> pa.Schema:
     try:
         return pa.unify_schemas([kind, table.schema], promote_options="permissive")
     except pa.ArrowException as error:
-        raise DataError(f"a row does not fit the batch that it came into: {error}", remedy=REMEDY) from error
+        raise DataError(f"a row does not fit its batch: {error}", remedy=REMEDY) from error
 
 
 def kind_of(blocks: Sequence[bytes]) -> pa.Schema | None:

@@ -57,7 +57,7 @@ def typed(error: BaseException) -> SparkError:
     if any(sign in text for sign in TOO_LARGE):
         return SparkPlanError(first_lines(text), remedy="make smaller batches, or return less from each")
     if isinstance(error, AnalysisException | ParseException):
-        return SparkPlanError(first_lines(text), remedy="correct the function or the schema= of .spark()")
+        return SparkPlanError(first_lines(text), remedy="fix the function or the schema= of .spark()")
     if isinstance(error, Py4JJavaError | PySparkException):
         return SparkRowError(first_lines(text))
     if isinstance(error, Py4JError | ConnectionError | EOFError | OSError):

@@ -22,7 +22,7 @@ from .errors import SparkDown, SparkLost, first_lines, said
 
 BEGINS = 3
 """How many JVMs may die while a session begins, before that is said."""
-REMEDY = "Spark needs Java 17 or newer (the extra headgate[java] brings one), and spark.master must be reachable"
+REMEDY = "Spark needs Java 17 or newer (the extra headgate[java] provides it), and spark.master must be reachable"
 CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, Outcome, Stage
+from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, BatchOutcome, SparkStage
 from ..core.errors import cause_for
 from ..core.settings import did_you_mean
 from . import columns
@@ -78,10 +78,10 @@ class Spark:
         """Begin the session, so that the first batch does not wait for it."""
         await self._threads.call(self.sessions.get)
 
-    async def run(self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[Stage]) -> list[Outcome]:
+    async def run(self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[SparkStage]) -> list[BatchOutcome]:
         """The batch, through each of its stages. Raises `SparkError`, which names the stage."""
         table = await asyncio.to_thread(_table, blocks)
-        outcomes: list[Outcome] = []
+        outcomes: list[BatchOutcome] = []
         for stage in stages:
             try:
                 outcomes.append(await self._stage(batch, table, stage))
@@ -90,7 +90,7 @@ class Spark:
                 raise
         return outcomes
 
-    async def _stage(self, batch: BatchInfo, table: Any, stage: Stage) -> Outcome:
+    async def _stage(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
         async def attempt(rows: Any) -> Any:
             return await self.apply(stage.fn, rows, batch, stage.schema)
 
@@ -156,7 +156,7 @@ class Spark:
         found = typed(error)
         if session is None or isinstance(found, SparkLost | SparkDown) or self.sessions.lives(session):
             return found
-        return SparkLost(f"the session ended under the batch: {found.what}")
+        return SparkLost(f"the session ended during the batch: {found.what}")
 
     async def close(self) -> None:
         """Stop the session, unless it was lent."""
@@ -168,18 +168,18 @@ def _table(blocks: Sequence[bytes]) -> Any:
     return columns.together([columns.decode(block) for block in blocks])
 
 
-def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> Outcome:
+def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> BatchOutcome:
     places = sorted(bad, key=lambda one: one[0])
     left_out = [(place, table.slice(place, 1).to_pylist()[0], error) for place, error in places]
     if result is None:
-        return Outcome([], 0, left_out)
+        return BatchOutcome([], 0, left_out)
     rows = result.num_rows
     blocks: list[bytes] = []
     left = result if rows else None
     while left is not None:
         block, _, _, left = columns.split(left, BLOCK_ROWS, BLOCK_BYTES)
         blocks.append(columns.encode(block))
-    return Outcome(blocks, rows, left_out)
+    return BatchOutcome(blocks, rows, left_out)
 
 
 def _shaped(fn: Any, result: Any, schema: Any) -> Any:
@@ -189,8 +189,10 @@ def _shaped(fn: Any, result: Any, schema: Any) -> Any:
     named = getattr(fn, "__qualname__", repr(fn))
     if not callable(getattr(result, "toArrow", None)):
         raise SparkPlanError(
-            f"{named}() gave {_kind(result)}, and a DataFrame is wanted",
-            remedy="return what the function has made of df" if result is None else "return a DataFrame of PySpark",
+            f"{named}() returned {_kind(result)}, not a DataFrame",
+            remedy="return the result that the function computes from df"
+            if result is None
+            else "return a PySpark DataFrame",
         )
     if isinstance(schema, str):
         from pyspark.sql.types import StructType
@@ -200,7 +202,7 @@ def _shaped(fn: Any, result: Any, schema: Any) -> Any:
     if missing:
         raise SparkPlanError(
             f"the result of {named}() has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, result.columns))}",
-            remedy=f"{did_you_mean(missing[0], result.columns)}; correct the function or the schema= of .spark()".lstrip(
+            remedy=f"{did_you_mean(missing[0], result.columns)}; fix the function or the schema= of .spark()".lstrip(
                 "; "
             ),
         )
@@ -209,8 +211,8 @@ def _shaped(fn: Any, result: Any, schema: Any) -> Any:
     except AnalysisException as error:
         has = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in result.schema.fields)
         raise SparkPlanError(
-            f"the result of {named}() does not fit the schema {schema.simpleString()}; it is {has}: {first_lines(said(error))}",
-            remedy="cast() the column in the function, or correct the schema= of .spark()",
+            f"the result of {named}() does not match the schema {schema.simpleString()}; it is {has}: {first_lines(said(error))}",
+            remedy="cast() the column in the function, or fix the schema= of .spark()",
         ) from error
 
 

@@ -29,14 +29,14 @@ from .java import Java, find_java
 from .ports import choose_ports
 from .process import STEP_S, Daemon
 from .settings import HOST, log4j2_properties, server_properties
-from .storage import Identity
+from .storage import BrokerIdentity
 from .wire import ask_cluster
 
 READY_TIMEOUT_S = 60.0
 TRIES = 3
 """Free ports can be taken by somebody else between our choice and Kafka's start."""
 
-Say = Callable[[str], None]
+SayLine = Callable[[str], None]
 
 
 def _silent(_: str) -> None:
@@ -52,8 +52,8 @@ class Broker:
     """A cluster of one or three nodes in one data directory."""
 
     data: Path
-    identity: Identity
-    say: Say = _silent
+    identity: BrokerIdentity
+    say: SayLine = _silent
     java_options: tuple[str, ...] = ()
 
     @classmethod
@@ -64,7 +64,7 @@ class Broker:
         nodes: int | None = None,
         secure: bool | None = None,
         port: int | None = None,
-        say: Say = _silent,
+        say: SayLine = _silent,
         timeout_s: float = READY_TIMEOUT_S,
     ) -> Broker:
         """Start a broker in `data` (made if it does not exist) and wait until it serves.
@@ -74,10 +74,10 @@ class Broker:
         data = Path(data).expanduser().absolute()
         existing = storage.read_identity(data)
         storage.check_shape(data, existing, nodes, secure)
-        broker = cls(data, existing or Identity.new(nodes or 1, bool(secure)), say)
+        broker = cls(data, existing or BrokerIdentity.new(nodes or 1, bool(secure)), say)
         if running := broker.pids():
             raise EnvironmentFault(
-                f"a broker runs in {data} already (pid {', '.join(map(str, running))}), at {broker.bootstrap}",
+                f"a broker is already running in {data} (pid {', '.join(map(str, running))}), at {broker.bootstrap}",
                 remedy="use it, stop it with `headgate kafka down`, or choose another directory with --data",
             )
         storage.check_room(data)
@@ -97,7 +97,7 @@ class Broker:
         return broker
 
     @classmethod
-    def at(cls, data: Path | str, say: Say = _silent) -> Broker | None:
+    def at(cls, data: Path | str, say: SayLine = _silent) -> Broker | None:
         """The broker of a data directory, running or not; None if there is none."""
         data = Path(data).expanduser().absolute()
         identity = storage.read_identity(data)
@@ -290,7 +290,7 @@ class Broker:
             ports = self.identity.ports[node - 1]
             while True:
                 if self.daemon(node).pid() is None:
-                    raise self._not_ready(node, "ended while it started")
+                    raise self._not_ready(node, "exited during its start")
                 seen = ask_cluster(HOST, ports.admin or ports.client, tls=tls)
                 if seen is not None and set(nodes) <= set(seen.brokers) and seen.controller > 0:
                     break
@@ -318,7 +318,7 @@ class Broker:
             return EnvironmentFault(
                 said, remedy="the disk is full: free some space, or choose another directory with --data"
             )
-        return EnvironmentFault(said, remedy="the log says why; `headgate kafka reset` begins anew")
+        return EnvironmentFault(said, remedy="the log says why; `headgate kafka reset` starts from scratch")
 
     def __enter__(self) -> Broker:
         return self
@@ -335,7 +335,7 @@ def _train(java: Java, jars: str, options: list[str]) -> None:
     lease = Lease(scratch)
     with Lease.guard(scratch) as guard:
         try:
-            broker = Broker(scratch / "kafka", Identity.new(1, secure=False), java_options=tuple(options))
+            broker = Broker(scratch / "kafka", BrokerIdentity.new(1, secure=False), java_options=tuple(options))
             broker.data.mkdir()
             broker._launch(java, jars, None, READY_TIMEOUT_S)
             broker._end_all()

@@ -77,13 +77,14 @@ def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout
     said = _gist(done.stdout + done.stderr)
     if "No space left on device" in said:
         raise EnvironmentFault(
-            f"the disk of {into} is full", remedy="free some space, or point HEADGATE_CACHE to another disk"
+            f"the disk of {into} is full",
+            remedy="free some space, or set HEADGATE_CACHE to a directory on another disk",
         )
     maven = Path.home() / ".m2" / "settings.xml"
     where = own if own.exists() else maven if repositories(maven) else "Maven's public one"
     raise EnvironmentFault(
         f"cannot fetch {len(missing) or len(wanted)} of Kafka's jars (repositories: {where}). Ivy says:\n{said}\n",
-        remedy="check the network (needed once; afterwards the jars are in the cache), or configure a mirror in ~/.m2/settings.xml "
+        remedy="check the network (needed only once; after that, the jars are in the cache), or configure a mirror in ~/.m2/settings.xml "
         "or ~/.ivy2/ivysettings.xml",
     )
 
@@ -132,7 +133,7 @@ def repositories(settings: Path) -> list[Repository]:
     try:
         root = ET.parse(settings).getroot()
     except ET.ParseError as error:
-        raise EnvironmentFault(f"{settings} is not XML ({error})", remedy="correct it or move it away") from error
+        raise EnvironmentFault(f"{settings} is not XML ({error})", remedy="fix it or move it away") from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
     servers = {_text(s, "id"): (_text(s, "username"), _text(s, "password")) for s in root.iterfind("servers/server")}

@@ -65,10 +65,11 @@ def ensure(java: Java, say: Callable[[str], None] = lambda _: None) -> list[Path
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise EnvironmentFault(
-                f"the disk of {home} is full", remedy="free some space, or point HEADGATE_CACHE to another disk"
+                f"the disk of {home} is full",
+                remedy="free some space, or set HEADGATE_CACHE to a directory on another disk",
             ) from error
         raise EnvironmentFault(
-            f"cannot use the cache {home}: {error.strerror}", remedy="point HEADGATE_CACHE to a directory of yours"
+            f"cannot use the cache {home}: {error.strerror}", remedy="set HEADGATE_CACHE to a directory that you own"
         ) from error
     return [home / jar.file for jar in bill().jars]
 
@@ -80,7 +81,7 @@ def _complete(home: Path, java: Java, say: Callable[[str], None]) -> None:
     if not wanted:
         return
     if damaged:
-        say(f"Damaged in the cache, fetched again: {', '.join(jar.file for jar in damaged)}")
+        say(f"Damaged in the cache, downloading again: {', '.join(jar.file for jar in damaged)}")
     say(
         f"Fetching {len(wanted)} jars of Apache Kafka {bill().kafka} ({sum(jar.size for jar in wanted) / 1e6:.1f} MB) into {home}"
     )
@@ -90,7 +91,7 @@ def _complete(home: Path, java: Java, say: Callable[[str], None]) -> None:
         for jar in wanted:
             if not whole(draft / jar.file, jar):
                 raise EnvironmentFault(
-                    f"{jar.file} as fetched has not the SHA-256 sum that it must have ({jar.sha256})",
+                    f"{jar.file} as downloaded does not have the expected SHA-256 sum ({jar.sha256})",
                     remedy="the repository or mirror serves something else under this name: check its configuration",
                 )
         for jar in wanted:

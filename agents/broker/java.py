@@ -23,8 +23,8 @@ OLDEST = 17
 """Kafka 4 brokers and Spark 4 both ask for Java 17 or newer."""
 
 TWO_WAYS = (
-    "install a Java of 17 or newer and put it on the PATH or into JAVA_HOME (Debian: `apt-get install openjdk-17-jre-headless`), "
-    "or let pip bring one, without root: `pip install 'headgate[java]'`"
+    "install Java 17 or newer, and put it on the PATH or set JAVA_HOME (Debian: `apt-get install openjdk-17-jre-headless`), "
+    "or install one with pip, without root: `pip install 'headgate[java]'`"
 )
 
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')

@@ -10,14 +10,14 @@ import socket
 
 from ...core.errors import EnvironmentFault
 from .settings import HOST, Ports
-from .storage import Identity
+from .storage import BrokerIdentity
 
 
-def choose_ports(identity: Identity, port: int | None) -> list[Ports]:
+def choose_ports(identity: BrokerIdentity, port: int | None) -> list[Ports]:
     """The ports of every node; `port` is told for the clients' side of the first node."""
     if port is not None and not is_free(port):
         raise EnvironmentFault(
-            f"port {port} on {HOST} is taken", remedy="choose another with --port, or leave it out for a free one"
+            f"port {port} on {HOST} is taken", remedy="choose another with --port, or omit it for a free one"
         )
     before = identity.ports
     if before and port in (None, before[0].client) and all(is_free(p) for ports in before for p in _all(ports)):

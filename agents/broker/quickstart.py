@@ -35,21 +35,21 @@ def options(java: Java, jars: str, say: Callable[[str], None], train: Train) -> 
                 _make(archive, say, train)
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive.stat().st_size else []
     except OSError:
-        return []  # no room, no right: a slower start is no reason to fail
+        return []  # no room, no permission: a slower start is no reason to fail
 
 
 def _make(archive: Path, say: Callable[[str], None], train: Train) -> None:
     """Leaves an archive, or an empty file that says that there is none for this Java."""
     if archive.exists():
         return
-    say("Preparing quick starts of Kafka with this Java (once, some seconds)")
+    say("Preparing faster starts of Kafka with this Java (once, a few seconds)")
     draft = archive.with_suffix(".new")
     draft.unlink(missing_ok=True)
     try:
         train([f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:disable"])
     except HeadgateError as error:
         # Not remembered: if the broker cannot start at all, the real start says why.
-        say(f"That did not work, and is not needed: {error.what.splitlines()[0]}")
+        say(f"That failed, but is not required: {error.what.splitlines()[0]}")
         return
     if not draft.exists():
         draft.touch()

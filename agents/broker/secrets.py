@@ -49,7 +49,7 @@ def make_secrets(directory: Path) -> None:
             "--secure needs trustme for its certificates", remedy="pip install 'headgate[secure]'"
         ) from error
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority = trustme.CA(organization_name="headgate throw-away authority")
+    authority = trustme.CA(organization_name="headgate temporary authority")
     _write(directory / "ca.pem", authority.cert_pem.bytes())
     for name in ("broker", "admin"):
         issued = authority.issue_cert("127.0.0.1", "localhost", common_name=f"headgate-{name}")

@@ -28,7 +28,7 @@ LEAST_FREE_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BrokerIdentity:
     """What a data directory is: the content of `broker.json`."""
 
     cluster_id: str
@@ -38,11 +38,11 @@ class Identity:
     ports: tuple[Ports, ...] = ()
 
     @staticmethod
-    def new(nodes: int, secure: bool) -> Identity:
+    def new(nodes: int, secure: bool) -> BrokerIdentity:
         """A cluster that never was before."""
-        return Identity(random_id(), bill().kafka, nodes, secure)
+        return BrokerIdentity(random_id(), bill().kafka, nodes, secure)
 
-    def at(self, ports: list[Ports]) -> Identity:
+    def at(self, ports: list[Ports]) -> BrokerIdentity:
         """The same cluster, at these ports."""
         return replace(self, ports=tuple(ports))
 
@@ -64,12 +64,12 @@ def log_file(data: Path, node: int, nodes: int) -> Path:
     return data / ("kafka.log" if nodes == 1 else f"kafka-{node}.log")
 
 
-def read_identity(data: Path) -> Identity | None:
+def read_identity(data: Path) -> BrokerIdentity | None:
     """What `data` is, or None if it does not exist or is empty; anything else is an `EnvironmentFault`."""
     file = data / "broker.json"
     try:
         raw = json.loads(file.read_text())
-        return Identity(
+        return BrokerIdentity(
             raw["cluster_id"], raw["kafka"], raw["nodes"], raw["secure"], tuple(Ports(**p) for p in raw["ports"])
         )
     except FileNotFoundError:
@@ -80,24 +80,24 @@ def read_identity(data: Path) -> Identity | None:
         ) from error
     except OSError as error:
         raise EnvironmentFault(
-            f"cannot read {file}: {error.strerror}", remedy="choose a directory of yours with --data"
+            f"cannot read {file}: {error.strerror}", remedy="choose a directory that you own with --data"
         ) from error
     if data.exists() and (not data.is_dir() or any(path.name != ".lock" for path in data.iterdir())):
         raise EnvironmentFault(
-            f"{data} holds something else than a broker of headgate, and is left as it is",
+            f"{data} contains something other than a headgate broker, and is left unchanged",
             remedy="choose an empty or a new directory with --data",
         )
     return None
 
 
-def write_identity(data: Path, identity: Identity) -> None:
+def write_identity(data: Path, identity: BrokerIdentity) -> None:
     """Write `broker.json` whole or not at all."""
     draft = data / ".broker.json.new"
     draft.write_text(json.dumps(asdict(identity), indent=2) + "\n")
     draft.replace(data / "broker.json")
 
 
-def check_nodes(data: Path, identity: Identity) -> None:
+def check_nodes(data: Path, identity: BrokerIdentity) -> None:
     """That the Kafka data below really belong to this cluster."""
     for node in range(1, identity.nodes + 1):
         file = node_dir(data, node) / "data" / "meta.properties"
@@ -111,7 +111,7 @@ def check_nodes(data: Path, identity: Identity) -> None:
             raise EnvironmentFault(
                 f"{file.parent} belongs to another cluster ({stored.get('cluster.id')}, node {stored.get('node.id')}; "
                 f"here is {identity.cluster_id}, node {node})",
-                remedy="put the right data back, choose another directory with --data, or `headgate kafka reset`",
+                remedy="restore the right data, choose another directory with --data, or run `headgate kafka reset`",
             )
 
 
@@ -120,7 +120,7 @@ def is_formatted(data: Path, node: int) -> bool:
     return (node_dir(data, node) / "data" / "meta.properties").exists()
 
 
-def format_node(data: Path, node: int, identity: Identity, checkpoint: bytes) -> None:
+def format_node(data: Path, node: int, identity: BrokerIdentity, checkpoint: bytes) -> None:
     """Make the node's directory what Kafka's storage tool would make it, without starting a Java for it.
 
     `checkpoint` is the cluster's first metadata. The file that makes the directory count is written last.
@@ -147,13 +147,13 @@ def check_room(data: Path) -> None:
         )
 
 
-def check_shape(data: Path, existing: Identity | None, nodes: int | None, secure: bool | None) -> None:
+def check_shape(data: Path, existing: BrokerIdentity | None, nodes: int | None, secure: bool | None) -> None:
     """That what is asked for is what `data` holds, if it holds anything."""
     if nodes not in (None, 1, 3):
         raise EnvironmentFault(f"a broker has 1 node or 3, not {nodes}", remedy="--nodes 1 or --nodes 3")
     if existing is None:
         return
-    anew = "choose another directory with --data, or begin anew with `headgate kafka reset`"
+    anew = "choose another directory with --data, or start from scratch with `headgate kafka reset`"
     if nodes is not None and nodes != existing.nodes:
         raise EnvironmentFault(f"{data} holds a cluster of {existing.nodes} node(s), not of {nodes}", remedy=anew)
     if secure is not None and secure != existing.secure:

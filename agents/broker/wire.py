@@ -1,4 +1,4 @@
-"""The few words of Kafka's protocol that are needed to ask a broker whether it serves.
+"""The few messages of Kafka's protocol that are needed to ask a broker whether it serves.
 
 Decides what *ready* means: the broker answers a metadata request, names a controller, and lists itself and all its siblings
 among the living (a fenced broker is not listed). Standard library only: a client library costs half a second of imports.
@@ -64,7 +64,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(parts) < size:
         piece = connection.recv(size - len(parts))
         if not piece:
-            raise ValueError("the connection ended in the middle of an answer")
+            raise ValueError("the connection closed in the middle of an answer")
         parts += piece
     return bytes(parts)
 

@@ -1,6 +1,6 @@
 """The verbs that ask a job for something: `drain`, `stop`, `start`, `pause`, `resume`, `move`.
 
-Each writes one wish and follows its answer. Without `--wait` a verb ends when the leader has taken the wish up; with it, when it is
+Each writes one request and follows its answer. Without `--wait` a verb ends when the leader has taken the request up; with it, when it is
 done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what is not done), 4 no such job or no live run.
 """
 
@@ -17,7 +17,7 @@ import click
 from ...core.coordination import requests as r
 from ...core.coordination.metadata import MetadataStore
 from ..process.reading import shown
-from ..process.requests import Outcome, Wish, ask, wall_ms
+from ..process.requests import Outcome, Request, ask, wall_ms
 from .options import Target, broker_options, run_async, target, wait_options
 from .output import output_option, show_json
 
@@ -26,19 +26,19 @@ run_option = click.option(
 )
 
 
-def asked(to: Target, wish: Wish, wait: bool, timeout: float, output: str) -> None:
+def asked(to: Target, request: Request, wait: bool, timeout: float, output: str) -> None:
     """Ask, and show what came of it."""
 
     def say(answer: Any, _: Any) -> None:
         if answer.state not in ("done", "refused", "failed"):
-            click.echo(f"{wish.verb} of {shown(to.job)}: {answer.state} (request {answer.uuid})", err=True)
+            click.echo(f"{request.verb} of {shown(to.job)}: {answer.state} (request {answer.uuid})", err=True)
 
     try:
-        found = run_async(ask(to.client, to.topics, wish, wait=wait, timeout_s=timeout, say=say))
+        found = run_async(ask(to.client, to.topics, request, wait=wait, timeout_s=timeout, say=say))
     except KeyboardInterrupt:
         click.echo(f"An accepted request continues in the background: `headgate status {shown(to.job)}`", err=True)
         raise
-    show_outcome(to, wish, found, output)
+    show_outcome(to, request, found, output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class Asker:
     timeout: float
     output: str
 
-    def __call__(self, wish: Wish) -> None:
+    def __call__(self, request: Request) -> None:
         """Ask, and show what came of it."""
-        asked(self.to, wish, self.wait, self.timeout, self.output)
+        asked(self.to, request, self.wait, self.timeout, self.output)
 
     @property
     def metadata(self) -> MetadataStore:
-        """The job's; what is put there is asked for and shown like any other wish."""
-        return MetadataStore(self.to.folded, lambda request: self(Wish.of(request)), wall_ms)
+        """The job's; what is put there is asked for and shown like any other request."""
+        return MetadataStore(self.to.folded, lambda request: self(Request.of(request)), wall_ms)
 
 
 def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -88,25 +88,25 @@ def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[...,
     return add
 
 
-def show_outcome(to: Target, wish: Wish, found: Outcome, output: str) -> None:
+def show_outcome(to: Target, request: Request, found: Outcome, output: str) -> None:
     """For people or programs."""
     if output == "json":
-        show_json(outcome_document(to, wish, found))
+        show_json(outcome_document(to, request, found))
         return
     run = f"; run {found.run_id} is {found.run_state}" if found.run_id else ""
     why = f" ({found.why})" if found.why else ""
     back = (
         f"; `headgate requests withdraw {shown(to.job)} {found.uuid}` withdraws it" if found.state == "written" else ""
     )
-    click.echo(f"{wish.verb} of {shown(to.job)}: {found.state}{why}{run}{back}")
+    click.echo(f"{request.verb} of {shown(to.job)}: {found.state}{why}{run}{back}")
 
 
-def outcome_document(to: Target, wish: Wish, found: Outcome) -> dict[str, Any]:
+def outcome_document(to: Target, request: Request, found: Outcome) -> dict[str, Any]:
     """What `-o json` says; its schema is `schemas/answer.json`."""
     return {
         "job": str(to.job),
         "request": found.uuid,
-        "verb": wish.verb,
+        "verb": request.verb,
         "state": found.state,
         "why": found.why,
         "run": found.run_id or None,
@@ -125,7 +125,7 @@ def drain(ask: Asker, run_id: str) -> None:
     Batches and timers are flushed, results are committed, and the workers exit with 0. The next run continues after what was read.
     With `--run-id` you can request the drain before that run has started.
     """
-    ask(Wish(r.DRAIN, run_id))
+    ask(Request(r.DRAIN, run_id))
 
 
 @click.command()
@@ -143,7 +143,7 @@ def stop(ask: Asker, run_id: str, worker: str, for_good: bool) -> None:
     arguments: dict[str, Any] = {"worker": worker} if worker else {}
     if for_good:
         arguments["for_good"] = True
-    ask(Wish(r.STOP, run_id, arguments))
+    ask(Request(r.STOP, run_id, arguments))
 
 
 @click.command()
@@ -152,7 +152,7 @@ def stop(ask: Asker, run_id: str, worker: str, for_good: bool) -> None:
 @asks(wait=True)
 def start(ask: Asker, run_id: str) -> None:
     """Resume the stopped run, or begin a new one after a drain or an end. Needs a running worker."""
-    ask(Wish(r.START, run_id))
+    ask(Request(r.START, run_id))
 
 
 stream_option = click.option("--stream", default="", metavar="TOPIC", help="Only this input.  [default: the whole job]")
@@ -164,7 +164,7 @@ stream_option = click.option("--stream", default="", metavar="TOPIC", help="Only
 @asks(wait=True)
 def pause(ask: Asker, stream: str) -> None:
     """Stop reading until `resume`, even if workers restart."""
-    ask(Wish(r.PAUSE, arguments={"stream": stream} if stream else {}))
+    ask(Request(r.PAUSE, arguments={"stream": stream} if stream else {}))
 
 
 @click.command()
@@ -173,7 +173,7 @@ def pause(ask: Asker, stream: str) -> None:
 @asks(wait=True)
 def resume(ask: Asker, stream: str) -> None:
     """Continue reading after `pause`."""
-    ask(Wish(r.RESUME, arguments={"stream": stream} if stream else {}))
+    ask(Request(r.RESUME, arguments={"stream": stream} if stream else {}))
 
 
 @click.command()
@@ -183,4 +183,4 @@ def resume(ask: Asker, stream: str) -> None:
 @asks()
 def move(ask: Asker, task: str, processor: str) -> None:
     """Move one task to another worker. It stays there as long as that worker is alive."""
-    ask(Wish(r.MOVE, arguments={"task": task, "to": processor}))
+    ask(Request(r.MOVE, arguments={"task": task, "to": processor}))

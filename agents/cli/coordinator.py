@@ -1,7 +1,7 @@
 """`headgate coordinator cat|write JOB`: the coordinator stream, record by record, for people.
 
 `cat` shows every message with who wrote it and when, and what could not be read, with the reason. `write` puts in what anybody may write:
-a request, in its own words. Everything else in the stream has one writer, the leader or the worker that it is about, and a message by
+a request, by its own fields. Everything else in the stream has one writer, the leader or the worker that it is about, and a message by
 another hand would be believed by all of them; so it is refused, with the verb that does it.
 """
 
@@ -21,7 +21,7 @@ from ...core.coordination.wire import encode, read
 from ...core.errors import HeadgateError
 from ..kafka.scan import scan_topic
 from ..process.reading import must_exist, shown
-from ..process.requests import Wish
+from ..process.requests import Request
 from .asks import Asker, asks
 from .group import Group, Mistyped
 from .options import Target, broker_options, confirmed, run_async, target
@@ -127,9 +127,9 @@ def write(ask: Asker, kind: str, values: str, delete: bool, yes: bool) -> None:
 
     TYPE is set-request, or set-config for the request that sets an override. Only the leader and the workers write other messages.
     """
-    wish = wish_of(kind, values, delete=delete)
-    confirmed(f"This asks {shown(ask.to.job)} for: {wish.verb} {_short(plain(wish.arguments))}", yes)
-    ask(wish)
+    request = request_of(kind, values, delete=delete)
+    confirmed(f"This asks {shown(ask.to.job)} for: {request.verb} {_short(plain(request.arguments))}", yes)
+    ask(request)
 
 
 INSTEAD = {
@@ -147,8 +147,8 @@ INSTEAD = {
 """What does what somebody may have meant by writing this message."""
 
 
-def wish_of(kind: str, text: str, *, delete: bool = False) -> Wish:
-    """The wish that these fields make; raises `Mistyped` for what is none."""
+def request_of(kind: str, text: str, *, delete: bool = False) -> Request:
+    """The request that these fields make; raises `Mistyped` for what is none."""
     if kind in INSTEAD:
         raise Mistyped(f"{kind} cannot be written by hand, because all workers would trust it", remedy=INSTEAD[kind])
     allowed = ("setting", "value") if kind == "set-config" else ("verb", "run_id", "arguments")
@@ -172,4 +172,4 @@ def wish_of(kind: str, text: str, *, delete: bool = False) -> Wish:
         raise Mistyped(f"not a {kind}: {error}", remedy=f"its fields are {', '.join(allowed)}") from error
     if wrong:
         raise Mistyped(f"not a {kind}: {wrong}", remedy=f"its fields are {', '.join(allowed)}")
-    return Wish.of(made)
+    return Request.of(made)

@@ -18,7 +18,7 @@ from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ..kafka.plainwrite import Plain, put
 from ..kafka.scan import scan_topic, width_of
-from ..kafka.topics import Topics as TopicsAdmin
+from ..kafka.topics import TopicsAdmin
 from ..process.reading import must_exist
 from ..state.scan import guess
 from ..status.documents import time_of
@@ -199,10 +199,10 @@ def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, i
             where = (
                 f"the records {said['origin_offset']} to {last} of {said['topic']}[{said['partition']}]"
                 if last
-                else "no one record"
+                else "no single record"
             )
             raise HeadgateError(
-                f"the letter at {letter.offset} holds a row for Spark that was made of {where}, which cannot be written again",
+                f"the letter at {letter.offset} holds a Spark row that was made from {where}, which cannot be written again",
                 remedy=f"look at it with `headgate dead-letters show`; {ROW_ITSELF}",
             )
         return letter.offset, said["topic"], said["partition"], said["origin_offset"]
@@ -225,7 +225,7 @@ async def _original(to: Target, letter: int, topic: str, partition: int, offset:
             return Plain(topic, record.key, record.value, partition, record.timestamp, list(record.headers))
         break
     raise HeadgateError(
-        f"the letter at {letter} holds a row for Spark, and its record, {topic}[{partition}] offset {offset}, no longer exists",
+        f"the letter at {letter} holds a Spark row, and its record, {topic}[{partition}] offset {offset}, no longer exists",
         remedy=f"write that record again from its source; {ROW_ITSELF}",
     )
 

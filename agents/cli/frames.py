@@ -12,7 +12,7 @@ import click
 
 from ...core.progress.frames import ArrowFrame, BatchFrame, Drain, EndOfStream, FrameError, UserFrame, Watermark, decode
 from ..kafka.scan import scan_topic
-from ..process.configuration import Said
+from ..process.configuration import CommandLine
 from ..state.scan import guess
 from ..status.documents import time_of
 from .group import Group
@@ -47,7 +47,7 @@ def cat(
     output: str,
 ) -> None:
     """Show all frames in a topic."""
-    client = configured(Said(bootstrap, pairs, config)).client
+    client = configured(CommandLine(bootstrap, pairs, config)).client
 
     async def read() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

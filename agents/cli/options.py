@@ -17,7 +17,7 @@ from ...core.coordination.state import JobState
 from ...core.names import JobName, Topics
 from ...core.settings import duration_ms
 from ..kafka.settings import ClientSettings
-from ..process.configuration import Configuration, Said, configure
+from ..process.configuration import CommandLine, Configuration, configure
 from ..process.reading import folded
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,12 +73,12 @@ class Target:
 
 def target(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None) -> Target:
     """What `JOB` and the broker options mean."""
-    configuration = configured(Said(bootstrap, pairs, config))
+    configuration = configured(CommandLine(bootstrap, pairs, config))
     name = JobName.parse(job)
     return Target(name, Topics(name, str(configuration.value("topic.prefix"))), configuration)
 
 
-def configured(said: Said, **more: Any) -> Configuration:
+def configured(said: CommandLine, **more: Any) -> Configuration:
     """The configuration; remarks go to standard error."""
     configuration = configure(said, **more)
     for remark in configuration.remarks:

@@ -18,8 +18,8 @@ from ...core.graph.grouping import counts as widths
 from ...core.graph.model import JobModel, producer_sets
 from ...core.names import natural
 from ..job.declaration import Declared
-from ..kafka.topics import ABOUT_PROPERTIES, Found, TopicSpec, differences
-from ..process.configuration import Configuration, Said
+from ..kafka.topics import ABOUT_PROPERTIES, ExistingTopic, TopicSpec, differences
+from ..process.configuration import CommandLine, Configuration
 from ..process.launch import load_app
 from ..process.reading import OtherJob, following
 from ..worker.job_topics import JobTopics
@@ -55,7 +55,7 @@ def plan(
 ) -> None:
     """Show what would be created and placed if this job ran now. Changes nothing."""
     app = load_app(target, app_dir)
-    configuration = configured(Said(bootstrap, pairs, config), app=app.settings)
+    configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
     found = run_async(_plan(Declared(app), configuration, workers))
     if output == "json":
         show_json(found)
@@ -90,7 +90,7 @@ class Intended:
     tasks: Grouping
     own: list[TopicSpec]
     outputs: list[TopicSpec]
-    found: Mapping[str, Found]
+    found: Mapping[str, ExistingTopic]
     commands: list[str]
     problems: list[str]
 
@@ -185,7 +185,7 @@ def topics_plan(
 ) -> None:
     """Print the commands that create missing topics, for teams whose applications may not create topics."""
     app = load_app(target, app_dir)
-    configuration = configured(Said(bootstrap, pairs, config), app=app.settings)
+    configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
     _, made = run_async(_intended(Declared(app), configuration))
     found = {"job": str(app.job), "commands": made.commands, "problems": made.problems}
     if output == "json":
@@ -201,7 +201,7 @@ def topics_plan(
         click.echo(f"Note: {ABOUT_PROPERTIES}", err=True)
 
 
-def _problems(specs: list[TopicSpec], found: Mapping[str, Found], configuration: Configuration) -> list[str]:
+def _problems(specs: list[TopicSpec], found: Mapping[str, ExistingTopic], configuration: Configuration) -> list[str]:
     """What is not as the job needs it, of the topics that are there."""
     return [
         str(one)

@@ -1,6 +1,6 @@
 """`headgate requests list|withdraw JOB`: what was asked of a job and has no final answer yet, and how it is taken back.
 
-A wish that nobody has taken up, or a seek that no task has applied, can be withdrawn; what is under way cannot. The leader does it, so
+A request that nobody has taken up, or a seek that no task has applied, can be withdrawn; what is under way cannot. The leader does it, so
 where no worker lives the withdrawal waits as well, and comes first when one begins.
 """
 

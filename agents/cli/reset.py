@@ -17,7 +17,7 @@ from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
 
 from ...core.errors import HeadgateError
 from ..kafka.connect import CONNECT_S, closed, started
-from ..kafka.topics import Topics as TopicsAdmin
+from ..kafka.topics import TopicsAdmin
 from ..process.launch import state_root
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
@@ -35,7 +35,7 @@ from .unattended import (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResetPlan:
     """What a reset would delete, and who must be fenced before."""
 
     topics: list[str]
@@ -87,7 +87,7 @@ def reset(
         click.echo(f"{to.job} was reset.")
 
 
-def text(to: Target, found: Plan) -> str:
+def text(to: Target, found: ResetPlan) -> str:
     """What would happen, for people."""
     lines = [
         f"This deletes all state of {to.job} ({found.run}):",
@@ -101,7 +101,7 @@ def text(to: Target, found: Plan) -> str:
     )
 
 
-async def _look(to: Target, dead_letters: bool) -> Plan:
+async def _look(to: Target, dead_letters: bool) -> ResetPlan:
     names = to.topics
     state, alive = await state_and_living(to)
     wanted = [
@@ -118,7 +118,7 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
         there = await topics.find(wanted)
     finally:
         await topics.stop()
-    return Plan(
+    return ResetPlan(
         [t for t in wanted if t in there],
         lives_of(state),
         root if root.exists() else None,
@@ -128,7 +128,7 @@ async def _look(to: Target, dead_letters: bool) -> Plan:
     )
 
 
-async def _reset(to: Target, agreed: Plan, dead_letters: bool) -> Plan:
+async def _reset(to: Target, agreed: ResetPlan, dead_letters: bool) -> ResetPlan:
     """Delete what was agreed to. Workers may have come while somebody thought about it: so it is looked at again, once nobody can lead."""
     async with leading(to, "reset") as leader:
         found = await _look(to, dead_letters)

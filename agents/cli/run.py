@@ -21,7 +21,7 @@ from ...core.coordination.member.admission import goes_on
 from ...core.coordination.messages import RunState
 from ...core.errors import HeadgateError
 from ...core.settings import parse
-from ..process.configuration import Said
+from ..process.configuration import CommandLine
 from ..process.launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
 from ..process.reading import shown
 from ..process.signals import Signals
@@ -124,7 +124,7 @@ def run(
     app = load_app(target, app_dir)
     if bounded:
         bound_inputs(app)
-    said = Said(bootstrap, pairs, config, flags(settings, state_dir, web_port, processor_id))
+    said = CommandLine(bootstrap, pairs, config, flags(settings, state_dir, web_port, processor_id))
     configuration = configured(said, app=app.settings)
     if workers > 1:
         from ..process.supervisor import supervise

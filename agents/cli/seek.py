@@ -1,7 +1,7 @@
 """`headgate seek JOB STREAM[:PARTITION] --to …`: an input goes on from another place.
 
 It cannot be undone, so it shows its plan: for each partition where its task stands by its last checkpoint, where it will go on, and how
-many records are skipped or read again; and what is not there is refused. Where no worker lives the wish waits for one, without limit,
+many records are skipped or read again; and what is not there is refused. Where no worker lives the request waits for one, without limit,
 bound to the positions that the plan showed (also to there being none yet): whoever comes first and reads on makes it void.
 """
 
@@ -20,11 +20,11 @@ from ...core.names import StreamPartition
 from ...core.settings import offer
 from ...core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 from ..job.checks import end_meant
-from ..kafka.offsets import Offsets
+from ..kafka.offsets import KafkaOffsets
 from ..kafka.scan import scan_topic
 from ..port.bounds import offset_of
 from ..process.reading import following, heard, shown
-from ..process.requests import Wish
+from ..process.requests import Request
 from .asks import Asker, asks
 from .group import Mistyped
 from .options import Target, confirmed, run_async
@@ -35,7 +35,7 @@ TAIL = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SeekStep:
     """One partition of a plan."""
 
     at: StreamPartition
@@ -102,10 +102,10 @@ def seek(ask: Asker, place: str, goal: str, only_plan: bool, yes: bool) -> None:
         )
     confirmed("\n".join(lines), yes)
     waits = "" if alive else "it waits for a worker"
-    ask(Wish(r.SEEK, arguments=arguments, lasting=not alive, waits=waits))
+    ask(Request(r.SEEK, arguments=arguments, lasting=not alive, waits=waits))
 
 
-def show_plan(ask: Asker, steps: list[Step], alive: bool) -> None:
+def show_plan(ask: Asker, steps: list[SeekStep], alive: bool) -> None:
     """For people or programs; its schema is `schemas/seek-plan.json`."""
     if ask.output != "json":
         click.echo("\n".join(map(str, steps)))
@@ -120,16 +120,16 @@ def show_plan(ask: Asker, steps: list[Step], alive: bool) -> None:
     show_json({"job": str(ask.to.job), "alive": alive, "partitions": rows})
 
 
-async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> tuple[list[Step], bool]:
+async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> tuple[list[SeekStep], bool]:
     """What a seek would do to each partition, and whether a worker lives. Raises for what is not there."""
     async with following(to.client, to.topics) as following_:
         beats = await heard(to.client, to.topics.heartbeat, following_.job)
         state = await following_.to_end()
     owners = owners_of(state, stream, partition, to)
-    offsets = Offsets(to.client)
+    offsets = KafkaOffsets(to.client)
     await offsets.start()
     try:
-        steps: list[Step] = []
+        steps: list[SeekStep] = []
         for at, task in owners:
             start, end = await offsets.start_of(at), await offsets.end_of(at, committed=True)
             after = await offset_of(offsets, at, tuple(goal) if isinstance(goal, list) else goal)
@@ -139,7 +139,7 @@ async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> 
                     remedy=f"an offset from {start} to {end}, or oldest, newest, a time",
                 )
             before = await position_of(to, state, task, at)
-            steps.append(Step(at, task, start, end, before, after))
+            steps.append(SeekStep(at, task, start, end, before, after))
     finally:
         await offsets.stop()
     return steps, bool(beats.present(state))

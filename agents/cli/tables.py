@@ -19,12 +19,12 @@ from ...core.coordination.state import JobState
 from ...core.errors import NotFound
 from ...core.names import StreamPartition
 from ...core.settings import offer
-from ..kafka.offsets import Offsets
+from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..port.bounds import log_ends
 from ..process.reading import following
 from ..runtime.log import restore
-from ..state.scan import CHECKPOINT, TableReader, kind_of, scan
+from ..state.scan import CHECKPOINT, RowDecoder, kind_of, scan
 from ..state.store import MemoryStore
 from .group import WithVerbs
 from .options import Target, broker_options, run_async, target
@@ -32,13 +32,13 @@ from .output import output_option, show_json, show_table
 from .pages import page
 
 
-class Tables(WithVerbs):
+class TablesCommand(WithVerbs):
     """Reads tables; `clear` empties them."""
 
     verbs = MappingProxyType({"clear": "tables_clear:clear"})
 
 
-@click.command(cls=Tables)
+@click.command(cls=TablesCommand)
 @click.argument("job")
 @click.argument("table", required=False, default="")
 @click.argument("key", required=False, default="")
@@ -128,7 +128,7 @@ async def _ask(url: str, table: str, key: str, task: str, limit: int) -> dict[st
 async def _from_log(to: Target, state: JobState, task: str, table: str, key: str, limit: int) -> dict[str, Any]:
     """A task's tables from its partition of the task log."""
     at = StreamPartition(to.topics.log, state.changelogs[task])
-    offsets = Offsets(to.client)
+    offsets = KafkaOffsets(to.client)
     await offsets.start()
     try:
         start, end, _ = await log_ends(offsets, at)
@@ -136,7 +136,7 @@ async def _from_log(to: Target, state: JobState, task: str, table: str, key: str
         await offsets.stop()
     store = MemoryStore()
     await restore(KafkaPort(to.client), at, store, start=start, end=end)
-    reader = TableReader(store)
+    reader = RowDecoder(store)
     if not table:
         names = [*reader.stored(), CHECKPOINT]
         return {"tables": [{"table": name, "kind": kind_of(name), "tasks": [task]} for name in names]}

@@ -20,7 +20,7 @@ from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition, Topics
 from ...core.settings import offer
 from ..job.schemas import AGGREGATE, BATCHES, TABLE, TIMERS
-from ..process.clearing import Census, Found, Kept, leading, put_together, read_logs
+from ..process.clearing import Census, Kept, LogContents, leading, put_together, read_logs
 from ..process.reading import shown
 from ..state.opening import OWN
 from ..state.scan import CHECKPOINT
@@ -31,13 +31,13 @@ from .unattended import between_stages, fence_all, lives_of, not_while, refuse_l
 NAMED = 8
 """So many partitions of a stream are named one by one."""
 LOST = {
-    TIMERS: "timers that wait there never fire",
-    BATCHES: "rows that wait there were read, and go into no batch",
+    TIMERS: "its pending timers never fire",
+    BATCHES: "its rows were already read, and will not be in any batch",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClearPlan:
     """What would be emptied, and what stays."""
 
     cleared: tuple[Kept, ...]
@@ -99,20 +99,22 @@ def clear(
         click.echo(outcome(to, agreed))
 
 
-def outcome(to: Target, done: Plan) -> str:
+def outcome(to: Target, done: ClearPlan) -> str:
     """What was done, for people."""
     names = ", ".join(f"'{one.name}'" for one in done.cleared)
     if not names:
         return f"Nothing to do: {shown(to.job)} has no tables."
     if done.empty:
-        return f"Nothing to do: {names} of {shown(to.job)} {'is' if len(done.cleared) == 1 else 'are'} empty already."
+        return f"Nothing to do: {names} of {shown(to.job)} {'is' if len(done.cleared) == 1 else 'are'} already empty."
     return f"{names} of {shown(to.job)}: {_many(done.keys, 'key')} deleted."
 
 
 # ---------------------------------------------------------------------------------------------------------- what is planned
 
 
-def plan_of(names: Sequence[str], found: Found, state: JobState, to: Target, alive: Sequence[str] = ()) -> Plan:
+def plan_of(
+    names: Sequence[str], found: LogContents, state: JobState, to: Target, alive: Sequence[str] = ()
+) -> ClearPlan:
     """Which tables are meant, and what stays. Raises for a name that is none."""
     for name in names:
         if name in OWN or name == CHECKPOINT:
@@ -123,7 +125,7 @@ def plan_of(names: Sequence[str], found: Found, state: JobState, to: Target, ali
         if name not in found.tables:
             raise NotFound(f"no task log of {shown(to.job)} holds a table '{name}'", remedy=there_are(name, found))
     chosen = set(names) or {name for name, one in found.tables.items() if one.kind in (TABLE, AGGREGATE)}
-    return Plan(
+    return ClearPlan(
         cleared=tuple(one for name, one in found.tables.items() if name in chosen),
         others=tuple(name for name, one in found.tables.items() if name not in chosen and one.parts),
         positions=tuple(found.positions.items()),
@@ -133,14 +135,14 @@ def plan_of(names: Sequence[str], found: Found, state: JobState, to: Target, ali
     )
 
 
-def there_are(name: str, found: Found) -> str:
+def there_are(name: str, found: LogContents) -> str:
     """The nearest name, and those that there are."""
     near = offer(name, found.tables)
     every = ", ".join(f"'{one}'" for one in found.tables)
     return f"{near} There are {every}" if near.endswith("?") and len(found.tables) > 1 else near or "it holds none"
 
 
-async def _planned(to: Target, names: Sequence[str], *, even_if_living: bool) -> Plan:
+async def _planned(to: Target, names: Sequence[str], *, even_if_living: bool) -> ClearPlan:
     state, alive = await state_and_living(to)
     if not even_if_living:
         refuse_living(to, alive)
@@ -153,7 +155,7 @@ async def _logs(to: Target, state: JobState, names: Sequence[str]) -> dict[str, 
     return await read_logs(to.client, to.topics.log, state.changelogs, names)
 
 
-async def _clear(to: Target, names: Sequence[str], agreed: Plan) -> Plan:
+async def _clear(to: Target, names: Sequence[str], agreed: ClearPlan) -> ClearPlan:
     """Empty what was agreed to. Somebody may have come while one thought about it: so it is looked at again, once nobody can lead."""
     timeout_ms = int(to.configuration.value("transaction.timeout"))
     async with leading(to.client, to.job, to.topics.log, timeout_ms=timeout_ms) as log:
@@ -170,24 +172,24 @@ async def _clear(to: Target, names: Sequence[str], agreed: Plan) -> Plan:
 # ------------------------------------------------------------------------------------------------------------ what is shown
 
 
-def text(to: Target, plan: Plan) -> str:
+def text(to: Target, plan: ClearPlan) -> str:
     """What would happen, for people."""
     job = shown(to.job)
-    lines = [f"This empties tables of {to.job} ({plan.run}), and forgets their schemas:"]
+    lines = [f"This empties tables of {to.job} ({plan.run}), and deletes their schemas:"]
     lines += [f"  {_line(one)}" for one in plan.cleared] or ["  none: there are no tables"]
     lines += not_while(plan.alive)
     if plan.others:
-        lines.append(f"What stays: {', '.join(plan.others)}.")
+        lines.append(f"Kept: {', '.join(plan.others)}.")
     inputs = [stream for stream in _streams(plan) if _is_input(to.topics, stream)]
     if inputs:
         standing = "; ".join(_stands(plan, stream) for stream in inputs)
         lines.append(
-            f"The positions stay ({standing}), so what was read before is not counted again by itself.\n"
-            f"To fill a table again: `headgate seek {job} {inputs[0]} --to oldest`; what is read again counts again in all that stays."
+            f"The positions are kept ({standing}), so records that were read before are not counted again.\n"
+            f"To fill a table again: `headgate seek {job} {inputs[0]} --to oldest`; the kept tables then count these records twice."
         )
     if plan.waiting:
         lines.append(
-            "The run is not closed: what waits between its stages will count in the empty tables. Drain first if it must not."
+            "The run is not closed: records between its stages will count in the cleared tables. To avoid that, drain first."
         )
     return "\n".join(lines)
 
@@ -196,7 +198,7 @@ def _line(one: Kept) -> str:
     where = (
         f" in {_many(len(one.parts), 'task')}" if len(one.parts) > 1 else "".join(f" in {p.task}" for p in one.parts)
     )
-    what = f"{_many(one.keys, 'key')}, {one.size} bytes{where}" if one.parts else "empty already"
+    what = f"{_many(one.keys, 'key')}, {one.size} bytes{where}" if one.parts else "already empty"
     lost = f"; {LOST[one.kind]}" if one.keys and one.kind in LOST else ""
     return f"{one.name} ({one.kind}): {what}{lost}"
 
@@ -205,7 +207,7 @@ def _many(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _streams(plan: Plan) -> list[str]:
+def _streams(plan: ClearPlan) -> list[str]:
     return list(dict.fromkeys(at.stream for at, _ in plan.positions))
 
 
@@ -213,14 +215,14 @@ def _is_input(topics: Topics, stream: str) -> bool:
     return topics.step(stream) is None
 
 
-def _stands(plan: Plan, stream: str) -> str:
+def _stands(plan: ClearPlan, stream: str) -> str:
     found = [(at.partition, offset) for at, offset in plan.positions if at.stream == stream]
     if len(found) > NAMED:
         return f"{len(found)} partitions of {stream}"
     return ", ".join(f"{stream}:{partition} at {offset}" for partition, offset in found)
 
 
-def document(to: Target, plan: Plan, *, done: bool) -> dict[str, Any]:
+def document(to: Target, plan: ClearPlan, *, done: bool) -> dict[str, Any]:
     """For programs; its schema is `schemas/tables-clear.json`."""
     return {
         "job": str(to.job),

@@ -51,7 +51,7 @@ async def _watch(to: Target, every: float, times: int | None, output: str) -> No
                 click.echo(json.dumps(found, default=str))
             else:
                 click.clear()
-                click.echo(time.strftime("%H:%M:%S") + "  Ctrl-C ends\n")
+                click.echo(time.strftime("%H:%M:%S") + "  Ctrl-C exits\n")
                 show(found)
             if times is None or shown < times:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))

@@ -28,7 +28,7 @@ from ..port.outlasting import outlasted
 from ..port.port import Mailbox, Offsets, Port, Process, pause
 from ..records.columns import DamagedBatch
 from .heartbeat import Heartbeats, Pulse
-from .leader_edge import RESIGN_S, JobTopics, LeaderEdge
+from .leader_edge import RESIGN_S, LeaderEdge, LeaderTopics
 from .member_edge import MemberEdge, World
 from .stream import CoordinatorReader
 
@@ -46,7 +46,7 @@ class Coordination:
         process: Process,
         port: Port,
         offsets: Offsets,
-        topics: JobTopics,
+        topics: LeaderTopics,
         graph: Graph,
         names: Topics,
         stamp: c.Stamp,
@@ -156,7 +156,7 @@ class Coordination:
         """Give the leadership back, if it has it, and wait until that is said; not for long."""
         self.feed_leader(lw.Resign())
         if not await self._port.clock.wait(self.leader_edge.resigned, RESIGN_S):
-            log.warning("left without giving the leadership back")
+            log.warning("left without handing back the leadership")
 
     def stop(self) -> None:
         """Feed nothing any more."""

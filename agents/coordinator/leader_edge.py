@@ -31,7 +31,7 @@ COUNT_S = 30.0
 RESIGN_S = 5.0
 
 
-class JobTopics(Protocol):
+class LeaderTopics(Protocol):
     """The topics of the job, as far as its leader makes and counts them."""
 
     async def input_counts(self) -> dict[str, int]:
@@ -51,7 +51,7 @@ class LeaderEdge:
         leader: Leader,
         refuse: Callable[[DeclarationError], None],
         offsets: Offsets,
-        topics: JobTopics,
+        topics: LeaderTopics,
         process: Process,
         port: Port,
         graph: Graph,

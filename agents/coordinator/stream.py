@@ -19,7 +19,7 @@ from ...core.names import JobName, StreamPartition, leader_id, worker_id
 from ..awaiting import answered, said
 from ..port.errors import Fenced, OutboxError, OutcomeUnknown, classify
 from ..port.port import BatchInWork, Consumer, Offsets, Port, Producer, in_time
-from ..records.fetched import Answer, Batch, Taken
+from ..records.fetched import FetchAnswer, RecordBatch, Taken
 
 LEADER_TRANSACTION_MS = 10_000
 ANSWER_S = 30.0
@@ -55,7 +55,7 @@ class CoordinatorReader:
         await consumer.start(lambda: {self.at: self.position}, deadline_s=deadline_s)
         self._consumer = consumer
 
-    def _on_answer(self, at: StreamPartition, answer: Answer) -> None:
+    def _on_answer(self, at: StreamPartition, answer: FetchAnswer) -> None:
         self._answered.set()
 
     async def read(self) -> c.Read | None:
@@ -64,7 +64,7 @@ class CoordinatorReader:
         assert consumer is not None, "start() comes first"
         if consumer.dead:
             raise EnvironmentFault(
-                "the client's reading was ended by an error", remedy="none needed: another one is made"
+                "the client's reading was ended by an error", remedy="none needed: another one is created"
             )
         self._answered.clear()
         taken = await consumer.take()
@@ -90,7 +90,7 @@ class CoordinatorReader:
             self.position = taken.next_position
         return c.Read(tuple(entries), self.position) if self.position > before else None
 
-    def _entries(self, batch: Batch) -> list[c.Entry]:
+    def _entries(self, batch: RecordBatch) -> list[c.Entry]:
         columns = batch.columns()
         keys = columns.keys
         return [
@@ -260,7 +260,7 @@ async def _acknowledged(producer: Producer, at: StreamPartition, future: asyncio
         meant = _meant(producer, at, error)
         raise meant from cause_for(meant, error)
     if offset < 0:
-        raise OutcomeUnknown("it is written, and nobody knows where")
+        raise OutcomeUnknown("it is written, but its offset is unknown")
     return offset
 
 

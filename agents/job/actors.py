@@ -139,7 +139,7 @@ def check_actor(cls: Any, verb: str, args: Mapping[str, Any]) -> None:
     for name in dir(cls):
         if name.startswith("on_") and name not in HOOKS:
             raise DeclarationError(
-                f"{verb}: {cls.__name__}.{name} is no hook",
+                f"{verb}: {cls.__name__}.{name} is not a hook",
                 remedy=did_you_mean(name, HOOKS) or f"one of {', '.join(HOOKS)}",
             )
     if not any(hooks_of(cls).values()):

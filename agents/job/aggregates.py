@@ -23,7 +23,7 @@ from .checks import check_function, check_selector
 from .schemas import fields_of
 
 Selector = str | Callable[[Any], Any]
-Columns = list[Any]
+ValueColumns = list[Any]
 Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
 
 
@@ -133,8 +133,8 @@ def aggregate(
         msgpack.packb(state)
     except (TypeError, ValueError) as error:
         raise DeclarationError(
-            f"hg.aggregate(): init() gives {state!r}, which cannot be stored: {error}",
-            remedy="keep the state in plain values (numbers, text, lists, dicts), and make the rest of it in result=",
+            f"hg.aggregate(): init() returns {state!r}, which cannot be stored: {error}",
+            remedy="keep the state in plain values (numbers, text, lists, dicts), and compute the rest in result=",
         ) from None
     return Aggregate("aggregate", lambda value: value, init, add, merge, result, "", deepcopy)
 
@@ -142,7 +142,7 @@ def aggregate(
 SIGNATURES = {"init": "()", "add": "(state, value)", "merge": "(a, b)", "result": "(state)"}
 
 
-class Plan:
+class AggregatePlan:
     """The aggregates of one step, compiled: one loop for all of them."""
 
     def __init__(self, parts: Mapping[str, Aggregate]) -> None:
@@ -172,7 +172,7 @@ class Plan:
         """Adds rows in place: `states[key]` is a list with one state an aggregate. `items`: fields are items, not attributes."""
         (self._add_items if items else self._add_attributes)(keys, values, states)
 
-    def columns(self, values: list[Any], *, partial: bool = False) -> Columns | None:
+    def columns(self, values: list[Any], *, partial: bool = False) -> ValueColumns | None:
         """What `add_columns` takes of these rows (or of partial states as they travel): a column each; None if not all are numbers."""
         if not self.numeric or not values:
             return None
@@ -219,7 +219,7 @@ class Plan:
         )
 
     def add_columns(
-        self, keys: Iterable[Any], columns: Columns, states: dict[Any, list[Any]], *, partial: bool
+        self, keys: Iterable[Any], columns: ValueColumns, states: dict[Any, list[Any]], *, partial: bool
     ) -> None:
         """Adds columns of numbers in place; keys that were never seen begin with what `start` gives."""
         loop: Any = self._merge_columns if partial else self._add_columns
@@ -254,7 +254,7 @@ class Plan:
         return out
 
 
-def plan(aggregates: Mapping[str, Aggregate]) -> Plan:
+def plan(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
     """Compile the aggregates of a step into one loop.
 
     >>> p = plan({"n": count(), "total": sum("x")})
@@ -268,9 +268,10 @@ def plan(aggregates: Mapping[str, Aggregate]) -> Plan:
     for name, part in aggregates.items():
         if not isinstance(part, Aggregate):
             raise DeclarationError(
-                f"agg({name}=…) is {part!r}, which is no aggregate", remedy="use hg.count(), hg.sum(…), hg.aggregate(…)"
+                f"agg({name}=…) is {part!r}, which is not an aggregate",
+                remedy="use hg.count(), hg.sum(…), hg.aggregate(…)",
             )
-    return Plan(aggregates)
+    return AggregatePlan(aggregates)
 
 
 def _compile_add(parts: Sequence[Aggregate], *, items: bool) -> Loop:

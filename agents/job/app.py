@@ -257,7 +257,8 @@ class App:
             title = getattr(fn, "__name__", repr(fn))
             if not (inspect.isasyncgenfunction(fn) or inspect.iscoroutinefunction(fn)):
                 raise DeclarationError(
-                    f"@app.agent: {title} is no async function", remedy="async def …(batches), iterating over batches"
+                    f"@app.agent: {title} is not an async function",
+                    remedy="async def …(batches), iterating over batches",
                 )
             if sink is not None and not inspect.isasyncgenfunction(fn):
                 raise DeclarationError(
@@ -309,14 +310,14 @@ class App:
         if not streams:
             raise DeclarationError(f"@app.{verb}() needs at least one stream", remedy=f"@app.{verb}(orders)")
         if len(streams) == 1 and not isinstance(streams[0], Stream) and callable(streams[0]):
-            raise DeclarationError(f"@app.{verb} is used without its streams", remedy=f"@app.{verb}(orders)")
+            raise DeclarationError(f"@app.{verb} is used without streams", remedy=f"@app.{verb}(orders)")
         for stream in streams:
             if not isinstance(stream, Stream):
-                raise DeclarationError(f"@app.{verb}: {stream!r} is no stream", remedy="app.input(…) makes one")
+                raise DeclarationError(f"@app.{verb}: {stream!r} is not a stream", remedy="app.input(…) returns one")
             if stream.app is not self:
                 raise DeclarationError(f"@app.{verb}: {stream!r} belongs to another app")
         if len({id(stream.step) for stream in streams}) < len(streams):
-            raise DeclarationError(f"@app.{verb}: a stream is named twice; its records would come twice")
+            raise DeclarationError(f"@app.{verb}: a stream is passed twice; its records would arrive twice")
 
     # -------------------------------------------------------------------------------------------------------- compiling
 
@@ -333,7 +334,9 @@ class App:
             self._table_is_free(step.name)
         topic = getattr(step, "sink", None) or (step.topic if isinstance(step, s.ToStep) else None)
         if topic in self.topics.fixed:
-            raise DeclarationError(f"'{topic}' is headgate's own topic ({step.where})", remedy="write to another topic")
+            raise DeclarationError(
+                f"'{topic}' is a topic of headgate itself ({step.where})", remedy="write to another topic"
+            )
         from .declaration import Declared
 
         self.steps.append(step)
@@ -350,7 +353,7 @@ class App:
         for step in self.steps:
             if isinstance(step, STATE) and step.name == name:
                 raise DeclarationError(
-                    f"the table '{name}' would be the one of the step declared at {step.where}",
+                    f"the table '{name}' would have the same name as the step declared at {step.where}",
                     remedy="give one of them another name",
                 )
 
@@ -363,7 +366,7 @@ class App:
                     importlib.import_module(module)
                 except ModuleNotFoundError as error:
                     raise DeclarationError(
-                        f"App(include=[…, {module!r}]): {error}", remedy="is it on the path? see --app-dir"
+                        f"App(include=[…, {module!r}]): {error}", remedy="check that it is on the path; see --app-dir"
                     ) from error
         return self
 
@@ -394,7 +397,7 @@ def check_input(topic: str, options: InputOptions) -> None:
     if (partitioner := options.get("partitioner")) not in (None, *PARTITIONERS):
         raise DeclarationError(
             f"{where}: partitioner={partitioner!r}",
-            remedy="'murmur2' (Java's clients, and headgate) or 'crc32' (librdkafka's default); leave it out to have the keys tested",
+            remedy="'murmur2' (Java's clients, and headgate) or 'crc32' (librdkafka's default); omit it to have the keys tested",
         )
     if isinstance(start, bool) or not (isinstance(start, int) or start in ("oldest", "newest")):
         raise DeclarationError(
@@ -410,12 +413,12 @@ def check_input(topic: str, options: InputOptions) -> None:
         raise DeclarationError(f"{where}: producers={producers!r}", remedy=f"a list of jobs: [{producers!r}]")
     if producers or until == "producers":
         raise DeclarationError(
-            f"{where}: streams between two jobs are not read yet, so producers= has no meaning",
-            remedy="read the other job's output as a plain topic, and leave producers= out; until='newest' bounds it",
+            f"{where}: streams between two jobs are not read yet, so producers= has no effect",
+            remedy="read the other job's output as a plain topic, and omit producers=; until='newest' bounds it",
         )
     priority = options.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
-        raise DeclarationError(f"{where}: priority={priority!r}", remedy="a whole number; higher is read first")
+        raise DeclarationError(f"{where}: priority={priority!r}", remedy="an integer; higher priorities are read first")
     check_policy(options.get("on_bad_data"), f"{where}: on_bad_data")
     check_policy(options.get("on_error"), f"{where}: on_error")
 

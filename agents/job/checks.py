@@ -62,7 +62,7 @@ def check_policy(policy: Policy, where: str) -> Policy:
     if policy is None or policy in POLICIES:
         return policy
     raise DeclarationError(
-        f"{where}: {policy!r} is no error policy",
+        f"{where}: {policy!r} is not an error policy",
         remedy=f"one of {', '.join(map(repr, POLICIES))}, or a function (record, exception) that returns one of them",
     )
 
@@ -88,8 +88,8 @@ def check_function(fn: Any, verb: str, *, number: int = 1, signature: str = "(va
     if not callable(fn):
         raise DeclarationError(f"{verb}() needs a function, not {fn!r}")
     if not awaits and is_async(fn):
-        remedy = "map_async() awaits; so do sink(), @app.agent and @app.actor"
-        raise DeclarationError(f"{verb}({shown(fn)}) is an async function, and nobody would await it", remedy=remedy)
+        remedy = "use map_async(), sink(), @app.agent or @app.actor, which await it"
+        raise DeclarationError(f"{verb}({shown(fn)}) is an async function, which would never be awaited", remedy=remedy)
     check_arguments(fn, number, f"{verb}():", signature)
 
 
@@ -97,7 +97,7 @@ def check_selector(by: Any, verb: str) -> None:
     """A field's name or a plain function of the value."""
     if isinstance(by, str):
         if not by:
-            raise DeclarationError(f"{verb}('') names no field")
+            raise DeclarationError(f"{verb}('') does not name a field")
         return
     if not callable(by):
         raise DeclarationError(f"{verb}({by!r})", remedy="a field's name, or a function of the value")
@@ -117,13 +117,13 @@ def check_serde(serde: Any, where: str) -> None:
         return
     name = getattr(serde, "__name__", "")
     remedy = f"call it: {name}()" if name else "for example hg.json(), hg.text(), hg.custom(loads, dumps, name=…)"
-    raise DeclarationError(f"{where}={serde!r} is no serde", remedy=remedy)
+    raise DeclarationError(f"{where}={serde!r} is not a serde", remedy=remedy)
 
 
 def check_topic(topic: Any, verb: str) -> str:
     """A name that Kafka takes."""
     if not isinstance(topic, str) or not topic:
-        raise DeclarationError(f"{verb}({topic!r}) names no topic", remedy=f'{verb}("name-of-the-topic")')
+        raise DeclarationError(f"{verb}({topic!r}) does not name a topic", remedy=f'{verb}("name-of-the-topic")')
     return topic_name(topic, what=f"{verb}: topic")
 
 
@@ -149,7 +149,7 @@ def name_of(verb: str, selector: str | Callable[..., Any] | None, name: str | No
         made = None if function == "<lambda>" else f"{verb}-{function}"
     if made is None:
         raise DeclarationError(
-            f"this {verb} step has no name", remedy='give it one: name="…" (a lambda has none to lend)'
+            f"this {verb} step has no name", remedy='give it one: name="…" (a lambda has no name of its own)'
         )
     made = made.replace("_", "-")
     if not re.fullmatch(r"[A-Za-z0-9.-]{1,100}", made):
@@ -164,5 +164,5 @@ def table_name_of(name: Any) -> str:
             f"{name!r} cannot be the name of a table", remedy="use letters, digits, '.', '-' and '_'"
         )
     if name.startswith(("__", "hg.")) or name.endswith(".timers"):
-        raise DeclarationError(f"the table name '{name}' is headgate's own", remedy="take another")
+        raise DeclarationError(f"the table name '{name}' is reserved for headgate", remedy="take another")
     return name

@@ -205,18 +205,18 @@ def _has_effect(app: App) -> None:
     """A job reads something and does something; nothing is shuffled or batched for nobody."""
     if not any(isinstance(step, s.InputStep) for step in app.steps):
         raise DeclarationError(
-            f"the job '{app.name}' reads nothing", remedy='app.input("topic") declares what it reads'
+            f"the job '{app.name}' has no inputs", remedy='app.input("topic") declares what it reads'
         )
     if not any(step.effective for step in app.steps):
         raise DeclarationError(
-            f"the job '{app.name}' writes, keeps and calls nothing",
+            f"the job '{app.name}' has no outputs, tables or actors",
             remedy="end a stream with .to(…), .sink(…), .agg(…) or .table(…), or give it to an agent or actor",
         )
     used = {id(parent) for step in app.steps for parent in step.parents}
     for step in app.steps:
         if isinstance(step, s.ShuffleStep | s.BatchStep) and id(step) not in used:
             raise DeclarationError(
-                f"nobody reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or take it away"
+                f"nobody reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or remove it"
             )
 
 

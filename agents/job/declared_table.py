@@ -44,7 +44,7 @@ def current_table(name: str) -> Any:
     if tables is None:
         raise DeclarationError(
             f"table {name!r} is used outside of a task",
-            remedy="use it in an operator, agent or actor; to read it from outside: `headgate tables`",
+            remedy="use it in an operator, agent or actor; `headgate tables` reads it from outside",
         )
     return tables.table(name)
 

@@ -22,7 +22,7 @@ from ..records import serdes
 from ..records.serdes import Serde
 
 if TYPE_CHECKING:
-    from .aggregates import Aggregate, Plan
+    from .aggregates import Aggregate, AggregatePlan
 
 Migrate = Callable[[tuple[str, ...], Any], Any]
 """`(names of the old fields, the old value) -> the new value`; for an aggregate both values are mappings, name to state."""
@@ -43,14 +43,14 @@ class TableSpec(NamedTuple):
     schema: Schema
     ttl_ms: int | None = None
     migrate: Migrate | None = None
-    plan: Plan | None = None
+    plan: AggregatePlan | None = None
     """Of an aggregate: what its states are."""
 
 
 # ------------------------------------------------------------------------------------------------------- what is declared
 
 
-def schema_of_aggregate(plan: Plan, key: Serde[Any]) -> Schema:
+def schema_of_aggregate(plan: AggregatePlan, key: Serde[Any]) -> Schema:
     """Of the table of an aggregate's states."""
     return Schema(AGGREGATE, key.name, STATES, plan.fields, by_position=True)
 
@@ -196,12 +196,12 @@ class Layout:
             ) from error
 
 
-def _by_name(plan: Plan, new: Any) -> list[Any]:
+def _by_name(plan: AggregatePlan, new: Any) -> list[Any]:
     if not isinstance(new, Mapping):
-        raise TypeError(f"it gave {new!r:.80}, and a mapping of names to states is wanted")
+        raise TypeError(f"it returned {new!r:.80}, not a mapping of names to states")
     unknown = [name for name in new if name not in plan.names]
     if unknown:
-        raise ValueError(f"it gave '{unknown[0]}', and the aggregate has {', '.join(plan.names)}")
+        raise ValueError(f"it returned '{unknown[0]}', but the aggregate has {', '.join(plan.names)}")
     states = plan.start()
     for place, name in enumerate(plan.names):
         if name in new:
@@ -220,7 +220,7 @@ def _state(part: Aggregate, name: str, state: Any) -> Any:
         and [type(one) in (int, float) for one in state] == [True, True]
     ):
         return state
-    raise TypeError(f"it gave {state!r:.80} for '{name}', which is {part.name}, and {wanted} is wanted")
+    raise TypeError(f"it returned {state!r:.80} for '{name}', which is {part.name} and needs {wanted}")
 
 
 NUMBERS = {
@@ -228,7 +228,7 @@ NUMBERS = {
     "sum": "a number",
     "min": "a number",
     "max": "a number",
-    "mean": "a pair, number and sum,",
+    "mean": "a pair of count and sum",
 }
 
 

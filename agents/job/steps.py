@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from .aggregates import Plan
+    from .aggregates import AggregatePlan
     from .schemas import Migrate
 
 Policy = str | Callable[..., Any] | None
@@ -167,7 +167,7 @@ class AggregateStep(Step):
     stateful = True
     remembers = True
 
-    plan: Plan
+    plan: AggregatePlan
     key_serde: Any
     migrate: Migrate | None = None
 

@@ -176,7 +176,7 @@ class Stream(Generic[K, V]):
             if other.app is not self.app:
                 raise DeclarationError(f"merge(): {other!r} belongs to another app")
             if other.step in parents:
-                raise DeclarationError("merge(): a stream merged with itself would count everything twice")
+                raise DeclarationError("merge(): a stream merged with itself would count every record twice")
             parents.append(other.step)
         return self._then(s.MergeStep(parents=tuple(parents), where=called_from()))
 
@@ -298,7 +298,7 @@ class Stream(Generic[K, V]):
         shuffles = [one for one in s.lineage((self.step,)) if isinstance(one, s.ShuffleStep)]
         if broadcast and shuffles and not shuffles[-1].everyone:
             raise DeclarationError(
-                f"table('{name}', broadcast=True) behind repartition: each task gets only its part",
+                f"table('{name}', broadcast=True) after repartition: each task gets only its part",
                 remedy=f'put .broadcast("{name}-everywhere") before the table',
             )
         step = s.TableStep(
@@ -334,7 +334,7 @@ class Stream(Generic[K, V]):
         `inner` drops a record that has no row (counted); `left` calls `into(value, None)`.
         """
         if not isinstance(table, TableView):
-            remedy = "make one with stream.table(name); what app.table() gives is for user code to read and write"
+            remedy = "create one with stream.table(name); app.table() is for user code to read and write"
             raise DeclarationError(f"join() takes a table that follows a stream, not {table!r}", remedy=remedy)
         if table.app is not self.app:
             raise DeclarationError(f"join(): the table '{table.step.name}' belongs to another app")
@@ -365,11 +365,11 @@ class Stream(Generic[K, V]):
         """Bounded batches of rows: closed by number, by size, by age, by the end of the stream or by a drain."""
         if max_rows is None and max_bytes is None and max_age is None:
             raise DeclarationError(
-                "batch() without a bound would only end with the stream", remedy="batch(max_rows=100_000)"
+                "batch() without a limit would end only with the stream", remedy="batch(max_rows=100_000)"
             )
         for what, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)):
             if bound is not None and (type(bound) is not int or bound < 1):
-                raise DeclarationError(f"batch({what}={bound!r})", remedy="a whole number, at least 1")
+                raise DeclarationError(f"batch({what}={bound!r})", remedy="an integer, at least 1")
         step = s.BatchStep(
             parents=(self.step,),
             name=name_of("batch", None, name or "batch"),

@@ -29,7 +29,7 @@ class Ended:
             if name.startswith("_"):
                 raise AttributeError(name)
             raise DeclarationError(
-                f".{name}() stands behind {self._verb}, and nothing comes out of that",
+                f".{name}() cannot follow {self._verb}, which has no output",
                 remedy="keep the stream before it in a variable, and use it twice",
             )
 
@@ -80,7 +80,7 @@ class BatchedStream(Generic[K, V]):
         check_function(fn, "spark", number=2, signature="(df, batch)")
         if not schema:
             raise DeclarationError(
-                "spark() without a schema", remedy='say what comes out: schema="country string, n long"'
+                "spark() without a schema", remedy='declare the output columns: schema="country string, n long"'
             )
         step = s.SparkStep(
             parents=(self.step,), name=name_of("spark", fn, name), fn=fn, schema=schema, where=called_from()

@@ -21,14 +21,14 @@ Extract = Callable[[list[Any], list[int]], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TimeField:
     """A field that holds the event time, and its unit."""
 
     name: str
     unit: str = "ms"
 
 
-def field(name: str, *, unit: str = "ms") -> Field:
+def field(name: str, *, unit: str = "ms") -> TimeField:
     """The event time stands in this field, as `ms` or `s` since the epoch, or as `iso` text.
 
     >>> field("ts", unit="iso")
@@ -36,11 +36,11 @@ def field(name: str, *, unit: str = "ms") -> Field:
     """
     if unit not in ("ms", "s", "iso"):
         raise DeclarationError(f"hg.field('{name}', unit={unit!r})", remedy="'ms', 's' or 'iso'")
-    return Field(name, unit)
+    return TimeField(name, unit)
 
 
 INT = frozenset((int,))
-When = str | Field | Callable[[Any], Any]
+When = str | TimeField | Callable[[Any], Any]
 """A field's name, `hg.field(…)`, or a function of the value that returns milliseconds."""
 
 
@@ -60,10 +60,10 @@ def _iso_ms(text: str) -> int:
 def timestamps_of(of: When) -> Extract:
     """A column of event times from a column of values; null values keep Kafka's timestamp."""
     if isinstance(of, str):
-        of = Field(of)
-    if not (isinstance(of, Field) or callable(of)):
+        of = TimeField(of)
+    if not (isinstance(of, TimeField) or callable(of)):
         raise DeclarationError(f"timestamp={of!r}", remedy="a field's name, hg.field(…) or a function of the value")
-    if isinstance(of, Field):
+    if isinstance(of, TimeField):
         check_selector(of.name, "timestamp")
         column, unit = column_of(of.name), of.unit
     else:
@@ -75,11 +75,11 @@ def timestamps_of(of: When) -> Extract:
         if unit == "iso":
             if not isinstance(found, str):
                 raise TypeError(
-                    f"expected ISO text, as in '2026-01-31T12:00:00Z', and found {found!r:.60}; numbers take unit='ms' or 's'"
+                    f"expected ISO text, as in '2026-01-31T12:00:00Z', but found {found!r:.60}; numbers take unit='ms' or 's'"
                 )
             return _iso_ms(found)
         if isinstance(found, bool) or not isinstance(found, int | float):
-            raise TypeError(f"{found!r} is no time")
+            raise TypeError(f"{found!r} is not a time")
         return round(found * 1000) if unit == "s" else int(found)
 
     def extract(values: list[Any], arrived: list[int]) -> list[int]:

@@ -46,15 +46,15 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
 
-CHECK = "check the address given with -b, and that the broker runs"
+CHECK = "check the address given with -b, and that the broker is running"
 _USER = "check the user, the password and sasl.mechanism: -X, or [client] in headgate.toml"
 HELPS = {
     "SaslAuthentication": _USER,
     "SaslMechanism": _USER,
     "IllegalSaslState": _USER,
-    "CERTIFICATE_VERIFY_FAILED": "name the authority that signed the broker's certificate: -X ssl.truststore.location=FILE.pem",
-    "WRONG_VERSION_NUMBER": "the broker speaks no TLS there: security.protocol, or another port",
-    " closed": "does the broker ask for TLS or for a user? -X security.protocol=…",
+    "CERTIFICATE_VERIFY_FAILED": "give the authority that signed the broker's certificate: -X ssl.truststore.location=FILE.pem",
+    "WRONG_VERSION_NUMBER": "the broker does not use TLS on this port: check security.protocol and the port",
+    " closed": "check whether the broker requires TLS or a user: -X security.protocol=…",
 }
 """What helps against what aiokafka says."""
 _ADDRESS = re.compile(r"\('([^']+)', (\d+), [^)]*\)")

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from ...core.names import StreamPartition
-from ..records.fetched import Answer, Taken
+from ..records.fetched import FetchAnswer, Taken
 from .connect import closed, started
 from .private import observe, reads_no_more, set_long_poll, taker
 from .settings import ClientSettings
@@ -22,7 +22,7 @@ class KafkaConsumer:
     def __init__(
         self,
         client: ClientSettings,
-        answered: Callable[[StreamPartition, Answer], None],
+        answered: Callable[[StreamPartition, FetchAnswer], None],
         *,
         name: str,
         fetch_bytes: int,

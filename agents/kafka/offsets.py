@@ -12,7 +12,7 @@ from .connect import closed, retried, started
 from .settings import ClientSettings
 
 
-class Offsets:
+class KafkaOffsets:
     """Two consumers that never fetch: one sees committed ends, the other all."""
 
     def __init__(self, client: ClientSettings) -> None:

@@ -48,9 +48,9 @@ async def put(client: ClientSettings, records: Iterable[Plain]) -> list[int]:
                 offsets.append((await asyncio.wait_for(sent, SEND_S)).offset)
             except (KafkaError, TimeoutError) as error:
                 raise EnvironmentFault(
-                    f"'{one.topic}' takes no record: {error or f'nothing was answered for {SEND_S:g} s'}; "
-                    f"{len(offsets)} written before it stay written",
-                    remedy="is the topic there, and may this user write to it? Then write what is left again",
+                    f"'{one.topic}' accepts no record: {error or f'nothing was answered for {SEND_S:g} s'}; "
+                    f"{len(offsets)} earlier records remain written",
+                    remedy="check that the topic exists and that this user may write to it, then write the rest again",
                 ) from error
         return offsets
     finally:

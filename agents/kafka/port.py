@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ...core.machine import Now
 from ...core.names import StreamPartition
 from ..port.port import Tell, Timer
-from ..records.fetched import Answer
+from ..records.fetched import FetchAnswer
 from .consumer import KafkaConsumer
 from .probe import probe
 from .producer import KafkaProducer
@@ -118,7 +118,7 @@ class KafkaPort:
 
     def consumer(
         self,
-        answered: Callable[[StreamPartition, Answer], None],
+        answered: Callable[[StreamPartition, FetchAnswer], None],
         *,
         name: str,
         fetch_bytes: int,

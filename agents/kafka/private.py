@@ -47,7 +47,7 @@ from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from ..records import columns
 from ..records.columns import CHECKED_FROM, HEAD, DamagedBatch, columns_of
-from ..records.fetched import Answer, Batch, OutOfRange, Taken
+from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
 from . import contract as rawcontract
 from .refusal import hear_refusals
 
@@ -266,7 +266,7 @@ if not rawcontract.READING_SHORTCOMINGS:
     fetcher_module.PartitionRecords._contains_abort_marker = _emptied_or_abort
 
 
-def observe(consumer: AIOKafkaConsumer, answered: Callable[[StreamPartition, Answer], None]) -> None:
+def observe(consumer: AIOKafkaConsumer, answered: Callable[[StreamPartition, FetchAnswer], None]) -> None:
     """Tell of every fetch that a broker answered, also of those that aiokafka logs and forgets. Call after `start()`."""
     client: Any = consumer._client
     _pace(client)
@@ -281,7 +281,7 @@ def observe(consumer: AIOKafkaConsumer, answered: Callable[[StreamPartition, Ans
                     stable = rest[0] if version >= 4 else high
                     start = rest[1] if version >= 5 else -1
                     refusal = for_code(error).__name__ if error else ""
-                    answered(StreamPartition(topic, partition), Answer(now, refusal, high, stable, start))
+                    answered(StreamPartition(topic, partition), FetchAnswer(now, refusal, high, stable, start))
         return response
 
     client.send = observed
@@ -393,14 +393,14 @@ def _sound(batch: Any, raw: bytes, start: int, end: int) -> bool:
     return HEAD.unpack_from(raw, start)[4] == columns.crc32c(raw, start + CHECKED_FROM, end)
 
 
-def _describe(batch: Any, size: int, raw: bytes, start: int, end: int) -> Batch:
+def _describe(batch: Any, size: int, raw: bytes, start: int, end: int) -> RecordBatch:
     base = getattr(batch, "base_offset", None)
     if base is None:  # a format older than version 2 has no head to read
         records = list(batch)
-        return Batch.of(records, following=batch.next_offset, size=size)
+        return RecordBatch.of(records, following=batch.next_offset, size=size)
     count = batch.last_offset_delta + 1
     read = partial(columns_of, batch) if columns.compiled is None else partial(columns.read_batch, raw, start, end)
-    return Batch(read, base, batch.next_offset, count, batch.first_timestamp, batch.max_timestamp, size)
+    return RecordBatch(read, base, batch.next_offset, count, batch.first_timestamp, batch.max_timestamp, size)
 
 
 class _PlainTaker:
@@ -431,7 +431,7 @@ class _PlainTaker:
             taken = Taken(StreamPartition(*tp), start, next_position=position)
             if records:
                 size = sum(max(r.serialized_value_size, 0) + max(r.serialized_key_size, 0) + 32 for r in records)
-                taken.batches.append(Batch.of(records, size=size))
+                taken.batches.append(RecordBatch.of(records, size=size))
             out.append(taken)
         return out
 

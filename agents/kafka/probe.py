@@ -1,6 +1,6 @@
 """Asking whether a target would take something now, without writing anything to it.
 
-A partition is well when it has a leader and a broker takes it into a transaction, for that is where the right to write is checked.
+A partition is well when it has a leader and a broker takes it into a transaction, for that is where the permission to write is checked.
 The transaction is one of the probe's own, and is aborted at once: no reader sees anything of it, and no producer of data is touched.
 
 Promises: the answer is a reason, or nothing; it comes within `PATIENCE_S`; nothing is created by asking.
@@ -73,13 +73,13 @@ async def _asked(client: AIOKafkaClient, transactional_id: str, target: StreamPa
         await client.add_topic(target.stream)
     known = client.cluster.partitions_for_topic(target.stream)
     if target.stream in client.cluster.unauthorized_topics:
-        return f"no right to see the topic {target.stream}"
+        return f"no permission to see the topic {target.stream}"
     if not known:
         return f"the topic {target.stream} does not exist"
     partition = target.partition
     if partition not in known:
         if not narrower:
-            return f"{target.stream} has {len(known)} partitions, and no {partition}"
+            return f"{target.stream} has {len(known)} partitions, but no partition {partition}"
         partition = 0
     at = StreamPartition(target.stream, partition)
     if leaderless(client, at):
@@ -94,7 +94,7 @@ async def _taken(client: AIOKafkaClient, transactional_id: str, target: StreamPa
     try:
         await _said(client, transactional_id, AddPartitionsToTxnRequest(*who, [(target.stream, [target.partition])]))
     except TopicAuthorizationFailedError:
-        return f"no right to write to the topic {target.stream}"
+        return f"no permission to write to the topic {target.stream}"
     await _said(client, transactional_id, EndTxnRequest(*who, False))
     return ""
 

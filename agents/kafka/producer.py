@@ -89,7 +89,7 @@ class KafkaProducer:
                 if time.monotonic() + RETRY_S >= until:
                     raise EnvironmentFault(
                         f"no broker at {self._client.bootstrap} answered for {deadline_s:g} s: {error or 'timeout'}",
-                        remedy="check -b and that the brokers run",
+                        remedy="check -b, and that the brokers are running",
                     ) from error
                 await asyncio.sleep(RETRY_S)
             except BaseException:
@@ -104,7 +104,7 @@ class KafkaProducer:
             raise ProducerBroken(
                 f"the transactional id {self._id} could not be initialised in {deadline_s:g} s: a transaction of it is still being "
                 "completed, or its coordinator has no leader",
-                remedy="none needed: a new incarnation tries again; see the broker's log when it stays",
+                remedy="none needed: a new incarnation tries again; if this persists, check the broker's log",
             ) from error
         except BaseException as error:
             await discard(producer)
@@ -139,7 +139,7 @@ class KafkaProducer:
 
     def _live(self) -> AIOKafkaProducer:
         if self.producer is None:
-            raise ProducerBroken("the producer is thrown away, or was never started")
+            raise ProducerBroken("the producer was discarded, or was never started")
         return self.producer
 
     async def begin(self) -> None:
@@ -151,7 +151,7 @@ class KafkaProducer:
             death = cause_of_death(producer)
             if isinstance(death or error, ProducerFenced):
                 raise Fenced(str(death or error)) from error
-            raise ProducerBroken(f"no transaction can be begun: {error!r}") from error
+            raise ProducerBroken(f"cannot begin a transaction: {error!r}") from error
 
     async def send(self, at: StreamPartition, batch: BatchInWork) -> asyncio.Future[int]:
         """See `port`."""
@@ -172,7 +172,7 @@ class KafkaProducer:
             if answer.done():
                 return
             if done.cancelled():
-                answer.set_exception(ProducerBroken(f"what was sent to {at} was called off"))
+                answer.set_exception(ProducerBroken(f"what was sent to {at} was cancelled"))
             elif (error := done.exception()) is not None:
                 answer.set_exception(error)
             else:

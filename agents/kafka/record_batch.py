@@ -14,7 +14,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from ..records import columns
 from ..records.codecs import ENCODERS
 from ..records.columns import CHECKED_FROM, HEAD
-from ..records.writable import Headers
+from ..records.record import Headers
 from . import contract as rawcontract
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -172,7 +172,7 @@ def _plain(value: Any) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"bytes are wanted, not {type(value).__name__}")
+        raise TypeError(f"bytes are required, not {type(value).__name__}")
     return bytes(value)
 
 

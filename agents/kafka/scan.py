@@ -16,7 +16,7 @@ from ...core.errors import NotFound
 from ...core.settings import offer
 from .connect import CONNECT_S, closed, retried, started
 from .settings import ClientSettings
-from .topics import Topics as TopicsAdmin
+from .topics import TopicsAdmin
 
 
 async def width_of(client: ClientSettings, topic: str) -> int:

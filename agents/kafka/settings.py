@@ -112,10 +112,10 @@ _JAAS = "sasl.jaas.config"
 _OURS = {
     "bootstrap.servers": "give it with -b",
     "metadata.broker.list": "give it with -b",
-    "transactional.id": "the fencing of workers rests on it",
-    "enable.idempotence": "exactly once rests on it",
-    "acks": "exactly once rests on it",
-    "request.required.acks": "exactly once rests on it",
+    "transactional.id": "worker fencing depends on it",
+    "enable.idempotence": "exactly-once processing depends on it",
+    "acks": "exactly-once processing depends on it",
+    "request.required.acks": "exactly-once processing depends on it",
     "isolation.level": "inputs are always read committed",
     "auto.offset.reset": "use start= of the input",
     "enable.auto.commit": "positions are in the task log",
@@ -150,7 +150,7 @@ class ClientSettings:
                 raise SettingError(
                     f"client setting {name} is unknown",
                     remedy=did_you_mean(name, KNOWN)
-                    or "use a name of the Java client or of librdkafka, as in security.protocol",
+                    or "use a name of the Java client or of librdkafka, such as security.protocol",
                 )
             if name in _PASSED:
                 _PASSED[name][2](name, value)
@@ -169,7 +169,7 @@ class ClientSettings:
             name, equals, value = pair.partition("=")
             if not equals or not name.strip():
                 shown = pair if not is_secret(pair) else MASK
-                raise SettingError(f"-X takes KEY=VALUE, and got {shown!r}")
+                raise SettingError(f"-X takes KEY=VALUE, not {shown!r}")
             given[name.strip()] = value.strip()
         return cls(bootstrap, MappingProxyType(given))
 
@@ -245,7 +245,8 @@ def _address(text: str) -> None:
     number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
     if wrong or not host.strip() or any(c.isspace() for c in host) or not 0 < number < 65536:
         raise SettingError(
-            f"{text!r} is no address of a broker", remedy="HOST:PORT, as in localhost:9092; several with commas"
+            f"{text!r} is not a broker address",
+            remedy="use HOST:PORT, such as localhost:9092; separate several with commas",
         )
 
 

@@ -92,7 +92,7 @@ class TopicSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExistingTopic:
     """A topic as it is."""
 
     name: str
@@ -132,7 +132,7 @@ def tool(name: str, client: ClientSettings | None = None) -> list[str]:
     return [*words, "--command-config", PROPERTIES] if client is not None and client.guarded else words
 
 
-def differences(spec: TopicSpec, found: Found | None, client: ClientSettings | None = None) -> list[Difference]:
+def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSettings | None = None) -> list[Difference]:
     """How a topic differs from what is needed, with the remedy of each difference."""
     if found is None:
         return [Difference(spec.name, "it does not exist", spec.command(client))]
@@ -141,8 +141,8 @@ def differences(spec: TopicSpec, found: Found | None, client: ClientSettings | N
         out.append(
             Difference(
                 spec.name,
-                f"it has {found.partitions} partitions, and {spec.partitions} are needed",
-                "the number is fixed for the life of a job with state: create it anew after `headgate reset`",
+                f"it has {found.partitions} partitions, but {spec.partitions} are needed",
+                "the number is fixed for a job with state: create the topic again after `headgate reset`",
             )
         )
     for name in _CHECKED:
@@ -158,7 +158,7 @@ def differences(spec: TopicSpec, found: Found | None, client: ClientSettings | N
             ]
             words += ["--add-config", f"{name}=[{wanted}]" if "," in wanted else f"{name}={wanted}"]
             out.append(
-                Difference(spec.name, f"{name} is {is_}, and {wanted} is needed", " ".join(map(shlex.quote, words)))
+                Difference(spec.name, f"{name} is {is_}, but {wanted} is needed", " ".join(map(shlex.quote, words)))
             )
     return out
 
@@ -167,7 +167,7 @@ def _normal(value: str) -> str:
     return ",".join(sorted(part.strip() for part in value.split(",")))
 
 
-class Topics:
+class TopicsAdmin:
     """What a job does to topics. One admin client, opened by `start`."""
 
     def __init__(self, client: ClientSettings) -> None:
@@ -192,7 +192,7 @@ class Topics:
             raise EnvironmentFault("topics are not started")
         return self._admin
 
-    async def find(self, names: Iterable[str]) -> dict[str, Found]:
+    async def find(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
         """The topics of these that exist, with their settings. Asking creates nothing."""
         admin, wanted = self._open(), sorted(set(names))
         if not wanted:
@@ -212,7 +212,7 @@ class Topics:
                     f"no permission to see the topic {topic['topic']}", remedy="grant DESCRIBE on it, or create it"
                 )
         configs = await self._configs(list(widths))
-        return {name: Found(name, width, configs.get(name, {})) for name, width in widths.items()}
+        return {name: ExistingTopic(name, width, configs.get(name, {})) for name, width in widths.items()}
 
     async def names(self) -> list[str]:
         """Every topic that may be seen, in order."""
@@ -232,7 +232,7 @@ class Topics:
 
     async def ensure(
         self, specs: Iterable[TopicSpec], *, create: bool = True, deadline_s: float = 30.0
-    ) -> dict[str, Found]:
+    ) -> dict[str, ExistingTopic]:
         """Create what is missing, then compare everything; raises one error that lists every difference with its remedy."""
         wanted = {spec.name: spec for spec in specs}
         found = await self.find(wanted)
@@ -264,7 +264,7 @@ class Topics:
             why = next((text for text in detail if isinstance(text, str) and text), error.__name__)
             raise EnvironmentFault(
                 f"the topic {name} cannot be created: {why}",
-                remedy=f"have it created by somebody who may: {by_name[name].command(self._client)}\n"
+                remedy=f"have it created by somebody with the permission: {by_name[name].command(self._client)}\n"
                 f"`headgate topics plan MODULE:app` prints the commands for all topics of the job{self._client_file()}",
             )
         if older:
@@ -273,7 +273,7 @@ class Topics:
     def _client_file(self) -> str:
         return f"\n{ABOUT_PROPERTIES}" if self._client.guarded else ""
 
-    async def _appeared(self, wanted: Mapping[str, TopicSpec], deadline_s: float) -> dict[str, Found]:
+    async def _appeared(self, wanted: Mapping[str, TopicSpec], deadline_s: float) -> dict[str, ExistingTopic]:
         """A broker may say `created` a moment before it knows the topic."""
         give_up = asyncio.get_running_loop().time() + deadline_s
         while True:
@@ -322,4 +322,4 @@ def _not_trimmed(at: StreamPartition, error: KafkaError) -> HeadgateError:
         return EnvironmentFault(f"{at} is not trimmed: no permission", remedy=f"grant DELETE on the topic {at.stream}")
     if isinstance(error, UnknownTopicOrPartitionError):
         return EnvironmentFault(f"{at} is not trimmed: it does not exist", remedy="")
-    return EnvironmentFault(f"{at} is not trimmed: {error!r}", remedy="tried again at the next trimming")
+    return EnvironmentFault(f"{at} is not trimmed: {error!r}", remedy="it is tried again at the next trimming")

@@ -207,9 +207,9 @@ class ActorContext:
     def timer(self, name: str, *, at: int | None = None, after: str | float | None = None) -> None:
         """Call `on_timer` once: at an event time, or after some processing time."""
         if (at is None) == (after is None):
-            raise ValueError("timer() takes at= (event time, ms) or after= (processing time), one of them")
+            raise ValueError("timer() takes either at= (event time, ms) or after= (processing time)")
         if not isinstance(name, str):
-            raise TypeError(f"the name of a timer is text, not {name!r:.60}")
+            raise TypeError(f"the name of a timer must be text, not {name!r:.60}")
         if at is not None:
             self._op.timers.set(name, EVENT, whole_ms(at, "timer's at="))
         else:

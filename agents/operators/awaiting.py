@@ -44,7 +44,7 @@ class MapAsyncOp(Operator):
                 try:
                     answer = fn(item)
                     if not inspect.isawaitable(answer):
-                        raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, nothing to await: use map()")
+                        raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, which cannot be awaited: use map()")
                     results[index] = await within(patience_s, answer)
                 except BaseException as cause:
                     if passes(cause):
@@ -129,7 +129,7 @@ class AgentOp(Operator):
             try:
                 await self.close()
             except Exception as error:  # noqa: BLE001 - what it ended with is less than what it failed with
-                cause.add_note(f"and when it was ended: {said(error)}")
+                cause.add_note(f"and when it was closed: {said(error)}")
             raise
 
     async def _take(self, running: _Running, batch: Batch[Any, Any]) -> None:

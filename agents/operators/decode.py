@@ -39,7 +39,7 @@ class BadRecord(Exception):
         self.cause = cause
 
 
-class Source(Operator):
+class SourceOp(Operator):
     """The beginning of a chain of operators: an input, or the reading side of a shuffle."""
 
     def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: Pipeline) -> None:
@@ -86,9 +86,7 @@ class Source(Operator):
         kept = [index for index in range(len(times) + len(skip)) if index not in skip] if chunk.arrow is None else [0]
         for index, time in zip(kept, times, strict=False):
             if not -TIME_LIMIT < time < TIME_LIMIT:
-                raise BadRecord(
-                    index, Unwritable(index, f"the event time {time} is outside of what can be reckoned with")
-                )
+                raise BadRecord(index, Unwritable(index, f"the event time {time} is out of range"))
         return greatest
 
     def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None]:

@@ -14,7 +14,7 @@ from ..awaiting import said
 from ..job import steps as s
 from ..records.chunks import Chunk
 from ..records.target_rules import UnknownTarget
-from .decode import BadRecord, Source
+from .decode import BadRecord, SourceOp
 from .stateless import UserCodeError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def store_failed(error: BaseException) -> bool:
     return any(isinstance(one, StoreUnreadable) for one in causes(error))
 
 
-def policy_of(error: BaseException, source: Source, app: Any) -> s.Policy:
+def policy_of(error: BaseException, source: SourceOp, app: Any) -> s.Policy:
     """What shall happen with a failed record: the nearest policy wins, operator, then input, then app. None for what no record did."""
     if store_failed(error):
         return "fail"

@@ -124,13 +124,13 @@ class KeyTest:
         if sample.verdict == OTHER:
             by = f" by '{one.key}'" if one.key is not None else ""
             log.warning(
-                f"the input is not partitioned{by} as murmur2 or crc32 would: equal keys may be in several tasks, and be counted in each",
+                f"the input is not partitioned{by} as murmur2 or crc32 would: equal keys may be in several tasks, and are counted in each",
                 remedy=f'.repartition("{one.key}")' if one.key is not None else ".repartition(…)",
                 **about,
             )
         elif one.partitioner not in (None, sample.verdict):
             log.warning(
-                f"the input is said to be spread by {one.partitioner}, and its keys say {sample.verdict}", **about
+                f"the input declares the partitioner {one.partitioner}, but its keys indicate {sample.verdict}", **about
             )
         else:
             log.info("the partitioner of an input is known", partitioner=sample.verdict, **about)

@@ -1,7 +1,7 @@
 """The operators that work by key: shuffles, aggregates, tables, joins.
 
 Promises: what a chunk changes is a copy until the chunk is complete, so a failing chunk leaves no trace; partial states that are
-combined before a shuffle give the same result as the rows would; whatever is held back for the commit is given on by `seal`.
+combined before a shuffle give the same result as the rows would; whatever is held back for the commit is emitted by `seal`.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ def keyed(operator: Operator, rows: Rows, serde: Any) -> list[Any]:
     """The keys of rows that must have some."""
     if rows.keys is None or None in rows.keys:
         kind = operator.step.verb
-        remedy = f'put .repartition("field") before {kind}, or say where the input has its key: key="field", key_serde='
+        remedy = f'put .repartition("field") before {kind}, or declare the key of the input: key="field", key_serde='
         raise UserCodeError(operator.step, DataError("a record has no key", remedy=remedy))
     return decode_keys(operator.step, serde, rows.keys)
 

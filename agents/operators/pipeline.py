@@ -27,7 +27,7 @@ from ..records.target_rules import UnknownTarget
 from ..records.writable import NO_TIMESTAMP
 from .actor import ActorOp
 from .awaiting import AgentOp, Deferred, MapAsyncOp, SinkOp
-from .decode import Source
+from .decode import SourceOp
 from .failures import chunk_id
 from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
@@ -35,11 +35,11 @@ from .stateless import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToO
 
 DEEP = 100
 """Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
-Times = Sequence[tuple[str, int]]
+StepTimes = Sequence[tuple[str, int]]
 """Steps by name, each with the time that it is told."""
 
 
-class Buffer(Protocol):
+class ReadyBuffer(Protocol):
     """The task's ready buffer: outputs of the chunk that runs, until it completes or is dropped."""
 
     def emit(
@@ -63,8 +63,8 @@ class Pipeline:
         declared: Declared,
         task: str,
         *,
-        buffer: Buffer,
-        seal_buffer: Buffer,
+        buffer: ReadyBuffer,
+        seal_buffer: ReadyBuffer,
         table: Callable[[str], Any],
         widths: Mapping[str, int],
         now_ms: Callable[[], int],
@@ -114,7 +114,7 @@ class Pipeline:
         self.poke: Callable[[], None] = _nothing
         """Called when `due()` may have changed without a letter."""
         self.operators: list[Operator] = []
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, SourceOp] = {}
         self.reads: dict[int, frozenset[str]] = {}
         """By operator, the streams of this task whose records reach it."""
         self._partitioners: dict[str, Partitioner] = {}
@@ -127,7 +127,7 @@ class Pipeline:
         depth: dict[int, int] = {}
         for step in self.declared.steps:
             if isinstance(step, s.InputStep):
-                made[id(step)] = self.sources[step.topic] = Source(step, self)
+                made[id(step)] = self.sources[step.topic] = SourceOp(step, self)
                 continue
             operator = self._operator(step)
             self.operators.append(operator)
@@ -136,7 +136,7 @@ class Pipeline:
             depth[id(step)] = 1 + max(depth.get(id(parent), 0) for parent in step.parents)
             if isinstance(step, s.ShuffleStep):
                 topic = self.declared.topic(step)
-                made[id(step)] = self.sources[topic] = Source(step, self)
+                made[id(step)] = self.sources[topic] = SourceOp(step, self)
                 depth[id(step)] = 0
             else:
                 made[id(step)] = operator
@@ -145,7 +145,7 @@ class Pipeline:
                 operator.children.append(relay)
                 self.operators.append(relay)
         wants: dict[int, bool] = {}
-        """Operators from which on a step awaits, or a failure is to cost a record: what stands before them gives on at once."""
+        """Operators from which on a step awaits, or a failure is to cost a record: what stands before them emits at once."""
         for operator in reversed(self.operators):  # parents stand before children
             below = any(wants[id(child)] for child in operator.children)
             wants[id(operator)] = below or operator.awaits or self._may_leave_out(operator)
@@ -294,7 +294,7 @@ class Pipeline:
         return greatest
 
     async def step(
-        self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: Times = ()
+        self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: StepTimes = ()
     ) -> bool:
         """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
         self._running = None
@@ -335,7 +335,7 @@ class Pipeline:
         if self._prepare is not None:
             self._prepare()
 
-    async def _step(self, kind: str, stream: str | None, key: str, cause: str, times: Times) -> bool:
+    async def _step(self, kind: str, stream: str | None, key: str, cause: str, times: StepTimes) -> bool:
         if kind == "watermark":
             return await self._watermark(times)
         if kind in ("end", "drain"):
@@ -346,7 +346,7 @@ class Pipeline:
                 return await op.work(what)
         return False
 
-    async def _watermark(self, times: Times) -> bool:
+    async def _watermark(self, times: StepTimes) -> bool:
         """Parents stand before children, and a child hears of it when its parents have nothing more to say about it."""
         told = dict(times)
         for op in self.operators:
@@ -435,7 +435,7 @@ class Pipeline:
         self.buffer.drop()
 
     def seal(self) -> None:
-        """The open transaction closes, or a marker is about to be said: give on what was held back until then.
+        """The open transaction closes, or a marker is about to be announced: emit what was held back until then.
 
         A chunk may be in the middle of an await; what it has done so far is put aside, for it belongs to the next transaction.
         """
@@ -447,7 +447,7 @@ class Pipeline:
             with bound(cast("Any", self)):
                 for (
                     operator
-                ) in self.operators:  # parents stand before children: what one gives on, the next one gives on, too
+                ) in self.operators:  # parents stand before children: what one emits, the next one emits, too
                     operator.prepare()
                     operator.complete()
                     operator.seal()

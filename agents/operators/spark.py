@@ -27,7 +27,18 @@ import msgpack
 import orjson
 
 from ...core import origins
-from ...core.batches import AGE, BLOCK_BYTES, BLOCK_ROWS, BatchInfo, Book, Bridge, Closed, Limits, Outcome, Stage
+from ...core.batches import (
+    AGE,
+    BLOCK_BYTES,
+    BLOCK_ROWS,
+    BatchInfo,
+    BatchOutcome,
+    Book,
+    Bridge,
+    Closed,
+    Limits,
+    SparkStage,
+)
 from ...core.errors import DataError
 from ...core.progress.frames import MAX_TIME
 from ..awaiting import said
@@ -51,11 +62,11 @@ class SparkOp(Operator):
         super().__init__(step, env)
         policy = step.on_error or env.app.on_error
         self.policy = policy
-        self.stage = Stage(step.name, step.fn, step.schema, keeps_going=policy != "fail")
+        self.stage = SparkStage(step.name, step.fn, step.schema, keeps_going=policy != "fail")
 
     def push(self, rows: Rows) -> None:
         """Rows come through the batch, never directly."""
-        raise AssertionError("rows reach a Spark step through its batch")
+        raise AssertionError("rows reach a Spark step only through its batch")
 
 
 class BatchOp(Operator):
@@ -78,7 +89,7 @@ class BatchOp(Operator):
         """Batches below this number are durably closed."""
         self._kind: Any = None
         self._runs: Runs | None = None
-        self._taken: tuple[int, list[tuple[str, bytes]], list[Outcome]] | None = None
+        self._taken: tuple[int, list[tuple[str, bytes]], list[BatchOutcome]] | None = None
         """A large result that is being stored."""
         self._stored = 0
         """How many of its blocks are."""
@@ -180,7 +191,7 @@ class BatchOp(Operator):
         most = self.table.most_bytes
         if most is not None and size > most:
             raise DataError(
-                f"{what} takes {size} bytes as a block of its own, and the task log takes {most}",
+                f"{what} needs a block of {size} bytes, but the task log accepts only {most}",
                 remedy="make smaller rows before .batch(), or raise max.message.bytes of the task log and start again",
             )
 
@@ -316,7 +327,7 @@ class BatchOp(Operator):
                 step = next(child.step for child in self._sparks if child.step.name == name)
                 raise UserCodeError(step, cause) from cause
 
-    async def _result(self, first: Closed) -> list[Outcome]:
+    async def _result(self, first: Closed) -> list[BatchOutcome]:
         try:
             return await self._running.result(first.number)
         except Exception as cause:
@@ -324,7 +335,7 @@ class BatchOp(Operator):
             blamed = next((child for child in self._sparks if child.step.name == stage), self._sparks[0])
             raise UserCodeError(blamed.step, cause) from cause
 
-    def _store(self, first: Closed, blocks: list[tuple[str, bytes]], outcomes: Sequence[Outcome]) -> bool:
+    def _store(self, first: Closed, blocks: list[tuple[str, bytes]], outcomes: Sequence[BatchOutcome]) -> bool:
         """The next blocks of a large result into the table. A rerun of the batch writes over what an earlier one left."""
         at = self._stored
         some = blocks[at : at + STEP_BLOCKS]
@@ -366,7 +377,7 @@ class BatchOp(Operator):
         self.env.count("batches")
         self.env.count("batch_rows", first.rows)
 
-    def _bury(self, first: Closed, outcomes: Sequence[Outcome]) -> None:
+    def _bury(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> None:
         """Rows that were left out are skipped, or become dead letters."""
         runs: list[origins.Run] = []
         times: list[int] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from ...core.batches import BatchInfo, Bridge, Closed, Outcome, Stage
+from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, SparkStage
 from ...core.errors import EnvironmentFault
 
 STOP_S = 30.0
@@ -22,7 +22,7 @@ class Runs:
     def __init__(
         self,
         bridge: Bridge,
-        stages: Sequence[Stage],
+        stages: Sequence[SparkStage],
         name: Callable[[Closed], BatchInfo],
         blocks: Callable[[Closed], Sequence[bytes]],
         poke: Callable[[], None],
@@ -35,7 +35,7 @@ class Runs:
         self._blocks = blocks
         self._poke = poke
         self._timeout_s = timeout_s
-        self._running: dict[int, asyncio.Task[list[Outcome]]] = {}
+        self._running: dict[int, asyncio.Task[list[BatchOutcome]]] = {}
 
     def start(self, closed: Iterable[Closed], most: int) -> None:
         """Begin with those that are not begun, while there is room."""
@@ -50,7 +50,7 @@ class Runs:
                 task.add_done_callback(self._came_back)
                 self._running[one.number] = task
 
-    async def _bounded(self, work: Awaitable[list[Outcome]], info: BatchInfo) -> list[Outcome]:
+    async def _bounded(self, work: Awaitable[list[BatchOutcome]], info: BatchInfo) -> list[BatchOutcome]:
         """An attempt that takes too long is called off, its jobs with it, and has failed."""
         limit = self._timeout_s()
         bound = asyncio.timeout(limit)
@@ -61,11 +61,11 @@ class Runs:
             if not bound.expired():
                 raise
             raise TookTooLong(
-                f"batch {info.id} was called off: {info.rows} rows took Spark longer than spark.batch-timeout, {limit:g} s",
-                remedy="make smaller batches, see what the function waits for, or set spark.batch-timeout higher",
+                f"batch {info.id} was cancelled: Spark took longer for its {info.rows} rows than spark.batch-timeout, {limit:g} s",
+                remedy="make smaller batches, check what the function is waiting for, or increase spark.batch-timeout",
             ) from None
 
-    def _came_back(self, task: asyncio.Task[list[Outcome]]) -> None:
+    def _came_back(self, task: asyncio.Task[list[BatchOutcome]]) -> None:
         if not task.cancelled():
             task.exception()  # whoever asks for the result gets it; nobody may ask any more
             self._poke()
@@ -79,12 +79,12 @@ class Runs:
         run = self._running.get(number)
         return run is not None and run.done()
 
-    async def result(self, number: int) -> list[Outcome]:
+    async def result(self, number: int) -> list[BatchOutcome]:
         """Its result. A failure is raised and forgotten, so that the batch can be begun again."""
         run = self._running[number]
         await asyncio.wait([run])
         if run.cancelled():
-            raise Stopped(f"batch {number} was called off")
+            raise Stopped(f"batch {number} was cancelled")
         try:
             return run.result()
         except Exception:

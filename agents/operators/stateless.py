@@ -5,7 +5,7 @@ comprehension each. What must be awaited is deferred: the operator asks `env.def
 the synchronous part is through, in order, so awaiting exists only where the user asked for it.
 
 What a chunk did is kept apart until it is complete: tables and combined rows have `complete()` and `drop()`. At a commit
-`seal()` gives on what is better given once a commit than once a row (updates of aggregates, combined partial states).
+`seal()` emits what is better emitted once a commit than once a row (updates of aggregates, combined partial states).
 
 Whatever can be refused is refused while the letter runs, at the latest in `prepare()`; `complete()` only takes over, and cannot fail.
 
@@ -96,7 +96,7 @@ class Env(Protocol):
         ...
 
     def later(self, relay: Relay, rows: Rows, /) -> None:
-        """`relay` gives on these rows when what runs now has returned."""
+        """`relay` forwards these rows when what runs now has returned."""
         ...
 
     def table(self, name: str, /) -> Any: ...
@@ -136,7 +136,7 @@ class Operator:
                 child.push(rows)
 
     def seal(self) -> None:
-        """A transaction is about to close, or a marker to be said: give on what was held back."""
+        """A transaction is about to close, or a marker to be announced: emit what was held back."""
 
     @property
     def full(self) -> bool:
@@ -356,7 +356,7 @@ class ToOp(Operator):
             raise Unwritable(
                 wrong,
                 f"partition= gave {targets[wrong]!r:.60} for a record to {self.to.topic}",
-                remedy="return the number of a partition, or None for the one that the key says",
+                remedy="return a partition number, or None to use the key's partition",
             )
         for target in dict.fromkeys(targets):
             at = [i for i, t in enumerate(targets) if t == target]
@@ -390,7 +390,7 @@ def encode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
         return encode(step, serde, keys)
     except UserCodeError as error:
         raise _of_key(
-            error, "give the step (or the app) another key_serde=, or make a key that this one takes"
+            error, "give the step (or the app) another key_serde=, or make a key that this serde accepts"
         ) from error.__cause__
 
 

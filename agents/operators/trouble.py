@@ -98,7 +98,7 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
     if policy is None:
         return "skip"
     if policy not in POLICIES:
-        raise ValueError(f"it answered {policy!r}, which is none of {', '.join(POLICIES)}")
+        raise ValueError(f"it answered {policy!r}, which is not one of {', '.join(POLICIES)}")
     return policy
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from ...core.graph.graph import Graph
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
+from ...core.task.plan import Bound
 from .port import Offsets
 
 DAY_MS = 86_400_000
 LOG_DELETE_RETENTION_MS = 7 * DAY_MS
-Bound = Any
 
 
 async def log_ends(offsets: Offsets, at: StreamPartition) -> tuple[int, int, int]:
@@ -24,10 +24,9 @@ async def offset_of(offsets: Offsets, at: StreamPartition, bound: Bound) -> int:
     """The offset that a bound means now. A time beyond the last record is the end."""
     if isinstance(bound, int):
         return bound
-    if bound == "oldest":
-        return await offsets.start_of(at)
-    if bound == "newest":
-        return await offsets.end_of(at, committed=True)
+    if isinstance(bound, str):
+        assert bound in ("oldest", "newest")
+        return await (offsets.start_of(at) if bound == "oldest" else offsets.end_of(at, committed=True))
     kind, ms = bound
     assert kind == "time"
     found = await offsets.of_time(at, ms)

@@ -63,7 +63,7 @@ class Fenced(OutboxError):
     def __init__(self, detail: str, *, committed: bool | None = False) -> None:
         self.committed = committed
         super().__init__(
-            f"this worker's incarnation is fenced: {detail}", remedy="none needed: it starts again as a new incarnation"
+            f"this worker's incarnation is fenced: {detail}", remedy="none needed: it restarts as a new incarnation"
         )
 
 
@@ -109,15 +109,13 @@ class RecordRefused(TargetFailed):
 
     def __init__(self, target: StreamPartition, tasks: frozenset[str], why: str) -> None:
         super().__init__(target, tasks, why)
-        self.remedy = (
-            f"write another record, or change what {target.stream} takes; `seek` goes on behind what the task has read"
-        )
+        self.remedy = f"write another record, or change what {target.stream} accepts; `seek` continues after what the task has read"
 
 
 OF_A_TARGET = frozenset({3, 5, 6, 10, 16, 17, 18, 29, 44, 56})
 """Codes that speak of a topic or partition: gone, without a leader, forbidden, with another limit. Whoever writes there is concerned."""
 OF_THE_PRODUCER = frozenset({31, 35, 45, 48, 49, 51, 52, 53, 59, 120})
-"""Codes that speak of the producer, its transaction or its rights: no record and no target is to blame."""
+"""Codes that speak of the producer, its transaction or its permissions: no record and no target is to blame."""
 FENCED = frozenset({47, 90})
 
 
@@ -152,7 +150,7 @@ def classify(
         return TargetFailed(target, everybody, cause.said, code)
     if not code or code in OF_THE_PRODUCER:
         return ProducerBroken(
-            f"writing to {target} failed: {cause.said}", remedy="none needed: a new incarnation is made"
+            f"writing to {target} failed: {cause.said}", remedy="none needed: a new incarnation is started"
         )
     about = refusal if refusal is not None and refusal.code == code else None
     return RecordRefused(target, _wrote(about, list(parts)) or everybody, _said(cause.said, code, about))

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from ...core.errors import HeadgateError
 from ...core.machine import Now
 from ...core.names import StreamPartition
-from ..records.fetched import Answer, Taken
+from ..records.fetched import FetchAnswer, Taken
 from .errors import Cause
 
 R = TypeVar("R")
@@ -310,7 +310,7 @@ class Port(Protocol):
 
     def consumer(
         self,
-        answered: Callable[[StreamPartition, Answer], None],
+        answered: Callable[[StreamPartition, FetchAnswer], None],
         *,
         name: str,
         fetch_bytes: int,

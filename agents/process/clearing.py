@@ -24,15 +24,15 @@ from ...core.names import JobName, StreamPartition, leader_id
 from ...core.task.checkpoint import decode_checkpoint, parse_log_value
 from ..job.schemas import TABLE
 from ..kafka.connect import CONNECT_S
-from ..kafka.offsets import Offsets
+from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
-from ..kafka.topics import Topics as TopicsAdmin
+from ..kafka.topics import TopicsAdmin
 from ..port.errors import OutboxError
 from ..runtime.buffer import LogWrite
 from ..runtime.log import log_write, restore
 from ..runtime.outbox import Outbox
-from ..state.expiry_index import TTL_TABLE, Rows
+from ..state.expiry_index import TTL_TABLE, IndexRows
 from ..state.opening import OWN
 from ..state.store import Changes, MemoryStore, StoreMeta
 
@@ -52,7 +52,7 @@ class Census(MemoryStore):
     def _put(self, changes: Changes, meta: StoreMeta) -> None:
         super()._put({table: self._counted(table, rows) for table, rows in changes.items()}, meta)
 
-    def _counted(self, table: str, rows: Mapping[bytes, bytes | None]) -> Rows:
+    def _counted(self, table: str, rows: Mapping[bytes, bytes | None]) -> IndexRows:
         if table == SCHEMA_TABLE:
             return dict(rows)
         if table in OWN or table.startswith(TTL_TABLE) or (self._names is not None and table not in self._names):
@@ -72,10 +72,10 @@ class Census(MemoryStore):
         rows = list(self.range(table))
         return len(rows), sum(len(key) + int.from_bytes(size, "big") for key, size in rows)
 
-    def deletions(self, tables: Iterable[str]) -> dict[str, Rows]:
+    def deletions(self, tables: Iterable[str]) -> dict[str, IndexRows]:
         """What makes these tables empty, and their schemas unknown."""
-        found: dict[str, Rows] = {}
-        schemas: Rows = {}
+        found: dict[str, IndexRows] = {}
+        schemas: IndexRows = {}
         for table in tables:
             if rows := {key: None for key, _ in self.range(table)}:
                 found[table] = dict(rows)
@@ -114,14 +114,14 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LogContents:
     """What the logs of a job hold: its tables by name, and the next offset to read of each partition."""
 
     tables: Mapping[str, Kept]
     positions: Mapping[StreamPartition, int]
 
 
-def put_together(logs: Mapping[str, Census]) -> Found:
+def put_together(logs: Mapping[str, Census]) -> LogContents:
     """What all tasks hold, by task."""
     kinds: dict[str, str] = {}
     positions: dict[StreamPartition, int] = {}
@@ -139,7 +139,7 @@ def put_together(logs: Mapping[str, Census]) -> Found:
             if keys or schema:
                 parts.append(Part(task, keys, size, schema))
         tables[name] = Kept(name, kind, tuple(parts))
-    return Found(tables, dict(sorted(positions.items())))
+    return LogContents(tables, dict(sorted(positions.items())))
 
 
 async def read_logs(
@@ -148,7 +148,7 @@ async def read_logs(
     """What the log of each task comes to now, as far as it is committed. `names`: count the keys of these only; none: of all."""
     wanted = frozenset(names) or None
     found: dict[str, Census] = {}
-    offsets = Offsets(client)
+    offsets = KafkaOffsets(client)
     await offsets.start()
     try:
         for task, partition in sorted(changelogs.items(), key=lambda one: one[1]):
@@ -202,7 +202,7 @@ async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_m
         owner = asyncio.get_running_loop().create_task(outbox.run(), name="tables clear")
         yield LogClearer(client, outbox, topic)
     except OutboxError as error:
-        raise EnvironmentFault(told(error), remedy="look again: the same command goes on with what is left") from error
+        raise EnvironmentFault(told(error), remedy="run the same command again: it continues with the rest") from error
     finally:
         await outbox.stop()
         if owner is not None:
@@ -214,5 +214,5 @@ async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_m
 def told(error: OutboxError) -> str:
     """What has become of it, for people."""
     if error.committed is None:
-        return f"whether the tables are empty now is not known: {error.what}"
-    return f"nothing was changed, for a worker or somebody else has come, or no broker takes it: {error.what}"
+        return f"it is unknown whether the tables are empty now: {error.what}"
+    return f"nothing was changed, because a worker or another command has taken over, or no broker accepts it: {error.what}"

@@ -96,7 +96,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandLine:
     """What a command line says: `-b`, `-X`, `--config`, `--set` and the flags that stand for settings."""
 
     bootstrap: str = ""
@@ -106,7 +106,7 @@ class Said:
 
 
 def configure(
-    said: Said,
+    said: CommandLine,
     *,
     app: Mapping[str, Any] = _NONE,
     environ: Mapping[str, str] | None = None,
@@ -124,7 +124,7 @@ def configure(
             parse(name, value)
     bootstrap, origin = _broker(said, environ, variables, file, client_file, path, need_broker)
     if origin.startswith("the embedded"):
-        remarks.append(f"no broker was named; using {origin} at {bootstrap}")
+        remarks.append(f"no broker was given; using {origin} at {bootstrap}")
     pairs = [f"{name}={value}" for name, value in {**client_file, **client_env}.items()]
     client = ClientSettings.parse(bootstrap, [*pairs, *said.pairs])
     return Configuration(client, origin, sources, path, tuple(remarks))
@@ -141,7 +141,7 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingError(f"{path} cannot be read: {error.strerror}", remedy="name another with --config") from error
+        raise SettingError(f"{path} cannot be read: {error.strerror}", remedy="choose another with --config") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"{path} is not TOML: {error}") from error
     client = document.pop("client", {})
@@ -178,12 +178,12 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
             client[_CLIENT_BY_VARIABLE[name]] = value
         elif not name.startswith(PREFIX + "TEST_"):
             near = did_you_mean(name, [*_BY_VARIABLE, *_CLIENT_BY_VARIABLE])
-            remarks.append(f"the variable {name} means nothing here" + (f"; {near}" if near else ""))
+            remarks.append(f"the variable {name} has no effect here" + (f"; {near}" if near else ""))
     return settings, client, remarks
 
 
 def _broker(
-    said: Said,
+    said: CommandLine,
     environ: Mapping[str, str],
     variables: Mapping[str, str],
     file: Mapping[str, Any],
@@ -205,12 +205,12 @@ def _broker(
     if need and (secure := running_brokers()):
         one = secure[0]
         raise SettingError(
-            f"no broker is named, and the embedded one at {one.bootstrap} is secure: its address alone lets nobody in",
-            remedy=f"-b {one.bootstrap}, and what stands in {one.secrets}/app.properties, with -X or in [client] of headgate.toml",
+            f"no broker is given, and the embedded one at {one.bootstrap} is secure: it requires authentication",
+            remedy=f"use -b {one.bootstrap}, and the settings in {one.secrets}/app.properties, with -X or in [client] of headgate.toml",
         )
     if need:
         raise SettingError(
-            "no broker is named, and no embedded one runs",
+            "no broker is given, and no embedded broker is running",
             remedy="-b HOST:PORT, HEADGATE_BOOTSTRAP, or start one: headgate kafka up",
         )
     return "localhost:9092", "nowhere"

@@ -52,7 +52,7 @@ def load_app(target: str, app_dir: Path | None = None) -> App:
     """
     module_name, _, attribute = target.partition(":")
     if not module_name:
-        raise DeclarationError(f"{target!r} names no module", remedy="MODULE:app, as in sales:app")
+        raise DeclarationError(f"{target!r} does not name a module", remedy="use MODULE:app, such as sales:app")
     directory = str((app_dir or Path.cwd()).absolute())
     if directory not in sys.path:
         sys.path.insert(0, directory)
@@ -63,7 +63,8 @@ def load_app(target: str, app_dir: Path | None = None) -> App:
         missing = error.name or module_name
         if missing == module_name or module_name.startswith(f"{missing}."):
             raise DeclarationError(
-                f"there is no module '{missing}' in {directory} or on the path", remedy="say where it is: --app-dir DIR"
+                f"there is no module '{missing}' in {directory} or on the path",
+                remedy="give its directory: --app-dir DIR",
             ) from error
         raise DeclarationError(f"'{module_name}' cannot be imported: {error}", remedy=f"install {missing}") from error
     except HeadgateError:
@@ -73,7 +74,7 @@ def load_app(target: str, app_dir: Path | None = None) -> App:
     found = getattr(module, attribute or "app", None)
     if found is None:
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]
-        hint = f"it has {', '.join(f'{module_name}:{name}' for name in apps)}" if apps else "it has no App at all"
+        hint = f"it has {', '.join(f'{module_name}:{name}' for name in apps)}" if apps else "it has no App"
         raise DeclarationError(f"'{module_name}' has no '{attribute or 'app'}'", remedy=hint)
     if not isinstance(found, App) and callable(found):
         try:
@@ -81,10 +82,11 @@ def load_app(target: str, app_dir: Path | None = None) -> App:
         except HeadgateError:
             raise
         except Exception as error:
-            raise _of_user_code(f"'{target}' gives no App", error) from error
+            raise _of_user_code(f"'{target}' does not return an App", error) from error
     if not isinstance(found, App):
         raise DeclarationError(
-            f"'{target}' is {type(found).__name__}, no App", remedy="app = hg.App(…), or a function that returns one"
+            f"'{target}' is {type(found).__name__}, not an App",
+            remedy="app = hg.App(…), or a function that returns one",
         )
     return found
 
@@ -97,7 +99,7 @@ def _of_user_code(what: str, error: Exception) -> DeclarationError:
         said = "".join(traceback.format_exception_only(error)).strip()
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{last.filename}:{last.lineno}"
-    return DeclarationError(f"{what}: {said} ({place})", remedy="HEADGATE_DEBUG=1 shows the whole traceback")
+    return DeclarationError(f"{what}: {said} ({place})", remedy="set HEADGATE_DEBUG=1 to see the whole traceback")
 
 
 def bound_inputs(app: App) -> None:
@@ -144,9 +146,11 @@ def take_seat(root: Path, given: str = "", *, host: str = "") -> Seat:
     except OSError as error:
         raise EnvironmentFault(
             f"the state directory {root} cannot be used: {error.strerror or error}",
-            remedy="give another with --state-dir, or its permissions",
+            remedy="choose another with --state-dir, or change its permissions",
         ) from error
-    raise EnvironmentFault(f"{MOST_HERE} workers run here already", remedy="give an id of its own with --processor-id")
+    raise EnvironmentFault(
+        f"{MOST_HERE} workers are already running here", remedy="give this one its own id with --processor-id"
+    )
 
 
 def _sit(locks: Path, processor: str) -> Seat | None:
@@ -174,11 +178,11 @@ def location_of(configuration: Configuration, root: Path) -> str:
     provider = str(configuration.value("location.provider"))
     if provider == "default":
         return stored_location(root.parent)
-    remedy = "correct it, or leave location.provider at its default"
+    remedy = "fix it, or leave location.provider at its default"
     given = imported("location.provider", provider, ["default"])
     found = called("location.provider", provider, given, root.parent, remedy=remedy, error=SettingError)
     if not isinstance(found, str) or not found:
-        raise SettingError(f"location.provider '{provider}' gave {found!r}, no name", remedy="return a text")
+        raise SettingError(f"location.provider '{provider}' returned {found!r}, not a name", remedy="return a text")
     return found
 
 

@@ -28,10 +28,10 @@ from ...core.names import JobName, Topics, incarnation_order, parse_internal
 from ...core.settings import find, offer, parse
 from ..coordinator.stream import CoordinatorReader
 from ..kafka.connect import CONNECT_S, closed, retried, started
-from ..kafka.offsets import Offsets
+from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
-from ..kafka.topics import Topics as TopicsAdmin
+from ..kafka.topics import TopicsAdmin
 
 HEARD_S = 15.0
 """Heartbeats of the last so many seconds are read, and of two sessions where that is longer."""
@@ -72,7 +72,7 @@ class Follower:
 async def following(client: ClientSettings, topics: Topics, *, keep: bool = False) -> AsyncIterator[Follower]:
     """The coordinator stream of a job, read to its end."""
     await must_exist(client, topics)
-    offsets = Offsets(client)
+    offsets = KafkaOffsets(client)
     reader = CoordinatorReader(KafkaPort(client), offsets, topics.coordinator)
     try:
         await offsets.start(deadline_s=CONNECT_S)
@@ -129,7 +129,7 @@ def shown(job: JobName) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class HeartbeatPace:
     """How the workers of a run speak."""
 
     speaks_s: float = 2.5
@@ -138,10 +138,10 @@ class Pace:
     """Who was not heard for longer is silent: what it said last is not what is."""
 
 
-def pace_of(state: JobState) -> Pace:
+def pace_of(state: JobState) -> HeartbeatPace:
     """As the settings of the last run say. Before the first one nobody has said anything, and the defaults count.
 
-    >>> pace_of(JobState()) == Pace()
+    >>> pace_of(JobState()) == HeartbeatPace()
     True
     """
     given = {} if state.run is None else state.run.settings
@@ -149,16 +149,16 @@ def pace_of(state: JobState) -> Pace:
     def seconds(name: str) -> float:
         return parse(name, given.get(name, find(name).default)) / 1000
 
-    return Pace(2.5 * seconds("heartbeat.interval"), seconds("session.timeout"))
+    return HeartbeatPace(2.5 * seconds("heartbeat.interval"), seconds("session.timeout"))
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LastHeartbeat:
     """The last heartbeat of a process, and how old it is."""
 
     beat: Heartbeat
     age_s: float
-    pace: Pace = Pace()
+    pace: HeartbeatPace = HeartbeatPace()
 
     @property
     def lives(self) -> bool:
@@ -170,7 +170,7 @@ class Heard:
 class Hearing:
     """What the heartbeat topic says of the last seconds."""
 
-    beats: dict[str, Heard] = field(default_factory=dict)
+    beats: dict[str, LastHeartbeat] = field(default_factory=dict)
     """The last one of each process, by process."""
     unreadable: int = 0
     """Records that are no heartbeats of this version: somebody may live of whom nothing is known."""
@@ -187,7 +187,7 @@ class Hearing:
         self.why = str(error)
 
 
-def _left(state: JobState, last: Heard) -> bool:
+def _left(state: JobState, last: LastHeartbeat) -> bool:
     """Whether it has left, or another process has taken its name since: what is known of its life may be deleted by then."""
     beat = last.beat
     lives = state.recorded(beat.processor)
@@ -233,7 +233,7 @@ async def heard(client: ClientSettings, topic: str, state: JobState, *, seconds:
                     except DataError as error:
                         found.passed(error)
                     else:
-                        found.beats[beat.process] = Heard(beat, max(0.0, now - record.timestamp / 1000), pace)
+                        found.beats[beat.process] = LastHeartbeat(beat, max(0.0, now - record.timestamp / 1000), pace)
     except CorruptRecordException as error:
         found.passed(error)
     finally:

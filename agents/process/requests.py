@@ -1,15 +1,15 @@
-"""Asking a job for something: a wish is written into its coordinator stream, and its answer awaited.
+"""Requests to a job: each is written into its coordinator stream, and its answer is awaited.
 
-    await ask(client, topics, Wish("drain"), wait=True, timeout_s=25)
+    await ask(client, topics, Request("drain"), wait=True, timeout_s=25)
 
-The one who asks decides nothing: the leader acts on the wish, and answers. What is decided here is only how long somebody waits, and
+The one who asks decides nothing: the leader acts on the request, and answers. What is decided here is only how long somebody waits, and
 what the answer means for a caller: done, refused or failed, a deadline that passed (with what is not done by then), or nobody there.
 
 Promises:
 
-- a wish carries the time after which nobody wants it any more, so what nobody heard does not strike the next day;
-- a wish that cannot come true (no live run, and nobody who could begin one) is not written;
-- a deadline that passes says what is not done, and leaves the wish as it is: what was accepted is carried to its end.
+- a request carries the time at which it expires, so one that nobody has read does not take effect the next day;
+- a request that cannot be done (no live run, and nobody who could begin one) is not written;
+- a deadline that passes says what is not done, and leaves the request as it is: what was accepted is carried to its end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .reading import Follower, folded, following, heard, shown
 
 TIMEOUT_S = 25.0
 _NONE: Mapping[str, Any] = MappingProxyType({})
-Say = Callable[[c.SetAnswer, JobState], None]
+ShowAnswer = Callable[[c.SetAnswer, JobState], None]
 T = TypeVar("T")
 
 
@@ -52,7 +52,7 @@ class AnsweredFailed(HeadgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Request:
     """What is asked for. `run_id` empty means the live run."""
 
     verb: str
@@ -66,9 +66,9 @@ class Wish:
     """Its id; a fresh one if it has none. Under one id a job is asked once, however often somebody asks."""
 
     @classmethod
-    def of(cls, request: c.SetRequest) -> Wish:
-        """What a request asks for."""
-        return cls(request.verb, request.run_id, request.arguments, uuid=request.uuid)
+    def of(cls, message: c.SetRequest) -> Request:
+        """The one that a message of the stream carries."""
+        return cls(message.verb, message.run_id, message.arguments, uuid=message.uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,35 +96,35 @@ def asker() -> str:
 async def ask(
     client: ClientSettings,
     topics: Topics,
-    wish: Wish,
+    request: Request,
     *,
     wait: bool = True,
     timeout_s: float = TIMEOUT_S,
-    say: Say | None = None,
+    say: ShowAnswer | None = None,
 ) -> Outcome:
-    """Write the wish and follow it: to its end with `wait`, else until somebody has taken it up.
+    """Write the request and follow it: to its end with `wait`, else until somebody has taken it up.
 
     Raises `Refused`, `AnsweredFailed`, `DeadlinePassed`, `NotFound`.
     """
     deadline = time.monotonic() + timeout_s
     async with following(client, topics) as stream:
-        lasting, waits = wish.lasting or (wish.verb == r.DRAIN and bool(wish.run_id)), wish.waits
-        if wish.verb == r.WITHDRAW and not await _anybody(client, topics, stream):
+        lasting, waits = request.lasting or (request.verb == r.DRAIN and bool(request.run_id)), request.waits
+        if request.verb == r.WITHDRAW and not await _anybody(client, topics, stream):
             lasting, waits, wait = True, "it waits for a worker", False  # it is the first thing that one does
-        request = c.SetRequest(
-            wish.uuid or uuid.uuid4().hex,
-            wish.verb,
-            wish.run_id,
-            dict(wish.arguments),
+        message = c.SetRequest(
+            request.uuid or uuid.uuid4().hex,
+            request.verb,
+            request.run_id,
+            dict(request.arguments),
             None if lasting else wall_ms() + int(timeout_s * 1000),
             asker(),
         )
-        if not _asked(stream.job, request):
-            absent(stream.job, wish, topics.job)
-            await _write(client, topics, request)
+        if not _asked(stream.job, message):
+            absent(stream.job, request, topics.job)
+            await _write(client, topics, message)
             if lasting and not wait and (waits or not stream.job.live):
-                return Outcome(request.uuid, "written", waits or f"it waits for run {wish.run_id} to begin")
-        return await _follow(stream, request, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say)
+                return Outcome(message.uuid, "written", waits or f"it waits for run {request.run_id} to begin")
+        return await _follow(stream, message, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say)
 
 
 def _asked(state: JobState, request: c.SetRequest) -> bool:
@@ -160,7 +160,7 @@ async def _follow(
     wait: bool,
     deadline: float,
     timeout_s: float,
-    say: Say | None,
+    say: ShowAnswer | None,
 ) -> Outcome:
     said: c.SetAnswer | None = None
     while True:
@@ -188,7 +188,7 @@ async def _follow(
 
 
 def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
-    """What helps when nobody has taken a wish up."""
+    """What helps when nobody has taken a request up."""
     back = f"`headgate requests withdraw {shown(job)} {request.uuid}` withdraws it"
     void = f"the request keeps waiting; {back}" if request.not_after is None else "the request has expired"
     if not any(state.members()):
@@ -235,17 +235,17 @@ def meant(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobN
     return ""
 
 
-def absent(state: JobState, wish: Wish, job: JobName) -> None:
+def absent(state: JobState, request: Request, job: JobName) -> None:
     """Raise `NotFound` for what needs a live run, when there is none: nobody might be there to say so."""
     run = state.run
-    needs = wish.verb in (r.DRAIN, r.PAUSE, r.RESUME, r.MOVE) or (
-        wish.verb == r.STOP and "worker" not in wish.arguments
+    needs = request.verb in (r.DRAIN, r.PAUSE, r.RESUME, r.MOVE) or (
+        request.verb == r.STOP and "worker" not in request.arguments
     )
-    if not needs or state.live or wish.run_id:
+    if not needs or state.live or request.run_id:
         return
     raise NotFound(
         f"'{shown(job)}' has no live run" + (f": run {run.run_id} is {run.state}" if run else ""),
-        remedy="" if wish.verb == r.STOP else f"`headgate start {shown(job)}` or `headgate run` begins one",
+        remedy="" if request.verb == r.STOP else f"`headgate start {shown(job)}` or `headgate run` begins one",
     )
 
 
@@ -277,9 +277,9 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
 # ------------------------------------------------------------------------------------------------- the verbs as functions
 
 
-def _ask_now(job: str, wish: Wish, bootstrap: str, wait: bool, timeout: float | str) -> Outcome:
+def _ask_now(job: str, request: Request, bootstrap: str, wait: bool, timeout: float | str) -> Outcome:
     client, topics = _reached(job, bootstrap)
-    return _run(ask(client, topics, wish, wait=wait, timeout_s=duration_ms(timeout) / 1000))
+    return _run(ask(client, topics, request, wait=wait, timeout_s=duration_ms(timeout) / 1000))
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
@@ -295,9 +295,9 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _reached(job: str, bootstrap: str) -> tuple[ClientSettings, Topics]:
-    from .configuration import Said, configure
+    from .configuration import CommandLine, configure
 
-    configuration = configure(Said(bootstrap=bootstrap))
+    configuration = configure(CommandLine(bootstrap=bootstrap))
     return configuration.client, Topics(JobName.parse(job), str(configuration.value("topic.prefix")))
 
 
@@ -312,7 +312,7 @@ def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S)
     limit_s = duration_ms(timeout) / 1000
 
     def carried(request: c.SetRequest) -> None:
-        _run(ask(client, topics, Wish.of(request), wait=False, timeout_s=limit_s))
+        _run(ask(client, topics, Request.of(request), wait=False, timeout_s=limit_s))
 
     return MetadataStore(lambda: _run(folded(client, topics)), carried, wall_ms)
 
@@ -324,28 +324,28 @@ def drain(
 
     >>> hg.drain("sales", timeout="5m")
     """
-    return _ask_now(job, Wish(r.DRAIN, run_id), bootstrap, wait, timeout)
+    return _ask_now(job, Request(r.DRAIN, run_id), bootstrap, wait, timeout)
 
 
 def stop(
     job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
 ) -> Outcome:
     """Stop a job: commit and leave; the run is resumed by `start`."""
-    return _ask_now(job, Wish(r.STOP, run_id), bootstrap, wait, timeout)
+    return _ask_now(job, Request(r.STOP, run_id), bootstrap, wait, timeout)
 
 
 def start(
     job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
 ) -> Outcome:
     """Begin a run, or resume the stopped one; a worker must be there."""
-    return _ask_now(job, Wish(r.START, run_id), bootstrap, wait, timeout)
+    return _ask_now(job, Request(r.START, run_id), bootstrap, wait, timeout)
 
 
 def pause(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
     """Read no further, of the whole job or of one stream, until `resume`."""
-    return _ask_now(job, Wish(r.PAUSE, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)
+    return _ask_now(job, Request(r.PAUSE, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)
 
 
 def resume(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
     """Continue reading after `pause`."""
-    return _ask_now(job, Wish(r.RESUME, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)
+    return _ask_now(job, Request(r.RESUME, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)

@@ -71,16 +71,16 @@ class Signals:
             self._until_s = time.monotonic() + self._seconds() + GRACE_S
             self._told(number)
         elif number == signal.SIGINT:
-            click.echo("Ended at once.", err=True)
+            click.echo("Exited at once.", err=True)
             os._exit(ENDED_AT_ONCE)
 
     def _end(self) -> None:
         """The time is over, and the process is still there."""
         name = self._first.name if self._first is not None else "a signal"
         click.echo(
-            f"Error: this process did not end within stop.timeout after {name}, and is ended now. "
-            f"Its main thread stood here:\n{main_stack()}"
-            "To do: what was committed is safe; what stands above does not come back",
+            f"Error: this process did not stop within stop.timeout after {name}, and is terminated now. "
+            f"Its main thread was here:\n{main_stack()}"
+            "To do: committed work is safe; the code shown above does not return",
             err=True,
         )
         sys.stderr.flush()

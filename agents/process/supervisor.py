@@ -136,7 +136,7 @@ class Supervisor:
         else:
             child.short_lives, child.pause_s = 0, FIRST_PAUSE_S
         if child.short_lives >= SHORT_LIVES:
-            say(f"{child.processor} ended {how(code)} {SHORT_LIVES} times in a row; it stays down")
+            say(f"{child.processor} ended {how(code)} {SHORT_LIVES} times in a row; it is not restarted")
             child.code = code if code > 0 else 1
             await self.report(child.processor, child.process)
             return
@@ -200,7 +200,9 @@ class Reporter:
             producer = await started(partial(AIOKafkaProducer, **options), "heartbeats", deadline_s=REPORT_S)
             await asyncio.wait_for(producer.send_and_wait(self.topic, value=encode_beat(beat), partition=0), REPORT_S)
         except Exception as error:  # noqa: BLE001 - only a hurry is lost
-            say(f"the death of {processor} could not be told ({type(error).__name__}); its silence will tell it")
+            say(
+                f"could not announce that {processor} is dead ({type(error).__name__}); the session timeout will detect it"
+            )
         finally:
             if producer is not None:
                 await closed(producer.stop)
@@ -222,7 +224,7 @@ async def _supervise(supervisor: Supervisor) -> int:
     def on(number: int) -> None:
         heard.append(number)
         if heard.count(signal.SIGINT) > 1:
-            say("all are ended at once")
+            say("all are killed at once")
             supervisor.signal(signal.SIGKILL)
             return
         supervisor.signal(signal.SIGTERM)

@@ -28,7 +28,7 @@ from ...core.progress.frames import (
     is_control,
 )
 from .columns import Bytes, Columns, DamagedBatch, Header, joined
-from .fetched import Batch
+from .fetched import RecordBatch
 
 
 class Next(NamedTuple):
@@ -141,7 +141,7 @@ class Chunk:
         return f"Chunk({self.at}, {what}, next {self.next_position})"
 
 
-class Buffer:
+class FetchBuffer:
     """What has been fetched of one partition and not been handed out."""
 
     __slots__ = (
@@ -183,7 +183,7 @@ class Buffer:
         self.size = 0
         self.damaged: tuple[DamagedBatch, int] | None = None
         """Why the batch at the position cannot be decoded, and where the next one begins."""
-        self._batches: deque[tuple[Batch | None, int, int]] = deque()
+        self._batches: deque[tuple[RecordBatch | None, int, int]] = deque()
         self._head = _EMPTY
         self._stamps: list[int] = []
         self._head_size = 0
@@ -191,7 +191,7 @@ class Buffer:
         self._index = 0
         self._wanted = position
 
-    def put(self, batches: Iterable[Batch], start: int, following: int) -> None:
+    def put(self, batches: Iterable[RecordBatch], start: int, following: int) -> None:
         """Batches that came in; records below `start` are not wanted, and reading goes on at `following`."""
         came = False
         for batch in batches:

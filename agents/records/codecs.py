@@ -30,13 +30,13 @@ def _announced(block: memoryview) -> int:
         if byte < 0x80:
             return length
         shift += 7
-    raise ValueError("a block of snappy does not say how long it is")
+    raise ValueError("a snappy block does not state its length")
 
 
 def _check(block: memoryview) -> None:
     announced = _announced(block)
     if announced > MOST_FOR_A_BYTE * len(block):
-        raise ValueError(f"{len(block)} bytes of snappy cannot hold the {announced} that they announce")
+        raise ValueError(f"{len(block)} bytes of snappy cannot decompress to the {announced} bytes that they claim")
 
 
 def snappy_decode(payload: Any) -> bytes:

@@ -23,7 +23,7 @@ from typing import Any
 from ...core.errors import EnvironmentFault
 
 Bytes = bytes | None
-Header = tuple[str, bytes | None]
+Header = tuple[str, Bytes]
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, checksum, attributes, last delta, first and greatest time, producer, epoch, sequence, count."""

@@ -20,7 +20,7 @@ class OutOfRange(EnvironmentFault):
 
 
 @dataclass(slots=True)
-class Answer:
+class FetchAnswer:
     """What a broker last answered for one partition, and when (monotonic clock)."""
 
     at_s: float
@@ -39,13 +39,13 @@ class Taken:
     at: StreamPartition
     start: int
     """Records below this offset, in a batch that began before it, are not wanted."""
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[RecordBatch] = field(default_factory=list)
     next_position: int = 0
     error: EnvironmentFault | None = None
     """`OutOfRange`, `DamagedBatch`, or whatever else keeps this partition, and no other, from being read."""
 
 
-class Batch:
+class RecordBatch:
     """One readable record batch. Its records become columns when they are asked for, once."""
 
     __slots__ = ("_read", "base", "count", "first_ms", "max_ms", "next", "size")
@@ -62,7 +62,7 @@ class Batch:
         self.size = size
 
     @classmethod
-    def of(cls, records: Sequence[Any], *, following: int | None = None, size: int = 0) -> Batch:
+    def of(cls, records: Sequence[Any], *, following: int | None = None, size: int = 0) -> RecordBatch:
         """A batch of records that are objects already."""
         base = records[0].offset if records else 0
         after = following if following is not None else records[-1].offset + 1

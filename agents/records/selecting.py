@@ -49,7 +49,9 @@ def all_mappings(values: Iterable[Any]) -> bool:
     return all(issubclass(kind, Mapping) for kind in set(map(type, values)))
 
 
-NULL = "its value is null (a tombstone): leave such records out with .filter(lambda value: value is not None) before this step"
+NULL = (
+    "its value is null (a tombstone): drop such records with .filter(lambda value: value is not None) before this step"
+)
 
 
 def lacking(names: Sequence[str], values: Sequence[Any]) -> Callable[[BaseException], str]:

@@ -148,7 +148,7 @@ class Serde(Generic[T]):
 
     def _unwritable(self, value: object, error: BaseException) -> DataError:
         return DataError(
-            f"cannot be written as {self.name}: {error} ({_excerpt(value)})", remedy="give the step another serde="
+            f"cannot be encoded as {self.name}: {error} ({_excerpt(value)})", remedy="give the step another serde="
         )
 
     def __repr__(self) -> str:
@@ -264,7 +264,7 @@ def raw() -> Serde[bytes]:
 
     def same(data: bytes) -> bytes:
         if type(data) is not bytes:
-            raise TypeError(f"bytes are wanted, not {type(data).__name__}")
+            raise TypeError(f"bytes are required, not {type(data).__name__}")
         return data
 
     return Serde("bytes", same, same, bytes)

@@ -21,7 +21,7 @@ class TooLarge(HeadgateError):
     def __init__(self, topic: str, index: int, size: int, limit: int) -> None:
         self.topic, self.index, self.size, self.limit = topic, index, size, limit
         super().__init__(
-            f"a record for {topic} takes {size} bytes, and the topic takes {limit}",
+            f"a record for {topic} takes {size} bytes, but the topic accepts only {limit}",
             remedy=f"write smaller records, or raise max.message.bytes of {topic}",
         )
 
@@ -39,9 +39,7 @@ class UnknownTarget(EnvironmentFault):
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        super().__init__(
-            f"the number of partitions of {topic} is not known", remedy="declare it as an output of the job"
-        )
+        super().__init__(f"the number of partitions of {topic} is unknown", remedy="declare it as an output of the job")
 
 
 FOREVER_MS = 2**63 - 1
@@ -83,7 +81,7 @@ class Rules:
             raise NotTaken(
                 topic,
                 0 if keys is None else keys.index(None),
-                "has no key, and the topic is compacted: it takes records with keys only",
+                "has no key, but the topic is compacted and accepts only records with keys",
                 f"give it a key, as in .to({topic!r}, key=…), or set cleanup.policy=delete on the topic",
             )
         if self.before_ms is None and self.after_ms is None:
@@ -94,9 +92,9 @@ class Rules:
             raise NotTaken(
                 topic,
                 0 if one else stamps.index(newest),
-                f"has the timestamp {newest}, which is {_length(newest - now)} ahead of now, and the topic takes at most "
+                f"has the timestamp {newest}, which is {_length(newest - now)} in the future, but the limit is "
                 f"{_length(self.after_ms)}",
-                f"is it in another unit than milliseconds? Else raise message.timestamp.after.max.ms of {topic}",
+                f"check that it is in milliseconds, or raise message.timestamp.after.max.ms of {topic}",
             )
         if self.before_ms is None:
             return
@@ -105,7 +103,7 @@ class Rules:
             raise NotTaken(
                 topic,
                 0 if one else stamps.index(first),
-                f"has the timestamp {first}, which is {_length(now - first)} ago, and the topic takes at most {_length(self.before_ms)}",
+                f"has the timestamp {first}, which is {_length(now - first)} in the past, but the limit is {_length(self.before_ms)}",
                 f"raise message.timestamp.before.max.ms of {topic}",
             )
 

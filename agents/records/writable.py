@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from ...core.errors import DataError
 from . import columns
-from .columns import HEAD
+from .columns import HEAD, Header
+from .record import Headers
 
 Bytes = bytes | None
-Header = tuple[str, Bytes]
-Headers = Sequence[Header]
 BATCH_OVERHEAD = HEAD.size
 """Bytes of a version 2 batch's head."""
 
@@ -51,7 +50,9 @@ def as_bytes(one: Any, what: Any, index: int = 0) -> Bytes:
     if isinstance(one, bytes | bytearray | memoryview):
         return bytes(one)
     raise Unwritable(
-        index, f"a {what()} is {type(one).__name__} ({one!r:.60}), not bytes", remedy="a serde's dumps() gives bytes"
+        index,
+        f"a {what()} is {type(one).__name__} ({one!r:.60}), not bytes",
+        remedy="dumps() of a serde must return bytes",
     )
 
 
@@ -77,10 +78,10 @@ def whole_ms(one: Any, what: str, index: int = 0, *, least: int = 1 - TIME_LIMIT
     except TypeError:
         remedy = "round it: int(…)" if isinstance(one, float) else "give milliseconds since 1970, as an int"
         raise Unwritable(
-            index, f"a {what} is {one!r:.60}, which is no whole number of milliseconds", remedy=remedy
+            index, f"a {what} is {one!r:.60}, which is not a whole number of milliseconds", remedy=remedy
         ) from None
     if not least <= found < TIME_LIMIT:
-        before = "before 1970, and Kafka takes none such" if found < 0 else "outside of what 64 bits hold"
+        before = "before 1970, which Kafka does not accept" if found < 0 else "out of the 64-bit range"
         raise Unwritable(index, f"a {what} is {found}: {before}", remedy="give milliseconds since 1970")
     return found
 
@@ -114,7 +115,7 @@ def _header(what: str, index: int, one: Any) -> Header:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise Unwritable(index, f"a header of {what} has a name that is no text: {error}") from None
+        raise Unwritable(index, f"a header of {what} has a name that is not text: {error}") from None
     if value is not None and type(value) is not bytes:
         if not isinstance(value, bytes | bytearray | memoryview):
             remedy = "encode it: (name, text.encode())" if isinstance(value, str) else "give bytes or None"
@@ -138,14 +139,14 @@ def check_partition(topic: str, partition: Any, width: int) -> int:
     if isinstance(partition, bool) or not isinstance(partition, int):
         raise Unwritable(
             0,
-            f"partition {partition!r:.60} of {topic} is no number",
-            remedy=f"give one from 0 to {width - 1}, or None for the one that the key says",
+            f"partition {partition!r:.60} of {topic} is not a number",
+            remedy=f"use a number from 0 to {width - 1}, or None to use the key's partition",
         )
     if not 0 <= partition < width:
         raise Unwritable(
             0,
-            f"{topic} has {width} partitions, and no partition {partition}",
-            remedy=f"give one from 0 to {width - 1}, or None for the one that the key says",
+            f"{topic} has {width} partitions, but no partition {partition}",
+            remedy=f"use a number from 0 to {width - 1}, or None to use the key's partition",
         )
     return partition
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ...core.task.plan import TaskPlan
 from ..operators.key_test import KeyTest
 from ..operators.pipeline import Pipeline
-from .state import TaskState
+from .state import TaskStore
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
 
-def assembled(host: Runtime, plan: TaskPlan, state: TaskState, buffer: Any, poke: Callable[[], None]) -> Pipeline:
+def assembled(host: Runtime, plan: TaskPlan, state: TaskStore, buffer: Any, poke: Callable[[], None]) -> Pipeline:
     """Its operators, put together, when its state is restored. `poke`: something of an operator's own may be due."""
     name = plan.task
     made = Pipeline(

@@ -18,8 +18,9 @@ from ...core.names import StreamPartition
 from ..port.port import BatchInWork
 from ..records.columns import pick
 from ..records.partitioner import Partitioner
+from ..records.record import Headers
 from ..records.target_rules import Rules, TooLarge, UnknownTarget
-from ..records.writable import Headers, Writable, check_partition, record_size, writable
+from ..records.writable import Writable, check_partition, record_size, writable
 
 DEFAULT_LIMIT = 1_048_588
 """A broker's own default of max.message.bytes."""

@@ -19,7 +19,7 @@ from ...core.task.plan import TaskPlan
 from ..by_name import imported
 from ..job.declaration import Declared
 from . import intake as i
-from .head_readers import Times, Value, event_times, head_values
+from .head_readers import ReadTimes, Value, event_times, head_values
 
 TIME_ALIGNED = "time-aligned"
 OVER = ("ended", "draining")
@@ -49,7 +49,7 @@ class TaskChooser:
             own=own,
             own_name=name,
         )
-        self.times: dict[str, Times] = {}
+        self.times: dict[str, ReadTimes] = {}
         """By stream, where the chooser goes by event times that the input declares."""
         if own is not None or self.stack.settings.rule == TIME_ALIGNED:
             self.times = event_times(declared)
@@ -86,8 +86,8 @@ class TaskChooser:
 
     def choose(
         self,
-        heads: Mapping[StreamPartition, i.Head],
-        ready: Mapping[StreamPartition, i.Head],
+        heads: Mapping[StreamPartition, i.PartitionHead],
+        ready: Mapping[StreamPartition, i.PartitionHead],
         closed: Mapping[StreamPartition, str],
         now: Now,
     ) -> Taking | None:
@@ -108,7 +108,7 @@ class TaskChooser:
             most = max(1, min(most, answer.up_to_offset - heads[answer.at].offset))
         return Taking(answer.at, most, answer.up_to_timestamp, answer)
 
-    def _see(self, head: Head, seen: i.Head, *, able: bool, closed: str) -> None:
+    def _see(self, head: Head, seen: i.PartitionHead, *, able: bool, closed: str) -> None:
         at = head.at
         asked = at.stream in self._external and not head.bootstrap
         if asked and at not in self._ends and seen.stable is not None:
@@ -125,7 +125,7 @@ class TaskChooser:
         head.paused = not able and (bool(seen.count) or bool(closed))
         head.draining = at in self._draining
 
-    def _value(self, stream: str, seen: i.Head) -> object:
+    def _value(self, stream: str, seen: i.PartitionHead) -> object:
         read = self._values.get(stream)
         return None if read is None or not seen.count else read(seen.value)
 

@@ -19,7 +19,7 @@ import structlog
 from ...core.machine import Tick
 from ...core.names import StreamPartition
 from ...core.task import commit_protocol as e
-from ...core.task.commit import OVER, Committer
+from ...core.task.commit import Committer, CommitterState
 from ...core.task.protocol import ApplyFailed
 from ..awaiting import said
 from ..port.alarm import Alarm
@@ -37,7 +37,7 @@ R = TypeVar("R")
 log = structlog.get_logger("headgate.commit")
 
 
-class Tasks(Protocol):
+class CommitHost(Protocol):
     """What committing needs of the worker."""
 
     @property
@@ -52,7 +52,7 @@ class Committing:
 
     def __init__(
         self,
-        host: Tasks,
+        host: CommitHost,
         incarnation: str,
         outbox: Outbox,
         *,
@@ -141,7 +141,7 @@ class Committing:
             return
         try:
             if answer.cancelled():
-                raise OutcomeUnknown("the transaction was cancelled, and not by headgate")
+                raise OutcomeUnknown("the transaction was cancelled, but not by headgate")
             then(answer.result())
         except OutboxError as error:
             self.failed(error)
@@ -213,7 +213,7 @@ class Committing:
         except StoreBusy as error:
             self._apply_later(txn, task, position, error)
         except Exception as error:  # noqa: BLE001 - a full disk, a damaged store: only this task fails
-            log.error("the store refused a commit's changes", task=task, error=str(error))
+            log.error("the store refused the changes of a commit", task=task, error=str(error))
             self.feed(e.StoreRefused(txn, task, said(error)))
         else:
             self.feed(e.Applied(txn, task))
@@ -222,7 +222,7 @@ class Committing:
         """The disk of this store has not followed. Everybody else goes on; the next commit waits for it."""
         if (txn, task) != self._said_busy:
             self._said_busy = (txn, task)
-            log.warning("a commit's changes wait for the disk", task=task, why=str(error))
+            log.warning("the changes of a commit wait for the disk", task=task, why=str(error))
         self._waiting[task] = self.host.port.clock.call_later(BUSY_S, self._again, txn, task, position)
 
     def _again(self, txn: int, task: str, position: int) -> None:
@@ -233,7 +233,7 @@ class Committing:
 
     def failed(self, error: OutboxError) -> None:
         """The producer is dead."""
-        if self._stopped or self.machine.state == OVER:
+        if self._stopped or self.machine.state == CommitterState.OVER:
             return
         kind = "fenced" if isinstance(error, Fenced) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
         target, tasks, refused = "", frozenset[str](), False

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from ..port.port import Clock, Timer
 
-Wanted = tuple[int, str]
+Appointment = tuple[int, str]
 """When (wall ms), and for what."""
 
 
 class Due:
     """The clock of one task."""
 
-    def __init__(self, next_one: Callable[[], Wanted | None], clock: Clock, tell: Callable[[str], bool]):
+    def __init__(self, next_one: Callable[[], Appointment | None], clock: Clock, tell: Callable[[str], bool]):
         """`tell` hears what is due, and answers whether it will be seen to."""
         self._next = next_one
         self._clock = clock

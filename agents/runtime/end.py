@@ -12,7 +12,7 @@ from typing import Any
 
 from ..awaiting import said
 
-Step = tuple[str, Callable[[], Awaitable[None] | None]]
+EndStep = tuple[str, Callable[[], Awaitable[None] | None]]
 """What it is, for people, and how it is done."""
 
 
@@ -24,16 +24,16 @@ class TaskEnd:
         self._limit_s = limit_s
         self._down: asyncio.Task[None] | None = None
 
-    async def put_down(self, *steps: Step, last: Step) -> None:
+    async def put_down(self, *steps: EndStep, last: EndStep) -> None:
         """Do these steps in turn, once; whoever comes second waits for the first. No cancellation of a caller cuts it short.
 
         `last` has no limit: a store that is still being closed is nothing that the next owner could open.
         """
         if self._down is None:
-            self._down = asyncio.get_running_loop().create_task(self._all(steps, last), name="task is put down")
+            self._down = asyncio.get_running_loop().create_task(self._all(steps, last), name="task is shutting down")
         await asyncio.shield(self._down)
 
-    async def _all(self, steps: Iterable[Step], last: Step) -> None:
+    async def _all(self, steps: Iterable[EndStep], last: EndStep) -> None:
         for what, step in steps:
             await self.step(what, step)
         await self.step(*last, bounded=False)
@@ -43,7 +43,7 @@ class TaskEnd:
         try:
             ending = step()
         except Exception as error:  # noqa: BLE001 - the task is gone all the same
-            self._log.error("the task did not end cleanly", part=what, error=said(error), exc_info=error)
+            self._log.error("the task did not shut down cleanly", part=what, error=said(error), exc_info=error)
             return
         if ending is None:
             return
@@ -51,13 +51,13 @@ class TaskEnd:
         limit_s = self._limit_s() if bounded else None
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
-            self._log.error("a part of the task does not end and is left behind", part=what, after_s=limit_s)
+            self._log.error("a part of the task does not stop and is abandoned", part=what, after_s=limit_s)
             task.cancel()
             task.add_done_callback(_seen)
         elif task.cancelled():
-            self._log.error("a part of the task was cancelled at its end", part=what)
+            self._log.error("a part of the task was cancelled at shutdown", part=what)
         elif (error := task.exception()) is not None:
-            self._log.error("the task did not end cleanly", part=what, error=said(error), exc_info=error)
+            self._log.error("the task did not shut down cleanly", part=what, error=said(error), exc_info=error)
 
 
 def _seen(task: asyncio.Future[None]) -> None:

@@ -17,11 +17,11 @@ from ..job.timestamps import BadTimestamp, timestamps_of
 from ..operators.keyed import PARTIAL
 from ..records.columns import Columns
 
-Times = Callable[[Columns], list[int]]
+ReadTimes = Callable[[Columns], list[int]]
 Value = Callable[[bytes | None], Any]
 
 
-def event_times(declared: Declared) -> dict[str, Times]:
+def event_times(declared: Declared) -> dict[str, ReadTimes]:
     """For each input that declares a `timestamp=`: the event times of a run of its records."""
     return {
         step.topic: _times(step.serde, step.timestamp)
@@ -41,7 +41,7 @@ def head_values(declared: Declared) -> dict[str, Value]:
     return found
 
 
-def _times(serde: Any, when: Any) -> Times:
+def _times(serde: Any, when: Any) -> ReadTimes:
     extract = timestamps_of(when)
 
     def times(columns: Columns) -> list[int]:

@@ -9,7 +9,7 @@ Promises:
 - *At the end* is judged only by an answer of the broker that is fresh: position equals its high watermark. Position equal to
   the last stable offset below that is `blocked`: an open transaction of somebody.
 - What went wrong with one partition (records gone, topic gone, no permission, no answer, a batch that cannot be decoded) stands in its
-  `Head`; the others flow. A damaged batch is fetched again and again, and never passed: only a seek goes on behind it.
+  `PartitionHead`; the others flow. A damaged batch is fetched again and again, and never passed: only a seek goes on behind it.
 - What is put into a buffer goes on exactly where it ends. Whatever else comes out of the fetcher (the answer to a fetch of before a seek,
   a position that the client moved by itself) is thrown away, and fetched again from where the buffer ends.
 - `take` never waits, and looking at heads changes nothing. `fill` is called in a loop by one coroutine.
@@ -28,9 +28,9 @@ from ...core.names import StreamPartition
 from ...core.progress.frames import ControlFrame
 from ..port.outlasting import outlasted
 from ..port.port import Consumer, Port
-from ..records.chunks import Buffer, Chunk
+from ..records.chunks import Chunk, FetchBuffer
 from ..records.columns import Columns, DamagedBatch
-from ..records.fetched import Answer, OutOfRange, Taken
+from ..records.fetched import FetchAnswer, OutOfRange, Taken
 
 log = structlog.get_logger("headgate.intake")
 
@@ -44,7 +44,7 @@ RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PartitionSource:
     """One partition to read: from where, whether it carries frames, and up to where (exclusive)."""
 
     at: StreamPartition
@@ -64,12 +64,12 @@ class LostPosition(EnvironmentFault):
             what = f"{at}: position {position} is above the log's end {end}; the topic was re-created or truncated"
         else:
             gone = f"{start - position} records" if start is not None and start >= 0 else "an unknown number of records"
-            what = f"{at}: {gone} are gone; the log starts at {start}, and {position} was to be read next"
+            what = f"{at}: {gone} are gone; the log starts at {start}, but the next position was {position}"
         super().__init__(what, remedy=f"headgate seek JOB {at} --to oldest, or on_lost='oldest' on the input")
 
 
 @dataclass(slots=True)
-class Head:
+class PartitionHead:
     """What the chooser, the watermark and the status need to know of one partition, at this moment. Nobody changes it; one is made for each
     partition at each look, and a frozen one takes five times as long to make."""
 
@@ -104,10 +104,12 @@ class _Partition:
 
     __slots__ = ("answer", "answers", "at", "buffer", "damage", "full", "held", "lost", "retry_at", "since", "trouble")
 
-    def __init__(self, source: Source, now_s: float) -> None:
-        self.buffer = Buffer(source.at, source.position, framed=source.framed, until=source.until, times=source.times)
+    def __init__(self, source: PartitionSource, now_s: float) -> None:
+        self.buffer = FetchBuffer(
+            source.at, source.position, framed=source.framed, until=source.until, times=source.times
+        )
         self.at = source.at
-        self.answer: Answer | None = None
+        self.answer: FetchAnswer | None = None
         self.answers = 0
         self.since = now_s
         self.trouble: str | None = None
@@ -129,7 +131,7 @@ class Intake:
     def __init__(
         self,
         port: Port,
-        sources: Iterable[Source],
+        sources: Iterable[PartitionSource],
         *,
         name: str,
         buffer_bytes: int = 4 << 20,
@@ -178,7 +180,7 @@ class Intake:
 
     async def _begin_again(self) -> None:
         """The client's fetching has ended by an error. Another client goes on behind what is buffered."""
-        log.warning("the client reads no more, and another takes its place", intake=self._name)
+        log.warning("the client has stopped reading and is replaced", intake=self._name)
         await self.stop()
         await asyncio.sleep(RETRY_S)
         await outlasted(self.start)
@@ -191,7 +193,7 @@ class Intake:
 
     # ---------------------------------------------------------------------------------------------------------- fetching
 
-    def _on_answer(self, at: StreamPartition, answer: Answer) -> None:
+    def _on_answer(self, at: StreamPartition, answer: FetchAnswer) -> None:
         part = self._parts.get(at)
         if part is None:
             return
@@ -256,7 +258,7 @@ class Intake:
         why = error.what
         if "cannot be read" not in why:
             why = f"the batch at offset {part.buffer.buffered_to} cannot be read: {why}"
-        part.damage = f"{why}; it is fetched again; to go on behind it: headgate seek JOB {part.at} --to {behind}"
+        part.damage = f"{why}; it is fetched again; to continue after it: headgate seek JOB {part.at} --to {behind}"
         self._leave_alone(part)
 
     def _leave_alone(self, part: _Partition) -> None:
@@ -321,20 +323,20 @@ class Intake:
             silent = now - part.since
             stream = part.buffer.at.stream
             if silent > min(5.0, self._watchdog_s) and self._gone(stream):
-                part.trouble = f"the topic {stream} does not exist any more"
+                part.trouble = f"the topic {stream} no longer exists"
             elif silent > self._watchdog_s:
-                part.trouble = f"no answer of the broker for more than {self._watchdog_s:g} s"
+                part.trouble = f"no answer from the broker for more than {self._watchdog_s:g} s"
 
     def _gone(self, stream: str) -> bool:
         return self._consumer is not None and not self._consumer.knows(stream)
 
     # ------------------------------------------------------------------------------------------------- what the task sees
 
-    def heads(self) -> dict[StreamPartition, Head]:
+    def heads(self) -> dict[StreamPartition, PartitionHead]:
         """The state of every partition, for the chooser."""
         return {at: self.head(at) for at in self._parts}
 
-    def head(self, at: StreamPartition) -> Head:
+    def head(self, at: StreamPartition) -> PartitionHead:
         """The state of one partition."""
         part = self._parts[at]
         buffer, answer = part.buffer, part.answer
@@ -345,7 +347,7 @@ class Intake:
         fresh = answer is not None and not answer.error and age is not None and age <= self._fresh_s
         reading = record is None and fresh and answer is not None and not part.held
         high = answer.high_watermark if answer is not None and not answer.error else None
-        return Head(
+        return PartitionHead(
             at=at,
             offset=position if record is None else record.offset,
             timestamp=None if record is None or ended else record.timestamp,

@@ -19,17 +19,17 @@ from ...core.names import StreamPartition
 from ...core.task.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ..port.port import Port
 from ..records.chunks import Chunk
-from ..state.expiry_index import Rows, indexed
+from ..state.expiry_index import IndexRows, indexed
 from ..state.store import Store, write_in_turn
 from .buffer import LogWrite
-from .intake import Intake, Source
+from .intake import Intake, PartitionSource
 
 RESTORE_RECORDS = 20_000
 """At most so many records in one write to the store."""
 
 
 def log_write(
-    task: str, at: StreamPartition, changes: Mapping[str, Rows], checkpoint: bytes | None, *, now_ms: int
+    task: str, at: StreamPartition, changes: Mapping[str, IndexRows], checkpoint: bytes | None, *, now_ms: int
 ) -> LogWrite:
     """The records of one task in one commit."""
     keys: list[bytes | None] = []
@@ -45,7 +45,7 @@ def log_write(
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LogProgress:
     """How far a restore is."""
 
     position: int
@@ -69,11 +69,11 @@ class _Replay:
     """Records of the log, gathered for one write."""
 
     def __init__(self) -> None:
-        self.changes: dict[str, Rows] = {}
+        self.changes: dict[str, IndexRows] = {}
         self.unread: tuple[int, int, str] | None = None
         """How many records are no entries of a task's log, where the last of them stands, and why."""
         self.checkpoint: bytes | None = None
-        self._by_prefix: dict[bytes, Rows] = {}
+        self._by_prefix: dict[bytes, IndexRows] = {}
 
     def add(self, chunk: Chunk) -> None:
         by_prefix = self._by_prefix
@@ -100,7 +100,7 @@ async def restore(
     *,
     start: int,
     end: int,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[LogProgress], None] = lambda _: None,
     unread: Callable[[int, int, str], None] = lambda count, offset, why: None,
     deadline_s: float = 60.0,
     raw: bool = True,
@@ -118,7 +118,7 @@ async def restore(
         return RestoreResult(start, checkpoint, 0, 0.0)
     intake = Intake(
         port,
-        [Source(at, start)],
+        [PartitionSource(at, start)],
         name=f"restore-{at}",
         buffer_bytes=16 << 20,
         fetch_bytes=4 << 20,
@@ -151,12 +151,14 @@ async def restore(
             if reached > position:
                 position, last = reached, now
             blocked = position < end and intake.head(at).blocked
-            progress(Progress(position, end, records, now - began, blocked))
+            progress(LogProgress(position, end, records, now - began, blocked))
             if now - last > deadline_s:
-                why = "an open transaction blocks it" if blocked else head.degraded or "the broker sends nothing more"
+                why = (
+                    "an open transaction blocks it" if blocked else head.degraded or "the broker sends no more records"
+                )
                 raise EnvironmentFault(
                     f"the task log {at} cannot be read up to {end}, only to {position}: {why}",
-                    remedy="an open transaction ends by its timeout; otherwise check the brokers",
+                    remedy="an open transaction ends with its timeout; otherwise check the brokers",
                 )
     finally:
         await intake.stop()

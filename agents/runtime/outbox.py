@@ -192,11 +192,11 @@ class Outbox(Joining):
             if self._stopping and not passes(error):  # the producer was taken away in the middle of a send
                 self._fail(ProducerBroken("the outbox was stopped"))
                 return
-            said = f"the outbox failed in the middle: {error!r}"
+            said = f"the outbox failed unexpectedly: {error!r}"
             self._fail(OutcomeUnknown(said))
             if passes(error):
                 raise
-            log.exception("the outbox failed in the middle")  # a library that is wrong costs a life, not the worker
+            log.exception("the outbox failed unexpectedly")  # a library that is wrong costs a life, not the worker
             raise OutcomeUnknown(said) from error
         finally:
             if self.failed is None:
@@ -288,7 +288,9 @@ class Outbox(Joining):
                     raise self._leaderless(target, transaction) from None
                 if waited_s > self._send_deadline_s:
                     writers = self._writers(target, transaction)
-                    raise TargetFailed(target, writers, f"nothing was taken for {self._send_deadline_s:g} s") from None
+                    raise TargetFailed(
+                        target, writers, f"nothing was accepted for {self._send_deadline_s:g} s"
+                    ) from None
             except NotSent as error:
                 found = self._classified(error, target, transaction, builder.parts)
                 raise found from cause_for(found, error)
@@ -330,7 +332,7 @@ class Outbox(Joining):
             if not producer.knows(target.stream):
                 if waited_s - missing.setdefault(target.stream, waited_s) > GONE_AFTER_S:
                     everybody = self._all_writers({target.stream}, transaction)
-                    raise TargetFailed(target, everybody, "the topic does not exist any more")
+                    raise TargetFailed(target, everybody, "the topic no longer exists")
                 continue
             missing.pop(target.stream, None)
             if not producer.leaderless(target):
@@ -377,7 +379,7 @@ class Outbox(Joining):
         return classify(cause, target, self._writers(target, transaction), parts)
 
     def _forbidden(self, cause: Cause, target: StreamPartition, transaction: Transaction) -> TargetFailed:
-        """A right is missing: the broker took none of the partitions, but says for which topics it was."""
+        """A permission is missing: the broker took none of the partitions, but says for which topics it was."""
         guilty = [one for one in transaction.writers if one.stream in cause.forbidden] or [target]
         writers = self._all_writers({one.stream for one in guilty}, transaction)
         return TargetFailed(guilty[0], writers, cause.said, cause.code)

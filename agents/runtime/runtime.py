@@ -35,16 +35,16 @@ from .buffer import TaskBuffer
 from .chooser import TaskChooser
 from .granted import Granted
 from .guarantee import SplitBuffer
-from .intake import FETCH_BYTES, Intake, Source
+from .intake import FETCH_BYTES, Intake, PartitionSource
 from .outbox import Outbox
 from .producers import Producers
-from .state import TaskState
+from .state import TaskStore
 from .task import TaskActor
 from .task_intake import TaskIntake
 from .unreadable import Unreadable
 
 
-class Targets(Protocol):
+class TargetTopics(Protocol):
     """What is known of the topics that are written to."""
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
@@ -85,7 +85,7 @@ class Job(Protocol):
         ...
 
 
-class Life(Process, Protocol):
+class RuntimeHost(Process, Protocol):
     """The process around a runtime, which says besides where stores lie."""
 
     def disk(self, task: str) -> Disk:
@@ -99,12 +99,12 @@ class Runtime:
     def __init__(
         self,
         name: str,
-        life: Life,
+        life: RuntimeHost,
         job: Job,
         port: Port,
         declared: Declared,
         settings: Settings,
-        targets: Targets,
+        targets: TargetTopics,
         offsets: Offsets,
         *,
         spark: Any = None,
@@ -213,11 +213,11 @@ class Runtime:
         """An actor's mailbox."""
         return self.life.mailbox(name, on_letter, on_gone, on_again)
 
-    def open_state(self, task: str, log_partition: int) -> TaskState:
+    def open_state(self, task: str, log_partition: int) -> TaskStore:
         """Store and tables of a task."""
         run = self.job.run_view()
         topics = self.declared.topics
-        return TaskState(
+        return TaskStore(
             self.port,
             self.declared,
             task,
@@ -240,7 +240,7 @@ class Runtime:
         inputs = {plan.stream: plan for plan in actor.plan.inputs}
         chooser = TaskChooser(self.declared, actor.plan, self.settings.given)
         sources = [
-            Source(at, position, framed=inputs[at.stream].framed, times=chooser.times.get(at.stream))
+            PartitionSource(at, position, framed=inputs[at.stream].framed, times=chooser.times.get(at.stream))
             for at, position in positions.items()
         ]
         name = f"{self.declared.app.job.slug}-{actor.name}".replace(" ", "-")

@@ -23,19 +23,19 @@ from ..job.schemas import CLOSED
 from ..port.port import Port
 from ..state.cache_memory import CacheMemory
 from ..state.opening import open_tables, told_unowned
-from ..state.store import Disk, Store, StoreBroken, StoreBusy
+from ..state.store import Disk, Store, StoreBusy, StoreUnusable
 from ..state.table import NOTHING_EXPIRED, Expired
 from ..state.tables import TaskTables
 from .buffer import LogWrite
-from .log import Progress, log_write, restore
+from .log import LogProgress, log_write, restore
 
 log = structlog.get_logger("headgate.state")
-LogEnds = Callable[[StreamPartition], Any]
+LogEndsOf = Callable[[StreamPartition], Any]
 ROW_OVERHEAD = 512
 """What a record of the task log takes beside the key and the value of its row, a batch's head and the table's name included."""
 
 
-class TaskState:
+class TaskStore:
     """Store and tables of one task. `disk`: where its store lies; `decoded`: where its tables keep rows that are decoded."""
 
     def __init__(
@@ -49,7 +49,7 @@ class TaskState:
         disk: Disk,
         decoded: CacheMemory | None,
         clock: Callable[[], int],
-        ends: LogEnds,
+        ends: LogEndsOf,
         log_limit: int | None = None,
         unread: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
@@ -70,7 +70,7 @@ class TaskState:
         self.tables: TaskTables | None = None
         self.unowned: Mapping[str, str] = {}
         """Tables that nobody declares any more, each with what it may have been."""
-        self.progress: Progress | None = None
+        self.progress: LogProgress | None = None
         self.replayed = 0
         self._checkpoints: list[bytes] = []
         self._opening: asyncio.Task[Store] | None = None
@@ -82,7 +82,7 @@ class TaskState:
         """Open what is there, whatever it is."""
         try:
             self.store = await self._opened()
-        except StoreBroken as error:
+        except StoreUnusable as error:
             return t.StoreBroken(error.reason)
         meta = self.store.meta
         return t.StoreOpened(meta.position, meta.job_uuid, meta.followed_until_ms)
@@ -111,7 +111,7 @@ class TaskState:
             raise CalledOff(f"opening the store of {self.task}")
         opened = await self.open()
         if isinstance(opened, t.StoreBroken):
-            raise StoreBroken(f"the store of {self.task}", f"a fresh store cannot be opened either: {opened.why}")
+            raise StoreUnusable(f"the store of {self.task}", f"a fresh store cannot be opened either: {opened.why}")
 
     async def _wiped(self) -> None:
         if self.store is not None:
@@ -124,7 +124,7 @@ class TaskState:
         assert self.store is not None
         self._restoring = asyncio.current_task()
 
-        def heard(progress: Progress) -> None:
+        def heard(progress: LogProgress) -> None:
             self.progress = progress
             tell(t.RestoreProgress(progress.position, progress.blocked))
 
@@ -147,7 +147,7 @@ class TaskState:
     def _checkpoint(self, data: bytes | None) -> Checkpoint | None:
         return decode_checkpoint(data) if data is not None else None
 
-    def _rows(self) -> t.Rows:
+    def _rows(self) -> t.ControlRows:
         assert self.tables is not None
         return dict(unpack_rows(self.tables.raw_rows(CONTROL_TABLE)))
 
@@ -161,7 +161,7 @@ class TaskState:
         for line in opened.news:
             told.warning("the schema of state has changed", what=line)
         if opened.unowned:
-            told.warning("state without an owner", what=told_unowned(opened.unowned))
+            told.warning("state that no code declares", what=told_unowned(opened.unowned))
 
     def begin_run(self) -> None:
         """Which streams are closed, and what was flushed for it, belongs to a run: a new one begins with none."""
@@ -225,7 +225,7 @@ class TaskState:
         found = self.tables.expire(self.clock())
         rewritten = self.tables.rewrite()
         for name in rewritten.through:
-            log.warning("every row was written again; take migrate= out of the code", task=self.task, table=name)
+            log.warning("every row was written again; remove migrate= from the code", task=self.task, table=name)
         seen = found.seen + rewritten.rows + len(rewritten.through)
         return Expired(found.gone, seen, found.more or rewritten.more)
 

@@ -1,7 +1,7 @@
 """One task at work: its machine decides, this carries out.
 
 `core.task.task.Task` says when to open the store, where to read on, what may be taken, which marker goes where and when to commit. This
-file owns what is behind these words: the actor (a Faust agent), the intake, the operators, the store. It decides only what the
+file owns what is behind these instructions: the actor (a Faust agent), the intake, the operators, the store. It decides only what the
 machine leaves to the edge: which records of a failing chunk are skipped or become dead letters.
 
 Everything runs on the worker's loop. What takes long (restoring, asking the broker) runs beside and comes back as a fact.
@@ -84,7 +84,7 @@ class TaskActor:
         self._spoilt = ""
         """Why nothing of this task may be committed any more."""
         self._sealing = False
-        """A commit divides: what was held back has just been given on."""
+        """A commit divides: what was held back has just been emitted."""
         self._learnt: set[str] = set()
         """Topics that no step has declared, and user code has named."""
         self.durable: Mapping[StreamPartition, int] = {}
@@ -92,7 +92,7 @@ class TaskActor:
         self._contributed: Mapping[StreamPartition, int] = {}
         self.gone = False
         self._broken = False
-        self._last_word: Report | None = None
+        self._last_report: Report | None = None
         """What is reported when nothing is left here."""
         self.ended = asyncio.Event()
         """Set when nothing of this task is left here."""
@@ -125,7 +125,7 @@ class TaskActor:
         for instruction in self.machine.handle(event, self.host.port.clock.now()):
             handler = self._HANDLERS.get(type(instruction))
             if handler is None:
-                raise AssertionError(f"nobody carries out {instruction!r}")
+                raise AssertionError(f"nothing carries out {instruction!r}")
             handler(self, instruction)
         if self.machine.state != before:
             self.since_ms = self.host.port.clock.now().wall
@@ -317,7 +317,7 @@ class TaskActor:
             self._fail_work(outcome.why, outcome.error, final=outcome.final)
         elif outcome is not None:
             for index, cause in outcome.left_out.items():
-                self.log.warning("record is left out", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
+                self.log.warning("record is skipped", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause))
             self._completed(chunk.at, chunk.next_position, outcome.greatest)
 
     async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
@@ -347,8 +347,10 @@ class TaskActor:
                 why = await self._learn(unknown)
                 self._drop(letter)
                 if why is not None:
-                    self.log.error("a topic cannot be asked for", topic=unknown.topic, why=told(why), exc_info=why)
-                    what = f"the topic {unknown.topic}, which user code writes to, cannot be asked for: {told(why)}"
+                    self.log.error(
+                        "the metadata of a topic cannot be fetched", topic=unknown.topic, why=told(why), exc_info=why
+                    )
+                    what = f"the topic {unknown.topic}, which user code writes to, has no metadata: {told(why)}"
                     self.feed(t.Broken(what, passing=True))
                     return None
 
@@ -368,7 +370,7 @@ class TaskActor:
         wants = self._complete()
         if wants is not None:
             commit, stop = wants
-            self._finish(t.ChunkDone(at, upto, greatest, outputs=True, commit=commit, stop=stop))
+            self._finish(t.ChunkDone(at, upto, greatest, commit=commit, stop=stop))
             self.due.watch()
 
     def _complete(self) -> tuple[bool, bool] | None:
@@ -382,8 +384,8 @@ class TaskActor:
             wants = self.pipeline.complete()
             self.state.complete()
         except BaseException as error:
-            why = f"completing a letter has failed: {said(error)}"
-            self.log.error("a letter was completed by half; its transaction is given up", why=why, exc_info=error)
+            why = f"completing a letter failed: {said(error)}"
+            self.log.error("a letter was only half completed; its transaction is aborted", why=why, exc_info=error)
             self._spoilt = why
             self.notes["failure"] = why
             self.host.count(self.name, "failures", 1)
@@ -414,7 +416,7 @@ class TaskActor:
         self.feed(t.WorkFailed(why, final=final))
 
     def _run_again(self, order: t.RunAgain) -> None:
-        assert self._letter_now is not None, "the letter that failed is kept for this"
+        assert self._letter_now is not None, "the failed letter is kept for this"
         self._next(again := replace(self._letter_now, attempt=order.attempt))
         self._beside_run(self._put(again), "run again")
 
@@ -489,7 +491,7 @@ class TaskActor:
         return self._sealed
 
     def _give_held(self) -> bool:
-        """Give on what operators hold back to give once a commit; False if user code failed on it, and with it the transaction.
+        """Emit what operators hold back to emit once a commit; False if user code failed on it, and with it the transaction.
 
         That is not to happen again with the same records: from now on this task holds nothing back.
         """
@@ -501,7 +503,7 @@ class TaskActor:
             self.state.complete()
         except BaseException as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
             self.log.error(
-                "a commit failed on what this task held back; it holds nothing back from now on", why=str(error)
+                "a commit failed on what this task had buffered; from now on it emits after every chunk", why=str(error)
             )
             self.host.count(self.name, "failures", 1)
             self.host.careful.add(self.name)
@@ -567,7 +569,7 @@ class TaskActor:
 
     def _tell(self, order: t.SendReport) -> None:
         if getattr(order.report, "gone", False):
-            self._last_word = order.report  # said when the store is closed: it may be opened again at once
+            self._last_report = order.report  # said when the store is closed: it may be opened again at once
             return
         self.host.report(order.report)
         if getattr(order.report, "state", "") == "released":
@@ -602,8 +604,8 @@ class TaskActor:
         finally:
             self.host.gone(self.name)
             self.ended.set()
-            if self._last_word is not None:
-                self.host.report(self._last_word)
+            if self._last_report is not None:
+                self.host.report(self._last_report)
 
     async def kill(self) -> None:
         """The worker ends: drop everything, now."""

@@ -14,7 +14,7 @@ from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ..awaiting import answered
 from ..records.chunks import Chunk
-from .intake import Head, Intake
+from .intake import Intake, PartitionHead
 
 if TYPE_CHECKING:
     from .task import TaskActor
@@ -191,7 +191,7 @@ class TaskIntake:
             self.held.pop(chunk.at, None)
             self._moved[chunk.at] = chunk.next_position
 
-    def _tell(self, heads: Mapping[StreamPartition, Head]) -> None:
+    def _tell(self, heads: Mapping[StreamPartition, PartitionHead]) -> None:
         """What the machine must know of its partitions, when it changed."""
         for chunk in list(self.held.values()):
             self._pass(chunk)
@@ -217,7 +217,7 @@ class TaskIntake:
             self._own_lag = own
             self.actor.feed(t.Lag(own))
 
-    def _tell_end(self, at: StreamPartition, head: Head) -> None:
+    def _tell_end(self, at: StreamPartition, head: PartitionHead) -> None:
         if head.degraded != self._trouble.get(at):
             self._tell_trouble(at, head.degraded)
         if head.answered_age_s is None or head.answers == self._ends_told.get(at):
@@ -230,7 +230,7 @@ class TaskIntake:
         if head.at_end or head.end_reached:
             self.actor.feed(t.AtEnd(at, head.position, self.actor.owes(), head.answered_age_s))
         elif head.blocked:
-            self.actor.feed(t.NotAtEnd(at, blocked=True))
+            self.actor.feed(t.NotAtEnd(at))
         elif head.degraded:
             self.actor.feed(t.NotAnswered(at))
 

@@ -37,7 +37,9 @@ class Unreadable:
         one.last = f"{partition}@{offset}"
         if one.why != why:
             one.why = why
-            log.warning("a record of an own topic cannot be read and is passed", topic=topic, at=one.last, why=why)
+            log.warning(
+                "a record of the job's own topic cannot be decoded and is skipped", topic=topic, at=one.last, why=why
+            )
 
     def document(self) -> dict[str, dict[str, Any]]:
         """As plain values."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from .rocks import RocksStore, StoreMemory, open_rocks, wipe
-from .store import StoreBroken, StoreHeld
+from .store import StoreHeld, StoreUnusable
 
 log = structlog.get_logger("headgate.store")
 
@@ -38,9 +38,9 @@ class Directory:
 
 
 def open_best(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
-    """The best store that can be had. Raises `StoreBroken` when the task's own directory is the only one, and cannot be used."""
+    """The best store that can be had. Raises `StoreUnusable` when the task's own directory is the only one, and cannot be used."""
     best: RocksStore | None = None
-    broken: StoreBroken | None = None
+    broken: StoreUnusable | None = None
     held = False
     for candidate in (path, *_beside(path)):
         try:
@@ -49,7 +49,7 @@ def open_best(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
             held = True
             log.warning("a store is held by another process", path=str(candidate))
             continue
-        except StoreBroken as error:
+        except StoreUnusable as error:
             if candidate == path:
                 broken = error
             else:
@@ -59,7 +59,7 @@ def open_best(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
         if best is None or (found.meta.position or -1) > (best.meta.position or -1):
             best, found = found, best
         if found is not None:
-            _remove(found, "another one is further in the task log")
+            _remove(found, "another store is further along in the task log")
     if best is not None:
         return best
     if broken is not None and not held:

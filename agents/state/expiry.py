@@ -63,5 +63,5 @@ class Expiry:
         try:
             yield
         except Exception as error:
-            log.exception("a task failed beside its letters")
+            log.exception("a task failed outside of its mailbox")
             self._failed(error)

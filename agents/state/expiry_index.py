@@ -22,7 +22,7 @@ import msgpack as _msgpack
 from ...core.task.checkpoint import expiry_bytes
 from .store import Store
 
-Rows = dict[bytes, bytes | None]
+IndexRows = dict[bytes, bytes | None]
 
 TTL_TABLE = "__ttl."
 """The index of a table has its name behind this."""
@@ -45,7 +45,7 @@ class Block(NamedTuple):
         return self.entry[:TIME_BYTES]
 
 
-class Due(NamedTuple):
+class DueKeys(NamedTuple):
     """What a search has found: so many keys; where the next search begins, and whether it may find more at once."""
 
     blocks: list[Block]
@@ -55,7 +55,7 @@ class Due(NamedTuple):
 
 
 class _Sealed(NamedTuple):
-    rows: Rows
+    rows: IndexRows
     found: int
     first: int | None
 
@@ -66,7 +66,7 @@ class ExpiryIndex:
     def __init__(self, table: str, store: Store) -> None:
         self._name = TTL_TABLE + table
         self._store = store
-        self._rows: Rows = {}
+        self._rows: IndexRows = {}
         """What the next commit writes into the index: new blocks, and those that are spent."""
         self._found = 0
         self._first: int | None = None
@@ -100,7 +100,7 @@ class ExpiryIndex:
         """Whether a commit must come first."""
         return self._found + sum(one.found for one in self._sealed) >= EXPIRED_UNCOMMITTED
 
-    def due(self, end: bytes, most: int) -> Due:
+    def due(self, end: bytes, most: int) -> DueKeys:
         """What stands before `end`, until it has `most` keys."""
         unpack: Any = _msgpack.unpackb
         blocks: list[Block] = []
@@ -109,10 +109,10 @@ class ExpiryIndex:
             blocks.append(Block(entry, unpack(packed)))
             found += len(blocks[-1].keys)
             if found >= most:
-                return Due(blocks, found, entry + b"\x00", more=True)
-        return Due(blocks, found, end, more=False)
+                return DueKeys(blocks, found, entry + b"\x00", more=True)
+        return DueKeys(blocks, found, end, more=False)
 
-    def spend(self, due: Due) -> None:
+    def spend(self, due: DueKeys) -> None:
         """What was due is worked off, with the next commit."""
         self._rows.update((block.entry, None) for block in due.blocks)
         self._found += due.keys
@@ -123,7 +123,7 @@ class ExpiryIndex:
         self._sealed.append(_Sealed(self._rows, self._found, self._first))
         self._rows, self._found, self._first = {}, 0, None
 
-    def to_apply(self) -> dict[str, Rows]:
+    def to_apply(self) -> dict[str, IndexRows]:
         """What the oldest seal writes, in one write with its rows."""
         return {self._name: self._sealed[0].rows} if self._sealed and self._sealed[0].rows else {}
 
@@ -132,9 +132,9 @@ class ExpiryIndex:
         self._sealed.popleft()
 
 
-def indexed(changes: Mapping[str, Rows]) -> dict[str, Rows]:
+def indexed(changes: Mapping[str, IndexRows]) -> dict[str, IndexRows]:
     """Rows of a task log, and the index that goes with them in one write."""
-    out: dict[str, Rows] = dict(changes)
+    out: dict[str, IndexRows] = dict(changes)
     for table, rows in changes.items():
         times: dict[bytes, list[bytes]] = {}
         for key, data in rows.items():

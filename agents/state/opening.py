@@ -89,9 +89,7 @@ def _unowned(store: Store, kept: Mapping[str, History], specs: Iterable[TableSpe
         history = kept.get(name)
         alike = [one for one in fresh if history is not None and _alike(history, known[one])]
         found[name] = (
-            f"'{alike[0]}' is new and begins with nothing: if it is the same step, give it name='{name}'"
-            if alike
-            else ""
+            f"'{alike[0]}' is new and starts empty: if it is the same step, give it name='{name}'" if alike else ""
         )
     return found
 
@@ -108,7 +106,7 @@ def told_unowned(unowned: Mapping[str, str]) -> str:
     hints = "; ".join(filter(None, unowned.values()))
     one = len(unowned) == 1
     said = (
-        f"nobody owns the table{'' if one else 's'} {names} any more, and the rows stay: `headgate tables JOB TABLE` shows them, "
+        f"the code no longer declares the table{'' if one else 's'} {names}; the rows are kept: `headgate tables JOB TABLE` shows them, "
         "`headgate tables clear JOB TABLE` deletes them"
     )
     return f"{said}; {hints}" if hints else said

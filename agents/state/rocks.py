@@ -5,7 +5,7 @@ What it decides: whether what lies in the directory may be used. Promises:
 - All databases of a worker share one block cache and one bound on write buffers. With the rows that its tasks keep decoded they take
   `memory_bytes` together.
 - The directory is held by a lock on a file for as long as the store is open; a second opener gets `StoreHeld`.
-- A store of another job, of a newer format, without metadata, or that RocksDB calls damaged is `StoreBroken` with the reason,
+- A store of another job, of a newer format, without metadata, or that RocksDB calls damaged is `StoreUnusable` with the reason,
   and never opened; `wipe` removes it.
 - Nothing here waits for the disk while it holds the interpreter's lock, which rocksdict keeps in `write` and while it opens: a stall
   of RocksDB would stop every thread, and the worker would be taken for dead. A write that would stall is `StoreBusy`; the log that a
@@ -44,7 +44,7 @@ from rocksdict import (
 
 from ...core.errors import StoreUnreadable
 from .cache_memory import CacheMemory
-from .store import FORMAT, Changes, GuardedStore, StoreBroken, StoreBusy, StoreHeld, StoreMeta
+from .store import FORMAT, Changes, GuardedStore, StoreBusy, StoreHeld, StoreMeta, StoreUnusable
 
 log = structlog.get_logger("headgate.store")
 LOCK = "lock"
@@ -220,8 +220,8 @@ class RocksStore(GuardedStore):
 
     def _busy(self) -> StoreBusy:
         return StoreBusy(
-            f"the store {self._where()} has taken more than its disk has written out",
-            remedy="none needed: it goes on by itself; a faster disk for state.dir, or more state.memory, makes it rarer",
+            f"the store {self._where()} has accepted more than its disk has written",
+            remedy="none needed: it recovers by itself; a faster disk for state.dir or more state.memory makes this rarer",
         )
 
     def tables(self) -> list[str]:
@@ -315,22 +315,22 @@ def _packed(meta: StoreMeta) -> bytes:
 def _unpacked(where: str, data: bytes | None) -> StoreMeta:
     library: Any = _msgpack
     if data is None:
-        raise StoreBroken(where, "it has no metadata")
+        raise StoreUnusable(where, "it has no metadata")
     try:
         fields = library.unpackb(data)
         version = fields["format"]
         if version > FORMAT:
-            raise StoreBroken(where, f"its format {version} is newer than {FORMAT}; a newer headgate wrote it")
+            raise StoreUnusable(where, f"its format {version} is newer than {FORMAT}; a newer headgate wrote it")
         return StoreMeta(fields["job"], fields["position"], fields["followed"], fields["checkpoint"], version)
     except (ValueError, TypeError, KeyError) as error:
-        raise StoreBroken(where, f"its metadata cannot be read ({error})") from error
+        raise StoreUnusable(where, f"its metadata cannot be read ({error})") from error
 
 
 def _recorded(path: Path, store: RocksStore) -> bytes | None:
     try:
         return store._db.get(_META)
     except Exception as error:  # rocksdict raises plain Exception
-        raise StoreBroken(str(path), f"its metadata cannot be read ({error})") from error
+        raise StoreUnusable(str(path), f"its metadata cannot be read ({error})") from error
 
 
 def _lock(path: Path) -> int:
@@ -347,7 +347,7 @@ def _lock(path: Path) -> int:
 
 
 def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
-    """The store in this directory, or a fresh one. Raises `StoreBroken` (wipe it) or `StoreHeld` (somebody runs on it)."""
+    """The store in this directory, or a fresh one. Raises `StoreUnusable` (wipe it) or `StoreHeld` (somebody runs on it)."""
     lock = _lock(path)
     try:
         fresh = not (path / DATABASE / "CURRENT").exists()
@@ -355,14 +355,14 @@ def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
         try:
             store = RocksStore(path, memory, StoreMeta(job_uuid), lock)
         except Exception as error:  # rocksdict raises plain Exception for a damaged database
-            raise StoreBroken(str(path), f"RocksDB cannot open it ({error})") from error
+            raise StoreUnusable(str(path), f"RocksDB cannot open it ({error})") from error
         if fresh:
             store.write({})
             return store
         try:
             meta = _unpacked(str(path), _recorded(path, store))
             if meta.job_uuid != job_uuid:
-                raise StoreBroken(str(path), f"it belongs to the job {meta.job_uuid}, and this one is {job_uuid}")
+                raise StoreUnusable(str(path), f"it belongs to the job {meta.job_uuid}, and this one is {job_uuid}")
         except BaseException:
             store._lock = None  # released below
             store.close()
@@ -399,7 +399,9 @@ def _recover_elsewhere(database: Path, lock: int) -> None:
         check=False,
     )
     if told.returncode:
-        log.warning("the log of a store was not worked off beside", path=str(database), why=told.stderr[-500:])
+        log.warning(
+            "the log of a store could not be replayed in the background", path=str(database), why=told.stderr[-500:]
+        )
 
 
 def wipe(path: Path) -> None:

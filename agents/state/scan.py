@@ -23,7 +23,7 @@ from ..job.schemas import CLOSED, STATES
 from .expiry_index import TTL_TABLE
 from .store import Store
 
-Row = tuple[Any, Any]
+DecodedRow = tuple[Any, Any]
 CHECKPOINT = "__checkpoint"
 """The task's checkpoint, shown as a table of one row."""
 
@@ -42,7 +42,7 @@ class NoSuchTable(HeadgateError):
     """The job has no table of this name."""
 
 
-class TableReader:
+class RowDecoder:
     """Decodes the rows of one task's store."""
 
     def __init__(self, store: Store, declared: Declared | None = None) -> None:
@@ -58,7 +58,7 @@ class TableReader:
     @staticmethod
     def known(declared: Declared, table: str, unowned: Iterable[str] = ()) -> None:
         """Refuse a name that the job does not have."""
-        names = [*(name for name, _ in TableReader.names(declared)), *unowned]
+        names = [*(name for name, _ in RowDecoder.names(declared)), *unowned]
         if table not in names:
             raise NoSuchTable(f"there is no table '{table}'", remedy=offer(table, names))
 
@@ -82,7 +82,7 @@ class TableReader:
                     found.append(data)
         return found
 
-    def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> Row | None:
+    def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> DecodedRow | None:
         """One row; None if it has expired."""
         try:
             value, expires, schema = parse_log_value(data)
@@ -111,7 +111,7 @@ class TableReader:
         return {field.name: state for field, state in zip(version.fields, states, strict=True)}
 
 
-def scan(reader: TableReader, table: str, key: str, most: int) -> Iterator[Row]:
+def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[DecodedRow]:
     """Rows of one table, or the row of one key."""
     now_ms = int(time.time() * 1000)
     store = reader.store

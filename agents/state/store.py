@@ -32,7 +32,7 @@ BUSY_S = 0.02
 """How long to wait before a store that is busy is asked again."""
 
 
-class StoreBroken(EnvironmentFault):
+class StoreUnusable(EnvironmentFault):
     """A store that cannot be used; it is to be wiped, and restored from the task log. `reason` in a few words."""
 
     def __init__(self, where: str, reason: str) -> None:
@@ -50,7 +50,7 @@ class StoreBusy(EnvironmentFault):
     """A store has taken more than its disk has; nothing of this write was done, and the same write is taken later."""
 
 
-class StoreRefused(EnvironmentFault):
+class WriteRefused(EnvironmentFault):
     """A store has refused a write, now or before; it stands where it stood, and takes nothing more until it is opened anew."""
 
 
@@ -119,7 +119,7 @@ class Disk(Protocol):
     """Where the store of one task lies. Both calls may take long, and are made beside."""
 
     def open(self, job_uuid: str) -> Store:
-        """The store that is there, or a fresh one. Raises `StoreBroken` for one that must be wiped."""
+        """The store that is there, or a fresh one. Raises `StoreUnusable` for one that must be wiped."""
         ...
 
     def wipe(self) -> None:
@@ -150,7 +150,7 @@ class GuardedStore(ABC):
     ) -> None:
         """All of it in one step; what is None stays as it was. Never waits for the disk.
 
-        Raises `StoreBusy` instead: come again. Raises `StoreRefused`, and from then on always.
+        Raises `StoreBusy` instead: come again. Raises `WriteRefused`, and from then on always.
         """
         meta = stamped(self._meta, position, followed_until_ms, checkpoint)
         with self._guarded():
@@ -170,11 +170,11 @@ class GuardedStore(ABC):
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         if self._closed:
-            raise StoreRefused(f"the store {self._where()} is closed", remedy="none needed: the task is put down")
+            raise WriteRefused(f"the store {self._where()} is closed", remedy="none needed: the task is shutting down")
         if self._refusal:
-            raise StoreRefused(
-                f"the store {self._where()} has refused a write before, and takes none until it is opened again: {self._refusal}",
-                remedy="start the task again: what is missing is replayed from the task log",
+            raise WriteRefused(
+                f"the store {self._where()} has refused a write, and accepts no more until it is reopened: {self._refusal}",
+                remedy="restart the task: missing changes are replayed from the task log",
             )
         try:
             yield
@@ -183,9 +183,9 @@ class GuardedStore(ABC):
         except Exception as error:
             self._refusal = repr(error)
             clear_frames(error.__traceback__)  # they hold handles, and who holds one holds the database's own lock
-            raise StoreRefused(
-                f"the store {self._where()} takes no write: {error}",
-                remedy="free disk space, or give state.dir another disk",
+            raise WriteRefused(
+                f"the store {self._where()} accepts no write: {error}",
+                remedy="free some disk space, or move state.dir to another disk",
             ) from error
         except BaseException as error:  # nobody knows what of it was done
             self._refusal = repr(error)

@@ -29,7 +29,7 @@ from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_l
 from ..job.schemas import Layout
 from ..records.serdes import Serde
 from .cache_memory import CacheMemory, Held
-from .expiry_index import ExpiryIndex, Rows
+from .expiry_index import ExpiryIndex, IndexRows
 from .store import Store
 
 K = TypeVar("K")
@@ -100,8 +100,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._changed: dict[K, None] = {}
         self._read: list[Sequence[K]] = []
         self._ready: tuple[list[bytes | None], list[bytes | None]] | None = None
-        self.dirty: Rows = {}
-        self.sealed: deque[Rows] = deque()
+        self.dirty: IndexRows = {}
+        self.sealed: deque[IndexRows] = deque()
         self.expiry = ExpiryIndex(name, store)
 
     # ---------------------------------------------------------------------------------------------------------- reading
@@ -206,7 +206,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         if value is None:
-            raise DataError(f"table {self.name}: None is no value", remedy="delete the key instead")
+            raise DataError(f"table {self.name}: None is not a value", remedy="delete the key instead")
         self._live[key] = value
         self._changed[key] = None
 
@@ -220,7 +220,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         """Set many keys."""
         more: dict[Any, Any] = dict(changes, **named)
         if None in more.values():
-            raise DataError(f"table {self.name}: None is no value", remedy="delete the key instead")
+            raise DataError(f"table {self.name}: None is not a value", remedy="delete the key instead")
         live: dict[Any, Any] = self._live
         live.update(more)
         self._changed.update(dict.fromkeys(more))
@@ -288,7 +288,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             size = len(key or b"") + len(value or b"")
             if size > most:
                 raise DataError(
-                    f"table {self.name}: the row of the key {(key or b'')[:40]!r} takes {size} bytes, and the task log takes {most}",
+                    f"table {self.name}: the row of the key {(key or b'')[:40]!r} takes {size} bytes, but the task log accepts only {most}",
                     remedy="keep smaller rows, or raise max.message.bytes of the task log and start again",
                 )
 
@@ -410,7 +410,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._swept = rows[-1][0] + b"\x00"
         return len(rows)
 
-    def seal(self) -> Rows:
+    def seal(self) -> IndexRows:
         """What this commit logs; it is read from here until it is applied."""
         self.sealed.append(self.dirty)
         self.expiry.seal()

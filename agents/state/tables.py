@@ -17,7 +17,7 @@ from ...core.graph.schema import SCHEMA_TABLE, pack_history
 from ..job.schemas import Layout
 from ..records.serdes import Serde
 from .cache_memory import CacheMemory
-from .expiry_index import Rows
+from .expiry_index import IndexRows
 from .store import Store
 from .table import Aside, Expired, Table
 
@@ -55,8 +55,8 @@ class TaskTables:
         self._most_bytes = most_bytes
         self._clock = clock
         self._tables: dict[str, Table[Any, Any]] = {}
-        self._raw: dict[str, Rows] = {}
-        self._sealed_raw: deque[dict[str, Rows]] = deque()
+        self._raw: dict[str, IndexRows] = {}
+        self._sealed_raw: deque[dict[str, IndexRows]] = deque()
         self._prepared = False
 
     def declare(
@@ -152,7 +152,7 @@ class TaskTables:
         """Whether a commit would log anything."""
         return bool(self._raw) or any(table.dirty or table.expiry.changed for table in self._tables.values())
 
-    def seal(self) -> dict[str, Rows]:
+    def seal(self) -> dict[str, IndexRows]:
         """What goes into the task log with this commit, by table."""
         changes, self._raw = self._raw, {}
         self._sealed_raw.append(dict(changes))

@@ -177,7 +177,7 @@ def job(state: JobState, now_ms: int) -> dict[str, Any]:
 
 def warnings(state: JobState) -> list[str]:
     """What stands in the coordinator stream, can be read, and counts for nothing."""
-    return [f"the override of '{setting}' counts for nothing: {why}" for setting, why in state.wrong_configs.items()]
+    return [f"the override of '{setting}' has no effect: {why}" for setting, why in state.wrong_configs.items()]
 
 
 def model(worker: Worker) -> dict[str, Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..worker.worker import Worker
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-Sample = tuple[tuple[str, ...], float]
+MetricSample = tuple[tuple[str, ...], float]
 COUNTER, GAUGE = "counter", "gauge"
 
 
@@ -34,11 +34,11 @@ class Metric:
     kind: str
     doc: str
     labels: tuple[str, ...]
-    read: Callable[[Worker], Iterable[Sample]]
+    read: Callable[[Worker], Iterable[MetricSample]]
 
 
-def _counted(name: str) -> Callable[[Worker], Iterator[Sample]]:
-    def read(worker: Worker) -> Iterator[Sample]:
+def _counted(name: str) -> Callable[[Worker], Iterator[MetricSample]]:
+    def read(worker: Worker) -> Iterator[MetricSample]:
         for task, counts in sorted(worker.counters.items()):
             if name in counts:
                 yield (task,), float(counts[name])
@@ -46,17 +46,17 @@ def _counted(name: str) -> Callable[[Worker], Iterator[Sample]]:
     return read
 
 
-def _one(value: Callable[[Worker], float]) -> Callable[[Worker], list[Sample]]:
+def _one(value: Callable[[Worker], float]) -> Callable[[Worker], list[MetricSample]]:
     return lambda worker: [((), value(worker))]
 
 
-def _states(worker: Worker) -> Iterator[Sample]:
+def _states(worker: Worker) -> Iterator[MetricSample]:
     states = [actor.machine.state for actor in worker.actors.values()]
     for state in TaskState:
         yield (state,), float(states.count(state))
 
 
-def _lag(worker: Worker) -> Iterator[Sample]:
+def _lag(worker: Worker) -> Iterator[MetricSample]:
     by_stream: dict[str, int] = {}
     for actor in worker.actors.values():
         if actor.intake is not None:
@@ -65,7 +65,7 @@ def _lag(worker: Worker) -> Iterator[Sample]:
     yield from (((stream,), float(lag)) for stream, lag in sorted(by_stream.items()))
 
 
-def _watermarks(worker: Worker) -> Iterator[Sample]:
+def _watermarks(worker: Worker) -> Iterator[MetricSample]:
     low: dict[str, int] = {}
     for actor in worker.actors.values():
         for stream, ms in watermarks(actor).items():
@@ -74,7 +74,7 @@ def _watermarks(worker: Worker) -> Iterator[Sample]:
     yield from (((stream,), ms / 1000) for stream, ms in sorted(low.items()) if ms < MAX_TIME)
 
 
-def _restoring(worker: Worker) -> Iterator[Sample]:
+def _restoring(worker: Worker) -> Iterator[MetricSample]:
     left = 0
     for actor in worker.actors.values():
         progress = actor.state.progress
@@ -83,7 +83,7 @@ def _restoring(worker: Worker) -> Iterator[Sample]:
     yield (), float(left)
 
 
-def _buffered(worker: Worker) -> Iterator[Sample]:
+def _buffered(worker: Worker) -> Iterator[MetricSample]:
     total = 0
     for actor in worker.actors.values():
         if actor.intake is not None:
@@ -91,11 +91,11 @@ def _buffered(worker: Worker) -> Iterator[Sample]:
     yield (), float(total)
 
 
-def _read(worker: Worker) -> Iterator[Sample]:
+def _read(worker: Worker) -> Iterator[MetricSample]:
     yield from (((stream,), float(count)) for stream, count in sorted(worker.sensor.records.items()))
 
 
-def _unreadable(worker: Worker) -> Iterator[Sample]:
+def _unreadable(worker: Worker) -> Iterator[MetricSample]:
     yield from (((topic,), float(one.count)) for topic, one in sorted(worker.runtime.unreadable.topics.items()))
 
 
@@ -107,7 +107,7 @@ def _work_seconds(worker: Worker) -> float:
     return worker.sensor.seconds
 
 
-def _requests(worker: Worker) -> Iterator[Sample]:
+def _requests(worker: Worker) -> Iterator[MetricSample]:
     yield from (((str(status),), float(count)) for status, count in sorted(worker.sensor.requests.items()))
 
 

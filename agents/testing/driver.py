@@ -49,7 +49,7 @@ from .targets import MemoryTargets
 
 if TYPE_CHECKING:
     from ..job.app import App
-    from ..runtime.state import TaskState
+    from ..runtime.state import TaskStore
     from ..runtime.task import TaskActor
 
 OPEN_END = 2**40
@@ -249,7 +249,7 @@ class Driver:
                 where = 0 if key is None else self.topics.partitioner(topic).one(key)
             if not 0 <= where < self.topics.width(topic):
                 raise DriverError(
-                    f"'{topic}' has {self.topics.width(topic)} partitions, and no partition {where}",
+                    f"'{topic}' has {self.topics.width(topic)} partitions, but no partition {where}",
                     remedy=f'Driver(app, partitions={{"{topic}": {where + 1}}})',
                 )
             written.setdefault(where, []).append((key, raw, record.timestamp, record.headers))
@@ -285,7 +285,7 @@ class Driver:
         """What was committed to a topic since it was last read, in order; without control messages."""
         if topic in self.declared.graph.writer:
             raise DriverError(
-                f"'{topic}' is the job's own stream; its frames are not for tests", remedy="read an output"
+                f"'{topic}' is an internal stream of the job, which tests cannot read", remedy="read an output"
             )
         serde, key_serde = self._serdes(topic)
         found = [one for one in self.topics.drain(topic) if partition is None or one.partition == partition]
@@ -307,7 +307,7 @@ class Driver:
                 finish = result_of(step)
         return TableReader(name, parts, finish)
 
-    def _state(self, task: str, number: int) -> TaskState:
+    def _state(self, task: str, number: int) -> TaskStore:
         """The state of a task; of one that has failed, what is committed."""
         actor = self.tasks.get(task)
         if actor is not None and actor.state.tables is not None:
@@ -404,7 +404,9 @@ class Driver:
     def _input(self, topic: str) -> s.InputStep:
         step = self._inputs.get(topic)
         if step is None:
-            raise DriverError(f"'{topic}' is no input of the job", remedy=f"it has {', '.join(sorted(self._inputs))}")
+            raise DriverError(
+                f"'{topic}' is not an input of the job", remedy=f"it has {', '.join(sorted(self._inputs))}"
+            )
         if topic in self._ended:
             raise DriverError(f"'{topic}' has ended", remedy="send before end(), or restart() for the next run")
         return step
@@ -428,7 +430,7 @@ class Driver:
         if _in_a_loop():
             _discard(work)
             raise DriverError(
-                "the driver cannot be used inside of a running event loop", remedy="write the test as a plain function"
+                "the driver cannot be used inside a running event loop", remedy="write the test as a plain function"
             )
         self._lives = 0
         with quiet():
@@ -471,7 +473,7 @@ def _weak(method: Any) -> Any:
     return call
 
 
-async def _restored(state: TaskState) -> None:
+async def _restored(state: TaskStore) -> None:
     await state.open()
     ends = await state.log_ends()
     await state.restore(t.Restore(ends.start, ends.end), lambda _: None)

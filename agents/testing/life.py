@@ -19,8 +19,8 @@ from .port import MemoryMailbox
 
 
 class Life:
-    """See `runtime.Life` and `runtime.Job`. `again` makes the next producer, and begins the tasks again; `trouble_of` knows what a task has
-    failed at."""
+    """See `runtime.RuntimeHost` and `runtime.Job`. `again` makes the next producer, and begins the tasks again; `trouble_of` knows what a
+    task has failed at."""
 
     def __init__(
         self,

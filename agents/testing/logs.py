@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...core.names import StreamPartition
 from ..records.columns import Columns
-from ..records.fetched import Batch
+from ..records.fetched import RecordBatch
 from ..records.partitioner import Partitioner
 
 Bytes = bytes | None
@@ -65,10 +65,10 @@ class Piece:
         headers = None if self.headers is None else [list(one) for one in self.headers]
         return Columns(list(self.values), list(self.stamps), self.base, keys, None, headers)
 
-    def batch(self) -> Batch:
+    def batch(self) -> RecordBatch:
         """As it is fetched."""
         first, most = self.stamps[0], max(self.stamps)
-        return Batch(self.columns, self.base, self.end, len(self.values), first, most, self.size)
+        return RecordBatch(self.columns, self.base, self.end, len(self.values), first, most, self.size)
 
     def records(self) -> list[Stored]:
         """One by one."""

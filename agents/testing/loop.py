@@ -15,7 +15,7 @@ AT_SPARK = "spark "
 """How the names of tasks begin that wait for Spark."""
 
 
-class Life(Protocol):
+class Activity(Protocol):
     """Who knows whether something is under way."""
 
     @property
@@ -56,11 +56,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._ring = ring
         self._jumping.idle = ring
 
-    def until_quiet(self, life: Life, work: Awaitable[None] | None) -> None:
+    def until_quiet(self, life: Activity, work: Awaitable[None] | None) -> None:
         """Do this, and run until nothing is under way and nobody waits for the time that is."""
         self.run_until_complete(self._quiet(life, work))
 
-    async def _quiet(self, life: Life, work: Awaitable[None] | None) -> None:
+    async def _quiet(self, life: Activity, work: Awaitable[None] | None) -> None:
         if work is not None:
             await work
         quiet: asyncio.Future[None] = self.create_future()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ...core.names import StreamPartition
 from ..port.errors import Cause, Fenced, OutboxError, ProducerBroken
 from ..port.port import BatchInWork, MailboxClosed, Tell
-from ..records.fetched import Answer, OutOfRange, Taken
+from ..records.fetched import FetchAnswer, OutOfRange, Taken
 from .clock import VirtualClock
 from .logs import Gathered, Logs
 
@@ -91,7 +91,7 @@ class MemoryConsumer:
     dead = False
 
     def __init__(
-        self, port: MemoryPort, answered: Callable[[StreamPartition, Answer], None], *, fetch_bytes: int
+        self, port: MemoryPort, answered: Callable[[StreamPartition, FetchAnswer], None], *, fetch_bytes: int
     ) -> None:
         self._port = port
         self._answered = answered
@@ -115,7 +115,7 @@ class MemoryConsumer:
         """What a broker says of this partition now."""
         if at in self._positions and at not in self._paused:
             log = self._port.logs.log(at)
-            self._answered(at, Answer(self._port.clock.now().mono, "", log.end, log.stable, 0))
+            self._answered(at, FetchAnswer(self._port.clock.now().mono, "", log.end, log.stable, 0))
 
     def answer_all(self) -> None:
         """The same for each: time has passed."""
@@ -186,7 +186,7 @@ class MemoryPort:
         return MemoryProducer(self.logs, transactional_id)
 
     def consumer(
-        self, answered: Callable[[StreamPartition, Answer], None], *, fetch_bytes: int, **_: Any
+        self, answered: Callable[[StreamPartition, FetchAnswer], None], *, fetch_bytes: int, **_: Any
     ) -> MemoryConsumer:
         """See `port`."""
         return MemoryConsumer(self, answered, fetch_bytes=fetch_bytes)

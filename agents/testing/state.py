@@ -74,7 +74,7 @@ class MemoryJob:
             raise DriverError(f"a test driver does not {request.verb}", remedy=f"it does {', '.join(DOES)}")
         asked = replace(request, uuid=request.uuid or f"request-{self.state.position}", requested_by="test")
         if self.state.request(asked.uuid) not in (None, asked):
-            raise DriverError(f"the request '{asked.uuid}' is there already", remedy="take another id")
+            raise DriverError(f"the request '{asked.uuid}' already exists", remedy="use another id")
         if self.state.answer(asked.uuid) is None:
             self._say(asked)
         self._answer()

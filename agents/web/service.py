@@ -78,8 +78,8 @@ class Page:
         except OSError as error:
             made.close()
             raise EnvironmentFault(
-                f"the page cannot be served at {self.host}:{self.port}: {error.strerror}",
-                remedy="another --web-port; 0 takes a free one",
+                f"the pages cannot be served at {self.host}:{self.port}: {error.strerror}",
+                remedy="use another --web-port; 0 means a free port",
             ) from error
         self._socket, self.port = made, made.getsockname()[1]
 
@@ -154,7 +154,7 @@ class Config(_View):
         return self.document(documents.config(self.worker, self.page.configuration))
 
 
-class Tables(_View):
+class TablesPage(_View):
     async def get(self, request: Any, table: str = "", key: str = "", **_: Any) -> Any:
         """The tables of the tasks that run here; one of them; one key of it."""
         try:
@@ -193,9 +193,9 @@ VIEWS: dict[str, type[_View]] = {
     "/api/status": Status,
     "/api/model": Model,
     "/api/config": Config,
-    "/api/tables": Tables,
-    "/api/tables/{table}": Tables,
-    "/api/tables/{table}/{key:.*}": Tables,
+    "/api/tables": TablesPage,
+    "/api/tables/{table}": TablesPage,
+    "/api/tables/{table}/{key:.*}": TablesPage,
     "/metrics": Metrics,
     "/livez": Live,
     "/readyz": Ready,

@@ -1,4 +1,4 @@
-"""Who answers while the main loop does not turn.
+"""Who answers while the main loop is blocked.
 
 The pages are served by the main loop: when it stands (a function of the user's that never returns, a ring that is walked for ever), so
 would `/livez`, and a supervisor would wait for its own timeout and know nothing. A thread watches the loop's last turn. While that
@@ -51,7 +51,7 @@ class Stuck:
                 continue
             if not self._said:
                 self._said = True
-                log.error("the main loop does not turn", for_s=round(age, 1), where=main_stack())
+                log.error("the main loop is blocked", for_s=round(age, 1), where=main_stack())
             with contextlib.suppress(OSError):
                 while self._age_s() >= AFTER_S and select.select([self._socket], [], [], 0)[0]:
                     self._answer(self._socket.accept()[0])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import HeadgateError
 from ...core.settings import offer, shown
-from ..state.scan import UNOWNED, NoSuchTable, TableReader, scan
+from ..state.scan import UNOWNED, NoSuchTable, RowDecoder, scan
 
 if TYPE_CHECKING:
     from ..worker.worker import Worker
@@ -20,11 +20,11 @@ MOST = 10_000
 PAGE = 100
 
 
-def readers(worker: Worker, task: str = "") -> Iterator[tuple[str, TableReader]]:
+def readers(worker: Worker, task: str = "") -> Iterator[tuple[str, RowDecoder]]:
     """The tasks that run here and have their tables, with a reader for each."""
     for name, actor in sorted(worker.actors.items()):
         if actor.state.store is not None and actor.state.tables is not None and task in ("", name):
-            yield name, TableReader(actor.state.store, worker.declared)
+            yield name, RowDecoder(actor.state.store, worker.declared)
 
 
 def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -40,11 +40,11 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
         return {
             "worker": worker.options.processor,
             "tables": [
-                *({"table": name, "kind": kind, "tasks": running} for name, kind in TableReader.names(worker.declared)),
+                *({"table": name, "kind": kind, "tasks": running} for name, kind in RowDecoder.names(worker.declared)),
                 *({"table": name, "kind": UNOWNED, "tasks": tasks} for name, tasks in sorted(unowned.items())),
             ],
         }
-    TableReader.known(worker.declared, table, unowned)
+    RowDecoder.known(worker.declared, table, unowned)
     _known_task(worker, task)
     rows: list[dict[str, Any]] = []
     for name, reader in readers(worker, task):
@@ -72,6 +72,6 @@ def _known_task(worker: Worker, task: str) -> None:
 def _number(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= MOST:
         raise HeadgateError(
-            f"limit={text!r} is no number between 1 and {MOST}", remedy=f"without it, {PAGE} rows are shown"
+            f"limit={text!r} is not a number between 1 and {MOST}", remedy=f"without it, {PAGE} rows are shown"
         )
     return int(text)

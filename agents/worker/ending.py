@@ -30,7 +30,7 @@ class Ending:
         self._until_s: float | None = None
 
     def begin(self, seconds: float) -> float:
-        """The end has begun, and may take so long; the first word counts. How much of it is there for leaving."""
+        """The end has begun, and may take so long; the first call counts. How much of it is there for leaving."""
         if self._until_s is None:
             self._until_s = time.monotonic() + seconds
         return seconds * LEAVING
@@ -47,10 +47,10 @@ class Ending:
         await asyncio.wait([task], timeout=seconds)
         if not task.done():
             self.held.append(what)
-            log.error("a part of the worker does not end", part=what, after_s=round(seconds, 1))
+            log.error("a part of the worker does not stop", part=what, after_s=round(seconds, 1))
             task.cancel()
         elif not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a part of the worker did not end cleanly", part=what, error=repr(error))
+            log.error("a part of the worker did not stop cleanly", part=what, error=repr(error))
 
     async def steps(self, parts: Mapping[str, Awaitable[Any]], seconds: float = STEP_S) -> None:
         """Steps that wait for nothing of each other, side by side."""

@@ -1,4 +1,4 @@
-"""The life of a worker's process: coroutines and actors, as Faust runs them. See `runtime.Life`."""
+"""The life of a worker's process: coroutines and actors, as Faust runs them. See `RuntimeHost`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..awaiting import answered
 from ..state.store import Disk
 from .ending import Ending
 from .faust_app import ActorApp
-from .mailbox import Mailbox
-from .services import Work, run_service
+from .mailbox import AgentMailbox
+from .services import CoroutineService, run_service
 
 
 class FaustLife:
@@ -24,15 +24,15 @@ class FaustLife:
         self._disk = disk
 
     def crash(self, error: BaseException) -> None:
-        """See `runtime.Life`."""
+        """See `RuntimeHost`."""
         self._crash(error)
 
     def disk(self, task: str) -> Disk:
-        """See `runtime.Life`."""
+        """See `RuntimeHost`."""
         return self._disk(task)
 
     def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
-        """See `runtime.Life`."""
+        """See `RuntimeHost`."""
 
         async def guarded() -> None:
             with answered(name):
@@ -48,8 +48,8 @@ class FaustLife:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.crash(error)
 
-    async def serve(self, name: str, work: Awaitable[None]) -> Work:
-        """See `runtime.Life`."""
+    async def serve(self, name: str, work: Awaitable[None]) -> CoroutineService:
+        """See `RuntimeHost`."""
         return await run_service(self.app, name, work, self.crash)
 
     def mailbox(
@@ -58,14 +58,14 @@ class FaustLife:
         on_letter: Callable[[Any], Awaitable[None]],
         on_gone: Callable[[BaseException | None], None],
         on_again: Callable[[], None],
-    ) -> Mailbox:
-        """See `runtime.Life`: a Faust agent as an actor."""
-        return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)
+    ) -> AgentMailbox:
+        """See `RuntimeHost`: a Faust agent as an actor."""
+        return AgentMailbox(self.app, name, on_letter, on_gone, on_again=on_again)
 
     async def end(self, ending: Ending) -> None:
         """What still runs ends; actors are put down by whoever has them, and the app when all else has ended."""
         for task in list(self.spawned):
             task.cancel()
         await ending.steps({task.get_name(): asyncio.wait([task]) for task in list(self.spawned)})
-        services = [one for one in self.app._children if isinstance(one, Work)]
+        services = [one for one in self.app._children if isinstance(one, CoroutineService)]
         await ending.steps({str(service.name): service.stop() for service in services})

@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError
 from ...core.errors import HeadgateError
 from ...core.names import StreamPartition
 from ..kafka.settings import ClientSettings
-from ..kafka.topics import Topics
+from ..kafka.topics import TopicsAdmin
 from .positions import PositionPublisher
 
 if TYPE_CHECKING:
@@ -37,7 +37,13 @@ class Upkeep:
     """The turns of one worker."""
 
     def __init__(
-        self, client: ClientSettings, group: str, topics: Topics, trimmed: frozenset[str], *, turn_s: float = TURN_S
+        self,
+        client: ClientSettings,
+        group: str,
+        topics: TopicsAdmin,
+        trimmed: frozenset[str],
+        *,
+        turn_s: float = TURN_S,
     ) -> None:
         """`trimmed`: the streams of which consumed records are deleted."""
         self._publisher = PositionPublisher(client, group)

@@ -12,13 +12,21 @@ import structlog
 
 from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.model import JobModel
-from ...core.names import Topics as OwnTopics
-from ...core.names import collision, parse_internal
+from ...core.names import Topics, collision, parse_internal
 from ...core.settings import did_you_mean
 from ..job.declaration import Declared
 from ..job.steps import ShuffleStep
 from ..kafka.settings import ClientSettings
-from ..kafka.topics import COORDINATOR, DEAD_LETTERS, HEARTBEAT, INTERMEDIATE, TASK_LOG, Found, Topics, TopicSpec
+from ..kafka.topics import (
+    COORDINATOR,
+    DEAD_LETTERS,
+    HEARTBEAT,
+    INTERMEDIATE,
+    TASK_LOG,
+    ExistingTopic,
+    TopicsAdmin,
+    TopicSpec,
+)
 from ..runtime.outbox import Outbox
 
 log = structlog.get_logger("headgate.topics")
@@ -31,9 +39,9 @@ class JobTopics:
     def __init__(self, client: ClientSettings, declared: Declared) -> None:
         self.declared = declared
         self.names = declared.topics
-        self.topics = Topics(client)
+        self.topics = TopicsAdmin(client)
         self._client = client
-        self._known: dict[str, Found] = {}
+        self._known: dict[str, ExistingTopic] = {}
         self._named: set[str] = set()
         """Targets that user code named while it ran, and those that were asked about."""
 
@@ -72,10 +80,10 @@ class JobTopics:
             found = parse_internal(name, prefix=self.names.prefix)
             if found is None or found[1].safe == self.names.job.safe:
                 continue
-            if topic := collision(self.names, OwnTopics(found[1], self.names.prefix), my_steps=steps):
+            if topic := collision(self.names, Topics(found[1], self.names.prefix), my_steps=steps):
                 raise DeclarationError(
                     f"the job '{self.names.job}' would share the topic '{topic}' with the job '{found[1]}'",
-                    remedy="give this one another name or id, or the step another name",
+                    remedy="give this job another name or id, or the step another name",
                 )
 
     async def _keep(self, specs: list[TopicSpec]) -> None:
@@ -97,9 +105,9 @@ class JobTopics:
         return {name: found[name].partitions for name in names}
 
     def _instead(self, missing: str, there: list[str]) -> str:
-        near = did_you_mean(missing, there) or "correct the name in app.input(…)."
+        near = did_you_mean(missing, there) or "fix the name in app.input(…)."
         command = TopicSpec(missing, 0).command(self._client)
-        return f"{near} Or create it, N as many as tasks shall share it: {command}"
+        return f"{near} Or create it, with N partitions, one per task: {command}"
 
     def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
         """Task log and intermediate streams under a job model."""
@@ -164,8 +172,8 @@ class JobTopics:
             if name in found and found[name].partitions != width:
                 raise EnvironmentFault(
                     f"the topic '{name}' has {found[name].partitions} partitions, and the job's model says {width}",
-                    remedy="where nothing unread stands in it (the job was drained), delete it, and have it made again; else "
-                    f"`headgate reset` the job: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
+                    remedy="if it holds no unread records (the job was drained), delete it and create it again; otherwise "
+                    f"run `headgate reset`: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
                 )
 
 
@@ -178,5 +186,5 @@ def widest(counts: Mapping[str, int]) -> int:
     return max(counts.values(), default=1)
 
 
-def _tell(outbox: Outbox, found: Found) -> None:
+def _tell(outbox: Outbox, found: ExistingTopic) -> None:
     outbox.know(found.name, found.partitions, found.limit, found.rules)

@@ -30,7 +30,7 @@ SELDOM_S = 300.0
 """What goes on being repeated is let through ever more rarely, down to this."""
 REPEATS_KNOWN = 1000
 
-Event = MutableMapping[str, Any]
+LogEvent = MutableMapping[str, Any]
 
 
 class _Threshold:
@@ -39,7 +39,7 @@ class _Threshold:
     def __init__(self) -> None:
         self.level = logging.INFO
 
-    def __call__(self, logger: Any, method: str, event: Event) -> Event:
+    def __call__(self, logger: Any, method: str, event: LogEvent) -> LogEvent:
         if LEVELS.get("error" if method in ("exception", "critical") else method, logging.WARNING) < self.level:
             raise structlog.DropEvent
         return event
@@ -80,7 +80,7 @@ class Masking:
     def __init__(self, values: Iterable[str] = ()) -> None:
         self.values = sorted({v for v in values if len(v) >= SHORTEST_SECRET}, key=len, reverse=True)
 
-    def __call__(self, logger: Any, method: str, event: Event) -> Event:
+    def __call__(self, logger: Any, method: str, event: LogEvent) -> LogEvent:
         """One event, clean."""
         for name in list(event):
             event[name] = shown(name, self.clean(event[name]))
@@ -160,8 +160,8 @@ def set_level(level: str) -> None:
     _threshold.level = LEVELS[level]
 
 
-def _with(bound: dict[str, Any]) -> Callable[[Any, str, Event], Event]:
-    def add(logger: Any, method: str, event: Event) -> Event:
+def _with(bound: dict[str, Any]) -> Callable[[Any, str, LogEvent], LogEvent]:
+    def add(logger: Any, method: str, event: LogEvent) -> LogEvent:
         for name, value in bound.items():
             event.setdefault(name, value() if callable(value) else value)
         return event

@@ -19,7 +19,7 @@ from ..port.port import MailboxClosed
 from .sensors import place_of
 
 
-class Mailbox:
+class AgentMailbox:
     """One actor. `on_letter` is awaited for one letter at a time; `on_gone` is told once when the agent has stopped."""
 
     def __init__(

@@ -26,11 +26,11 @@ from ...core.names import worker_id
 from ...core.orders import Order, Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
 from ..coordinator.driver import Coordination
-from ..coordinator.leader_edge import JobTopics
+from ..coordinator.leader_edge import LeaderTopics
 from ..job.plans import task_settings
 from ..live_settings import Settings
 from ..port.port import Offsets, Port
-from ..runtime.runtime import Life, Runtime, Targets
+from ..runtime.runtime import Runtime, RuntimeHost, TargetTopics
 from ..runtime.task import TaskActor
 from .load import load_of
 from .machines import leader_config, member_config
@@ -40,7 +40,7 @@ from .settings_taken import Overrides
 log = structlog.get_logger("headgate.worker")
 
 
-class Topics(Targets, JobTopics, Protocol):
+class WorkerTopics(TargetTopics, LeaderTopics, Protocol):
     """The topics of the job, for those who write to them and for its leader."""
 
 
@@ -50,10 +50,10 @@ class Participant:
     def __init__(
         self,
         options: WorkerOptions,
-        life: Life,
+        life: RuntimeHost,
         port: Port,
         offsets: Offsets,
-        topics: Topics,
+        topics: WorkerTopics,
         settings: Settings,
         *,
         refuse: Callable[[DeclarationError], None],

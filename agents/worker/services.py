@@ -17,7 +17,7 @@ import mode
 from ..awaiting import passes
 
 
-class Work(mode.Service):
+class CoroutineService(mode.Service):
     """One coroutine as a service."""
 
     def __init__(self, app: Any, name: str, work: Awaitable[None], crash: Callable[[BaseException], None]) -> None:
@@ -67,8 +67,10 @@ class Work(mode.Service):
             await asyncio.wait([self.running], timeout=10.0)
 
 
-async def run_service(app: Any, name: str, work: Awaitable[None], crash: Callable[[BaseException], None]) -> Work:
+async def run_service(
+    app: Any, name: str, work: Awaitable[None], crash: Callable[[BaseException], None]
+) -> CoroutineService:
     """Start it within the app."""
-    service = Work(app, name, work, crash)
+    service = CoroutineService(app, name, work, crash)
     await app.add_runtime_dependency(service)
     return service

@@ -24,7 +24,7 @@ from ...core.coordination.member import protocol as mw
 from ...core.errors import DeclarationError, HeadgateError, SettingError
 from ..job.declaration import Declared
 from ..job.steps import SparkStep
-from ..kafka.offsets import Offsets
+from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..live_settings import Settings
 from ..runtime.chooser import own_chooser
@@ -64,7 +64,7 @@ class Worker:
         self.sensor = Counting()
         self.app.sensors.add(self.sensor)
         self.topics = JobTopics(options.client, self.declared)
-        self.offsets = Offsets(options.client)
+        self.offsets = KafkaOffsets(options.client)
         graph = self.declared.graph
         self.upkeep = Upkeep(options.client, self.job.slug, self.topics.topics, graph.intermediates - graph.broadcast)
         self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)
@@ -177,12 +177,12 @@ class Worker:
         unfinished = [
             *([f"not released: {', '.join(tasks)}"] if tasks else []),
             *([] if participant.exit_code is not None else ["`left` is not said"]),
-            *([] if self.coordination.resigned else ["the leadership is not given back"]),
+            *([] if self.coordination.resigned else ["the leadership is not handed back"]),
         ]
         patience = self.settings.seconds("stop.timeout")
         participant.exit_code = DEADLINE_PASSED
-        participant.exit_why = f"it could not leave within stop.timeout ({patience:g} s): {'; '.join(unfinished)}"
-        log.error("cannot leave in time", unfinished=unfinished)
+        participant.exit_why = f"it could not stop within stop.timeout ({patience:g} s): {'; '.join(unfinished)}"
+        log.error("cannot stop in time", unfinished=unfinished)
         participant.over.set()
 
     def _refuse(self, error: DeclarationError) -> None:

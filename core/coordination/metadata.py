@@ -121,7 +121,7 @@ class MetadataStore:
         self._ask(put(namespace, key, value))
 
     def remove(self, namespace: str, key: str) -> None:
-        """Take an override back, so that the next source counts again; or withdraw a request that waits."""
+        """Take an override back, so that the next source applies again; or withdraw a request that waits."""
         self._ask(removed(namespace, key))
 
     def all(self, namespace: str) -> dict[str, Any]:

@@ -310,10 +310,10 @@ def check_placement(name: str, answer: object, tasks: Collection[str], processor
     if isinstance(result, DeclarationError):
         raise result
     if unknown := sorted(set(result) - set(processors)):
-        raise refuse(f"names a processor that is not there: '{unknown[0]}'")
+        raise refuse(f"names an unknown processor: '{unknown[0]}'")
     counts = Counter(task for held in result.values() for task in held)
     if strange := sorted(set(counts) - set(tasks)):
-        raise refuse(f"places a task that is not there: '{strange[0]}'")
+        raise refuse(f"places an unknown task: '{strange[0]}'")
     if twice := sorted(task for task, count in counts.items() if count > 1):
         raise refuse(f"places '{twice[0]}' more than once")
     if processors and (left := sorted(set(tasks) - set(counts), key=natural)):
@@ -326,16 +326,16 @@ def check_placement(name: str, answer: object, tasks: Collection[str], processor
 def _plain(answer: object, refuse: Callable[[str], DeclarationError]) -> dict[str, list[str]] | DeclarationError:
     """A user's answer as plain values, or what is none about it. Walking through it runs code of the user's, and that may raise, too."""
     if not isinstance(answer, Mapping):
-        return refuse(f"has answered {answer!r}, which is no mapping of processors to tasks")
+        return refuse(f"returned {answer!r}, which is not a mapping of processors to tasks")
     result: dict[str, list[str]] = {}
     for processor, held in cast("Mapping[object, Iterable[object]]", answer).items():
         if not isinstance(processor, str):
-            return refuse(f"names a processor {processor!r}, which is no text")
+            return refuse(f"names a processor {processor!r}, which is not text")
         if isinstance(held, str):
-            return refuse(f"gives '{processor}' {held!r}, which is no list of tasks")
+            return refuse(f"gives '{processor}' {held!r}, which is not a list of tasks")
         result[processor] = []
         for task in held:
             if not isinstance(task, str):
-                return refuse(f"gives '{processor}' {task!r}, which is no task")
+                return refuse(f"gives '{processor}' {task!r}, which is not a task")
             result[processor].append(task)
     return result

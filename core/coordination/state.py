@@ -82,7 +82,7 @@ class JobState:
         self.position = max(self.position, entry.offset + 1)
         problem, message = entry.problem, entry.message
         if not problem and message is None and entry.key is not None and entry.key[0] in c.FOR_EVER:
-            problem = f"{entry.key[0]} is deleted, which nobody may; what stood there goes on standing"
+            problem = f"{entry.key[0]} was deleted, which is not allowed; the previous message stays valid"
         if problem:
             self.problem_count += 1
             self.problems[entry.offset] = problem

@@ -63,7 +63,7 @@ _FAULTS = (ValueError, TypeError, KeyError, IndexError, OverflowError, Recursion
 _SINGLE = {"set-run": "run", "set-leader": "leader", "set-job-model": "model"}
 """Types that have one key, and how it is written."""
 
-Reader = Callable[[Any], Any]
+FieldReader = Callable[[Any], Any]
 
 
 def _text(value: Any) -> str:
@@ -99,11 +99,11 @@ def _incarnation(value: Any) -> str:
     return value
 
 
-def _maybe(reader: Reader) -> Reader:
+def _maybe(reader: FieldReader) -> FieldReader:
     return lambda value: None if value is None else reader(value)
 
 
-def _list(reader: Reader) -> Reader:
+def _list(reader: FieldReader) -> FieldReader:
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise TypeError(f"{value!r:.80} is not a list")
@@ -112,7 +112,7 @@ def _list(reader: Reader) -> Reader:
     return read
 
 
-def _map(reader: Reader) -> Reader:
+def _map(reader: FieldReader) -> FieldReader:
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise TypeError(f"{value!r:.80} is not a map")
@@ -121,7 +121,7 @@ def _map(reader: Reader) -> Reader:
     return read
 
 
-def _one_of(states: type[StrEnum], *some: StrEnum) -> Reader:
+def _one_of(states: type[StrEnum], *some: StrEnum) -> FieldReader:
     """A state by its text: any of these, or only `some` of them."""
     allowed = some or tuple(states)
 
@@ -148,7 +148,7 @@ def _fact(value: Any) -> Any:
             _fact(item)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no number")
+            raise ValueError(f"{value} is not a number")
     elif value is not None and not isinstance(value, str | int):
         raise TypeError(f"{value!r:.80} is no plain value")
     return cast("Any", value)
@@ -181,7 +181,7 @@ _offsets = _map(_list(_count))
 _texts = _map(_text)
 _facts = _map(_fact)
 
-FORMS: Mapping[type[Any], Mapping[str, Reader]] = {
+FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
     SetConfig: {"setting": _text, "value": _setting, "changes": _list(_change)},
     SetChangelog: {"task": _text, "partition": _count},
     SetRun: {

@@ -19,8 +19,8 @@ REKEYED = object()
 """Stands for the key of records whose key was changed where they are: equal keys need not be in equal tasks."""
 
 
-def validate(graph: Graph) -> Graph:
-    """The graph itself, if it can work; else `DeclarationError` with the first reason found."""
+def validate(graph: Graph) -> None:
+    """Raise a `DeclarationError` with the first reason found why the graph cannot work."""
     _names(graph)
     _references(graph)
     _no_cycle(graph)
@@ -31,7 +31,6 @@ def validate(graph: Graph) -> Graph:
             _join(graph, stage)
         if meets_by_key(graph, stage):
             _one_key(graph, stage)
-    return graph
 
 
 def meets_by_key(graph: Graph, stage: Stage) -> bool:

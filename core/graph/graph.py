@@ -7,7 +7,7 @@ for the tasks of another job, which names this one as a producer of its input.
 
 What this module decides and promises:
 
-- `Graph` cannot be changed. Its value form is plain dicts and lists, and comes back equal.
+- `Graph` cannot be changed.
 - Control messages follow data: `upstreams(x)` are the streams whose records can become records of the intermediate stream `x`, so a
   task owes `x` a marker when it has one from all of these, and the producers of `x` are the tasks that own a partition of one of them.
   The same goes for a shared stream.
@@ -19,7 +19,7 @@ graphs are the same deployment in `graph_fingerprint`.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import count
 from typing import Any, TypeVar, cast
@@ -225,10 +225,6 @@ class Graph:
         """
         return self.flow((self.writer.get(stream) or self.shared[stream]).name)
 
-    def feeds(self, stream: str) -> frozenset[str]:
-        """The intermediate streams that records of this stream can come into directly."""
-        return frozenset(other for other in self.writer if stream in self.upstreams(other))
-
     def origins(self, intermediate: str) -> frozenset[str]:
         """The inputs that feed this stream, through whatever else."""
         found: set[str] = set()
@@ -241,23 +237,6 @@ class Graph:
                     queue.append(stream)
         return frozenset(found)
 
-    def readers(self, stream: str) -> tuple[Stage, ...]:
-        """The stages that read this stream first-hand."""
-        name = self.writer[stream].name if stream in self.writer else stream
-        return tuple(stage for stage in self.stages if name in stage.reads)
-
-    def to_value(self) -> dict[str, Any]:
-        """Plain dicts and lists, for the coordinator stream and for people; what stands at its default is left out."""
-        return {"inputs": [plain(one) for one in self.inputs], "stages": [plain(one) for one in self.stages]}
-
-    @staticmethod
-    def from_value(value: Mapping[str, Any]) -> Graph:
-        """The graph that `to_value` had made; keys that a newer version added are ignored."""
-        return Graph(
-            tuple(_build(Input, one) for one in value.get("inputs", ())),
-            tuple(_build(Stage, one) for one in value.get("stages", ())),
-        )
-
 
 def plain(one: Input | Stage) -> dict[str, Any]:
     """A part of a graph as plain values, without what stands at its default."""
@@ -269,16 +248,6 @@ def plain(one: Input | Stage) -> dict[str, Any]:
 
 def _lists(value: object) -> object:
     return [_lists(one) for one in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
-
-
-def _tuples(value: object) -> object:
-    return tuple(_tuples(one) for one in cast("list[object]", value)) if isinstance(value, list | tuple) else value
-
-
-def _build(kind: type[Any], value: Mapping[str, Any]) -> Any:
-    base = Stage("", "", ()) if kind is Stage else Input("")
-    known = {f.name for f in fields(kind)}
-    return replace(base, **{name: _tuples(one) for name, one in value.items() if name in known})
 
 
 def loose_name(verb: str, taken: Container[str], first: int = 1) -> str:

@@ -113,7 +113,7 @@ def merged(said: Announcement, now: Announcement) -> Announcement:
     """What has been said after saying `now`: time and status never go back.
 
     >>> merged(Announcement(1, 9), Announcement(2, 5, True))
-    Voice(epoch=2, ts=9, idle=True, ended=False, drained=None)
+    Announcement(epoch=2, ts=9, idle=True, ended=False, drained=None)
     """
     return Announcement(
         now.epoch,

@@ -1,30 +1,29 @@
 """Reconciling control messages: when has a stream ended or drained for a task, and which time has it reached?
 
-A task hands every control frame that it reads to its `Progress`, and is told what its operators must hear:
+A task hands every control frame that it reads to its `Progress`, and asks it what its operators must hear:
 
     stream partition    drained when every producer has said drain or end; ended when every producer has said end;
                         its watermark is the least of all producers that are not idle
-    stream              the same over the partitions that this task owns; the operators hear each thing once
+    stream              the same over the partitions that this task owns
 
 What it promises:
 
-- The order between producers and partitions, and duplicates, make no difference to what is told in the end.
-- A frame of a newer epoch than the known producer set is answered with `EpochAhead`, and changes nothing: the partition waits until
+- The order between producers and partitions, and duplicates, make no difference to what is reached in the end.
+- A frame of a newer epoch than the known producer set is refused, and changes nothing: the partition waits until
   `producers_changed` has brought the set. Of other jobs the set is what their frames declare, so nothing waits.
-- The partition through which a stream is aggregated is told about (`PartitionComplete`) as soon as it is complete, whatever the
-  task's other partitions do: these may be waiting for just that.
-- A stream's watermark never goes back; an end or a drain is told once; nothing is told after it.
+- How far one partition is (`partition`) depends on no other: those of a stream that is aggregated wait for just that one.
+- A stream's watermark never goes back, and nothing follows its end or its drain.
 - The whole state is small rows. `take_changes` yields those that changed, `rows=` brings them back, at any moment, and the
   restored one answers as the old one would have. Rows of an older run of the own job are dropped, and deleted; but what other jobs had
   said is kept where the new run goes on behind a drain (`goes_on`), for they will not say again what they said before its position.
 
 Where the rules leave a choice:
 
-- A stream of which the task owns no partition holds nobody up (`ended` and `drained` are true) and tells nothing.
+- A stream of which the task owns no partition holds nobody up: `ended` and `drained` are true.
 - A producer set that is empty, or not known yet, is not complete: nobody has ended. A set is empty only before it is told.
-- A stream that has ended is not told to have drained; whoever waits for drains asks `drained`, which an end fulfils.
-- The maximal watermark is told only if it was said. That everybody has ended is told as the end, so that what closes a window
-  can be named.
+- A stream that has ended counts as drained, too.
+- The maximal watermark is reached only if it was said. That everybody has ended leaves the watermark where it is, so that what closes
+  a window can be named.
 - What the reader itself says (`observe`, `end`, `drain`) is for sources, and for streams of other jobs, which a drain of this job
   finishes where it stands.
 """
@@ -37,17 +36,6 @@ from typing import Any, cast
 
 from ..errors import DataError
 from ..orders import ProducerSet
-from .events import (
-    DRAIN,
-    END,
-    WATERMARK,
-    EpochAhead,
-    Event,
-    PartitionComplete,
-    StreamDrained,
-    StreamEnded,
-    StreamWatermark,
-)
 from .frames import ControlFrame
 from .producers import (
     HEARD,
@@ -66,7 +54,7 @@ RowKey = tuple[Any, ...]
 Place = tuple[str, int]
 """A stream and a partition; the partition `ALL` for what is kept once for the stream."""
 ALL = -1
-Producers = ProducerSet | ForeignProducers | Sources
+AnyProducers = ProducerSet | ForeignProducers | Sources
 
 
 _NO_SET = ProducerSet("", -1, frozenset())
@@ -101,7 +89,9 @@ class Progress:
     >>> from headgate.core.orders import ProducerSet
     >>> p = Progress("sales/1", "r1", {"sales-1-by": [0]}, {"sales-1-by": ProducerSet("sales-1-by", 1, frozenset({"Partition 0"}))})
     >>> p.take("sales-1-by", 0, EndOfStream("sales/1", "r1", "Partition 0", 1, 1))
-    [StreamEnded(stream='sales-1-by')]
+    True
+    >>> p.ended("sales-1-by")
+    True
     """
 
     def __init__(
@@ -109,26 +99,23 @@ class Progress:
         own_job: str,
         run: str,
         owned: Mapping[str, Iterable[int]],
-        producers: Mapping[str, Producers],
+        producers: Mapping[str, AnyProducers],
         *,
         quorum: float = 0.5,
-        aggregating: Mapping[str, int] | None = None,
         rows: Iterable[tuple[RowKey, Row]] = (),
         goes_on: bool = False,
     ) -> None:
         self.own_job = own_job
         self.run = run
         self.quorum = quorum
-        self.aggregating = dict(aggregating or {})
         self.ignored: Counter[tuple[str, str]] = Counter()
         """How many frames changed nothing, by stream and reason."""
-        self._producers: dict[str, Producers] = {}
+        self._producers: dict[str, AnyProducers] = {}
         self._streams: dict[str, dict[int, _Partition]] = {
             stream: {partition: _Partition() for partition in sorted(set(partitions))}
             for stream, partitions in owned.items()
         }
-        self._told: dict[str, StreamStatus] = dict.fromkeys(self._streams, StreamStatus())
-        self._passed: dict[str, tuple[int, StreamStatus]] = {}
+        self._reached: dict[str, StreamStatus] = dict.fromkeys(self._streams, StreamStatus())
         self._written: dict[Place, dict[RowKey, Row]] = {}
         self._touched: set[Place] = set()
         foreign = {stream for stream, one in producers.items() if isinstance(one, ForeignProducers)}
@@ -136,48 +123,51 @@ class Progress:
         for stream in self._streams:
             self._seat(stream, producers.get(stream, _NO_SET))
             if stream in foreign:
-                self._tell(stream)  # asked for, not handed out: whoever restores reads the answers
+                self._advance(stream)
 
     # ------------------------------------------------------------------------------------------------------------ events
 
-    def take(self, stream: str, partition: int, frame: ControlFrame) -> list[Event]:
-        """Hear a control frame that was read from an owned partition; answer with what follows, or with one `EpochAhead`."""
+    def take(self, stream: str, partition: int, frame: ControlFrame) -> bool:
+        """Hear a control frame that was read from an owned partition.
+
+        False: it was not taken, for its epoch is newer than the producer set that is known. Offer it again after `producers_changed`.
+        """
         part = self._streams[stream][partition]
         group = part.groups.get(frame.job)
         if group is None:
             self.ignored[stream, UNKNOWN_JOB] += 1
-            return []
+            return True
         if group.members is not None and frame.epoch > group.epoch and frame.run == self.run:
-            return [EpochAhead(stream, partition, frame.epoch)]
+            return False
         reason = group.hear(frame)
         if reason != HEARD:
             self.ignored[stream, reason] += 1
         self._touched.add((stream, partition))
-        return self._tell(stream)
+        self._advance(stream)
+        return True
 
-    def observe(self, stream: str, partition: int, ts: int, *, idle: bool = False) -> list[Event]:
+    def observe(self, stream: str, partition: int, ts: int, *, idle: bool = False) -> None:
         """A source partition has reached this time (never back); `idle`: the broker has had nothing more for long enough."""
         own = self._streams[stream][partition].own
-        return self._say(
+        self._say(
             stream,
             partition,
             StreamStatus(own.status, max(ts, own.ts), idle, own.id) if own.status == StreamPhase.OPEN else own,
         )
 
-    def end(self, stream: str, partition: int) -> list[Event]:
+    def end(self, stream: str, partition: int) -> None:
         """A source partition has been read up to its bound."""
-        return self._say(stream, partition, StreamStatus(StreamPhase.ENDED))
+        self._say(stream, partition, StreamStatus(StreamPhase.ENDED))
 
-    def drain(self, stream: str, partition: int, drain_id: str) -> list[Event]:
+    def drain(self, stream: str, partition: int, drain_id: str) -> None:
         """A source partition is read no further in this run. One that has ended stays ended."""
         own = self._streams[stream][partition].own
-        return self._say(
+        self._say(
             stream, partition, StreamStatus(StreamPhase.DRAINED, id=drain_id) if own.status == StreamPhase.OPEN else own
         )
 
-    def producers_changed(self, producers: Mapping[str, Producers]) -> list[Event]:
+    def producers_changed(self, producers: Mapping[str, AnyProducers]) -> None:
         """The job state brought other producer sets; an older epoch than the known one is ignored."""
-        events: list[Event] = []
         for stream, new in producers.items():
             known = self._producers.get(stream)
             if stream not in self._streams or new == known:
@@ -185,41 +175,37 @@ class Progress:
             if isinstance(new, ProducerSet) and isinstance(known, ProducerSet) and new.epoch <= known.epoch:
                 continue
             self._seat(stream, new)
-            events += self._tell(stream)
-        return events
+            self._advance(stream)
 
-    def repeat(self) -> list[Event]:
-        """What the aggregating partitions last passed on: to be said again when the epoch changed elsewhere or a run starts."""
-        return [self._complete(stream, epoch, reached) for stream, (epoch, reached) in sorted(self._passed.items())]
-
-    # ----------------------------------------------------------------------------------------------------------- queries
-
-    def judge_by(self, quorum: float) -> list[Event]:
-        """From now on the idle are left out of the least by this quorum. What was told is not taken back."""
+    def judge_by(self, quorum: float) -> None:
+        """From now on the idle are left out of the least by this quorum. What was reached is not taken back."""
         if quorum == self.quorum:
-            return []
+            return
         self.quorum = quorum
         for parts in self._streams.values():
             for part in parts.values():
                 for group in part.groups.values():
                     group.judge_again()
-        return [event for stream in self._streams for event in self._tell(stream)]
+        for stream in self._streams:
+            self._advance(stream)
+
+    # ----------------------------------------------------------------------------------------------------------- queries
 
     def watermark(self, stream: str) -> int:
-        """The last watermark that was told, or `NO_TIME`."""
-        return self._told[stream].ts
+        """Up to which time the stream is complete, or `NO_TIME`."""
+        return self._reached[stream].ts
 
     def idle(self, stream: str) -> bool:
         """Whether all that still produce this stream have said that they are idle."""
-        return self._told[stream].idle
+        return self._reached[stream].idle
 
     def ended(self, stream: str) -> bool:
-        """Whether the end was told, or nothing of the stream is owned."""
-        return not self._streams.get(stream) or self._told[stream].status == StreamPhase.ENDED
+        """Whether every producer of every owned partition has ended."""
+        return not self._streams.get(stream) or self._reached[stream].status == StreamPhase.ENDED
 
     def drained(self, stream: str) -> bool:
-        """Whether a drain or the end was told, or nothing of the stream is owned."""
-        return not self._streams.get(stream) or self._told[stream].status != StreamPhase.OPEN
+        """Whether every producer of every owned partition has drained or ended."""
+        return not self._streams.get(stream) or self._reached[stream].status != StreamPhase.OPEN
 
     def partition(self, stream: str, partition: int) -> StreamStatus:
         """How far one partition is, whatever the others do."""
@@ -250,22 +236,17 @@ class Progress:
         self._touched.clear()
         return changes
 
-    def to_value(self) -> list[tuple[RowKey, Row]]:
-        """The whole state as rows, in a stable order; give it back as `rows=`. Reading it changes nothing."""
-        places = [(stream, at) for stream, owned in self._streams.items() for at in (ALL, *owned)]
-        return [row for place in sorted(places) for row in self._rows(place)]
-
     # ------------------------------------------------------------------------------------------------------------ inside
 
-    def _say(self, stream: str, partition: int, own: StreamStatus) -> list[Event]:
+    def _say(self, stream: str, partition: int, own: StreamStatus) -> None:
         part = self._streams[stream][partition]
         if own == part.own:
-            return []
+            return
         part.own = own
         self._touched.add((stream, partition))
-        return self._tell(stream)
+        self._advance(stream)
 
-    def _seat(self, stream: str, new: Producers) -> None:
+    def _seat(self, stream: str, new: AnyProducers) -> None:
         """Give each owned partition its groups; what was heard of producers that remain is kept."""
         self._producers[stream] = new
         for partition, part in self._streams[stream].items():
@@ -281,65 +262,28 @@ class Progress:
                     group.set_ends(not isinstance(new, ForeignProducers) or new.ends)
             self._touched.add((stream, partition))
 
-    def _tell(self, stream: str) -> list[Event]:
-        """What has not been told yet of a stream: first what others wait for, then what the operators hear."""
+    def _advance(self, stream: str) -> None:
+        """Work out again how far the stream is: over all owned partitions, never back, and no further than its end or drain."""
         parts = self._streams[stream]
-        events = self._pass_on(stream)
-        told = self._told[stream]
-        if told.status != StreamPhase.OPEN or not parts:
-            return events
+        before = self._reached[stream]
+        if before.status != StreamPhase.OPEN or not parts:
+            return
         if len(parts) == 1:
             now = next(iter(parts.values())).reached(self.quorum)
         else:
             now = fold([part.reached(self.quorum) for part in parts.values()])
-        if now.status == StreamPhase.ENDED:
-            events.append(StreamEnded(stream))
-            new = StreamStatus(StreamPhase.ENDED, told.ts)
-        elif now.status == StreamPhase.DRAINED:
-            events.append(StreamDrained(stream, now.id))
-            new = StreamStatus(StreamPhase.DRAINED, told.ts, False, now.id)
-        else:
-            new = StreamStatus(StreamPhase.OPEN, max(told.ts, now.ts), now.idle)
-            if new == told:
-                return events
-            events.append(StreamWatermark(stream, new.ts, new.idle))
-        self._told[stream] = new
-        self._touched.add((stream, ALL))
-        return events
-
-    def _pass_on(self, stream: str) -> list[Event]:
-        """The aggregating partition's own news, under the epoch that it is true for."""
-        part = self._streams[stream].get(self.aggregating.get(stream, ALL))
-        producers = self._producers[stream]
-        if part is None or not isinstance(producers, ProducerSet):
-            return []
-        now = part.reached(self.quorum)
-        epoch, before = self._passed.get(stream, (ALL, StreamStatus()))
-        if epoch == producers.epoch:
-            if now.status == StreamPhase.OPEN:
-                now = now._replace(ts=max(now.ts, before.ts))
-            if now == before:
-                return []
-        elif now == StreamStatus():
-            return []
-        self._passed[stream] = (producers.epoch, now)
-        self._touched.add((stream, ALL))
-        return [self._complete(stream, producers.epoch, now)]
-
-    def _complete(self, stream: str, epoch: int, now: StreamStatus) -> PartitionComplete:
-        kind = (WATERMARK, DRAIN, END)[now.status]
-        return PartitionComplete(stream, self.aggregating[stream], kind, epoch, now.ts, now.idle, now.id)
+        now = now._replace(ts=max(before.ts, now.ts))
+        if now != before:
+            self._reached[stream] = now
+            self._touched.add((stream, ALL))
 
     def _rows(self, place: Place) -> Iterator[tuple[RowKey, Row]]:
         """The rows of one place. Each begins with the own run, so that those of an older one are known for what they are."""
         stream, at = place
         if at == ALL:
-            told = self._told.get(stream, StreamStatus())
-            if told != StreamStatus():
-                yield (stream, ALL, "told"), (self.run, *told)
-            if stream in self._passed:
-                epoch, reached = self._passed[stream]
-                yield (stream, ALL, "passed"), (self.run, epoch, *reached)
+            reached = self._reached.get(stream, StreamStatus())
+            if reached != StreamStatus():
+                yield (stream, ALL, "told"), (self.run, *reached)
             return
         part = self._streams.get(stream, {}).get(at)
         if part is None:
@@ -369,9 +313,7 @@ class Progress:
                 continue
             match (part, key[2:]):
                 case (None, ("told",)):
-                    self._told[place[0]] = StreamStatus(*row[1:])
-                case (None, ("passed",)):
-                    self._passed[place[0]] = (row[1], StreamStatus(*row[2:]))
+                    self._reached[place[0]] = StreamStatus(*row[1:])
                 case (_Partition(), ("own",)):
                     part.own = StreamStatus(*row[1:])
                 case (_Partition(), ("job", job)):

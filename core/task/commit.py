@@ -21,7 +21,10 @@ What this machine decides and promises:
 
 from __future__ import annotations
 
-from ..machine import IllegalEvent, Machine, Now, Tick, rules
+from enum import StrEnum
+from typing import ClassVar
+
+from ..machine import IllegalEvent, Machine, Now, Tick, Transition, rules
 from .commit_protocol import (
     Applied,
     Apply,
@@ -44,46 +47,59 @@ from .commit_protocol import (
     Wanted,
 )
 
-IDLE = "idle"
-BEGINNING = "beginning"
-SEALING = "sealing"
-FLUSHING = "flushing"
-COMMITTING = "committing"
-APPLYING = "applying"
-OVER = "over"
 
-OPEN = (BEGINNING, SEALING, FLUSHING, COMMITTING)
+class CommitterState(StrEnum):
+    """Where the transaction of an incarnation stands."""
+
+    IDLE = "idle"
+    BEGINNING = "beginning"
+    SEALING = "sealing"
+    FLUSHING = "flushing"
+    COMMITTING = "committing"
+    APPLYING = "applying"
+    OVER = "over"
+
+
+OPEN = (CommitterState.BEGINNING, CommitterState.SEALING, CommitterState.FLUSHING, CommitterState.COMMITTING)
 """The producer has a transaction whose outcome is not known."""
-LIVE = (IDLE, *OPEN, APPLYING)
-_NEXT = (IDLE, BEGINNING)
+LIVE = (CommitterState.IDLE, *OPEN, CommitterState.APPLYING)
+_NEXT = (CommitterState.IDLE, CommitterState.BEGINNING)
 """Where it goes when nothing is under way: a next transaction, or rest."""
 
 _late = (Begun, Sealed, Flushed, Committed, Applied, StoreRefused, ProducerFailed, Wanted, TaskGone, Tick)
 
-TABLE = rules(
-    [
-        (IDLE, Wanted, (IDLE, BEGINNING), "urgent, or the interval has passed: begin; else wait for the interval"),
-        (IDLE, Tick, (IDLE, BEGINNING), "the interval has passed"),
-        (BEGINNING, Begun, SEALING, "now the tasks contribute"),
-        (SEALING, Sealed, (FLUSHING, *_NEXT), "nothing contributed: nothing to commit"),
-        (FLUSHING, Flushed, COMMITTING, "every send has returned, and every future has succeeded"),
-        (
-            COMMITTING,
-            Committed,
-            (APPLYING, *_NEXT),
-            "durable: the stores may follow; nobody there any more: nothing to apply",
-        ),
-        (APPLYING, Applied, (APPLYING, *_NEXT), "a store has followed; its task is told"),
-        (APPLYING, StoreRefused, (APPLYING, *_NEXT), "one store has not: its task fails alone"),
-        (APPLYING, TaskGone, (APPLYING, *_NEXT), "nobody waits for its store"),
-        (APPLYING, Tick, "", "stores have no deadline here: they are the worker's own disk"),
-        *((state, Tick, ("", OVER), "too long: the outcome is unknown") for state in OPEN),
-        *((state, Wanted, "", "shares the next one") for state in (*OPEN, APPLYING)),
-        *((state, TaskGone, "", "it wants nothing more") for state in (IDLE, *OPEN)),
-        *((state, ProducerFailed, OVER, "a producer of doubtful state writes nothing more") for state in LIVE),
-        *((OVER, event, "", "too late: nobody listens") for event in _late),
-    ]
-)
+
+def _table() -> tuple[Transition, ...]:
+    s = CommitterState
+    return rules(
+        [
+            (
+                s.IDLE,
+                Wanted,
+                (s.IDLE, s.BEGINNING),
+                "urgent, or the interval has passed: begin; else wait for the interval",
+            ),
+            (s.IDLE, Tick, (s.IDLE, s.BEGINNING), "the interval has passed"),
+            (s.BEGINNING, Begun, s.SEALING, "now the tasks contribute"),
+            (s.SEALING, Sealed, (s.FLUSHING, *_NEXT), "nothing contributed: nothing to commit"),
+            (s.FLUSHING, Flushed, s.COMMITTING, "every send has returned, and every future has succeeded"),
+            (
+                s.COMMITTING,
+                Committed,
+                (s.APPLYING, *_NEXT),
+                "durable: the stores may follow; nobody there any more: nothing to apply",
+            ),
+            (s.APPLYING, Applied, (s.APPLYING, *_NEXT), "a store has followed; its task is told"),
+            (s.APPLYING, StoreRefused, (s.APPLYING, *_NEXT), "one store has not: its task fails alone"),
+            (s.APPLYING, TaskGone, (s.APPLYING, *_NEXT), "nobody waits for its store"),
+            (s.APPLYING, Tick, "", "stores have no deadline here: they are the worker's own disk"),
+            *((state, Tick, ("", s.OVER), "too long: the outcome is unknown") for state in OPEN),
+            *((state, Wanted, "", "shares the next one") for state in (*OPEN, s.APPLYING)),
+            *((state, TaskGone, "", "it wants nothing more") for state in (s.IDLE, *OPEN)),
+            *((state, ProducerFailed, s.OVER, "a producer of doubtful state writes nothing more") for state in LIVE),
+            *((s.OVER, event, "", "too late: nobody listens") for event in _late),
+        ]
+    )
 
 
 class Committer(Machine[CommitEvent, CommitInstruction]):
@@ -94,8 +110,8 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     [Begin(txn=1)]
     """
 
-    TABLE = TABLE
-    INITIAL = IDLE
+    TABLE: ClassVar[tuple[Transition, ...]] = _table()
+    INITIAL: ClassVar[str] = CommitterState.IDLE
 
     def __init__(self, interval_s: float = 0.2, timeout_s: float = 60.0) -> None:
         super().__init__()
@@ -113,30 +129,30 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         """Tasks that went between sealing and its answer: what they contributed is committed, nobody waits for their stores."""
 
     def deadline(self) -> float | None:
-        if self.state == IDLE:
+        if self.state == CommitterState.IDLE:
             return self._begun_s + self.interval_s if self._wanted else None
         return self._begun_s + self.timeout_s if self.state in OPEN else None
 
     # ------------------------------------------------------------------------------------------------- wanting, beginning
 
     def on_Wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
-        if self.state == OVER:
+        if self.state == CommitterState.OVER:
             return []
         self._wanted[event.task] = None
         self._urgent = self._urgent or event.urgent
-        return self._rest(now) if self.state == IDLE else []
+        return self._rest(now) if self.state == CommitterState.IDLE else []
 
     def on_TaskGone(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
         self._wanted.pop(event.task, None)
-        if self.state == SEALING:
+        if self.state == CommitterState.SEALING:
             self._gone.add(event.task)
         if event.task not in self.tasks:
             return []
         self.tasks -= {event.task}
-        return self._when_applied(now) if self.state == APPLYING else []
+        return self._when_applied(now) if self.state == CommitterState.APPLYING else []
 
     def on_Tick(self, event: Tick, now: Now) -> list[CommitInstruction]:
-        if self.state == IDLE:
+        if self.state == CommitterState.IDLE:
             return self._rest(now) if self._wanted else []
         if self.state in OPEN and now.mono >= self._begun_s + self.timeout_s:
             why = f"transaction {self.txn} stood in '{self.state}' for {self.timeout_s:g} s"
@@ -145,13 +161,13 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
 
     def _rest(self, now: Now) -> list[CommitInstruction]:
         """Nothing is under way: begin the next transaction if it is due, or wait."""
-        self.state = IDLE
+        self.state = CommitterState.IDLE
         if not self._wanted:
             self._urgent = False
             return []
         if not (self._urgent or now.mono >= self._begun_s + self.interval_s):
             return []
-        self.state = BEGINNING
+        self.state = CommitterState.BEGINNING
         self.txn += 1
         self._begun_s = now.mono
         return [Begin(self.txn)]
@@ -161,7 +177,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     def on_Begun(self, event: Begun, now: Now) -> list[CommitInstruction]:
         if not self._current(event, event.txn):
             return []
-        self.state = SEALING
+        self.state = CommitterState.SEALING
         asked, self._wanted, self._urgent = tuple(self._wanted), {}, False
         self.tasks = frozenset(asked)
         self._gone.clear()
@@ -173,7 +189,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self.tasks = event.tasks - self._gone
         if not event.tasks:
             return self._rest(now)
-        self.state = FLUSHING
+        self.state = CommitterState.FLUSHING
         return [Flush(self.txn)]
 
     def on_Flushed(self, event: Flushed, now: Now) -> list[CommitInstruction]:
@@ -181,14 +197,14 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
             return []
         if not self.tasks <= event.positions.keys():
             raise IllegalEvent(self, event)
-        self.state = COMMITTING
+        self.state = CommitterState.COMMITTING
         self._positions = dict(event.positions)
         return [Commit(self.txn)]
 
     def on_Committed(self, event: Committed, now: Now) -> list[CommitInstruction]:
         if not self._current(event, event.txn):
             return []
-        self.state = APPLYING
+        self.state = CommitterState.APPLYING
         apply: list[CommitInstruction] = [Apply(self.txn, task, self._positions[task]) for task in sorted(self.tasks)]
         return apply + self._when_applied(now)
 
@@ -209,7 +225,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
 
     def _current(self, event: CommitEvent, txn: int) -> bool:
         """Whether anybody still listens; an answer about another transaction than the present one is a mistake of the edge."""
-        if self.state == OVER:
+        if self.state == CommitterState.OVER:
             return False
         if txn != self.txn:
             raise IllegalEvent(self, event)
@@ -218,10 +234,10 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     # -------------------------------------------------------------------------------------------------------- the end
 
     def on_ProducerFailed(self, event: ProducerFailed, now: Now) -> list[CommitInstruction]:
-        return [] if self.state == OVER else self._over(event)
+        return [] if self.state == CommitterState.OVER else self._over(event)
 
     def _over(self, failure: ProducerFailed) -> list[CommitInstruction]:
-        self.state = OVER
+        self.state = CommitterState.OVER
         self.tasks = frozenset()
         self._wanted.clear()
         return [IncarnationOver(failure.why, failure.kind, failure.target, self.blamed(failure), failure.refused)]

@@ -1,4 +1,4 @@
-"""The words between the committer of one producer incarnation and its edge.
+"""The events and instructions of the committer of one producer incarnation.
 
 One transaction at a time: begin → seal (each task contributes what is complete) → flush (everything is sent and acknowledged) → commit
 → applied to the stores → the tasks are told. Between any two of these the process may die.

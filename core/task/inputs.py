@@ -17,10 +17,9 @@ from collections.abc import Iterable, Mapping
 from ..machine import Now
 from ..names import StreamPartition
 from ..orders import RunView
-from ..progress.events import EpochAhead
 from ..progress.frames import NO_TIME, ControlFrame
 from ..progress.producers import ForeignProducers, Sources
-from ..progress.tracker import Producers, Progress
+from ..progress.tracker import AnyProducers, Progress
 from .plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
 
 JUST_NOW_S = 2.5
@@ -98,9 +97,9 @@ class Inputs:
         # that nothing came is only ever known of the moment: whoever was idle when it was stopped is not, until it has looked again
         self.unobserved |= {at for at in self.clocks if self.progress.partition(*at).idle}
 
-    def producers(self, run: RunView) -> dict[str, Producers]:
+    def producers(self, run: RunView) -> dict[str, AnyProducers]:
         """Who produces each of the inputs."""
-        known: dict[str, Producers] = {}
+        known: dict[str, AnyProducers] = {}
         for stream, one in self.by_stream.items():
             if one.kind == INTERMEDIATE:
                 if stream in run.producers:
@@ -160,8 +159,7 @@ class Inputs:
 
     def hear(self, at: StreamPartition, offset: int, frame: ControlFrame) -> bool:
         """Take a control message; false if it must wait at the head of its partition for a newer job state."""
-        answer = self.progress.take(at.stream, at.partition, frame)
-        if answer and isinstance(answer[0], EpochAhead):
+        if not self.progress.take(at.stream, at.partition, frame):
             self.waiting[at] = (offset, frame)
             return False
         self.waiting.pop(at, None)

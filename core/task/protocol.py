@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .plan import Bound, TaskSettings
 
-Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]
+ControlRows = Mapping[tuple[Any, ...], tuple[Any, ...]]
 """Rows of the control table: what the machine must find again after a restart, beside the checkpoint. Keys and values are tuples of
 plain values; the edge packs them (keys with stable bytes)."""
 
 _NO_POSITIONS: Positions = MappingProxyType({})
-_NO_ROWS: Rows = MappingProxyType({})
+_NO_ROWS: ControlRows = MappingProxyType({})
 
 
 # ------------------------------------------------------------------------------------------------------ store and task log
@@ -82,7 +82,7 @@ class Restored:
 
     position: int
     checkpoint: Checkpoint | None = None
-    rows: Rows = field(default_factory=lambda: _NO_ROWS)
+    rows: ControlRows = field(default_factory=lambda: _NO_ROWS)
     """The whole control table."""
     remark: str = ""
     """What people should know of this state; said with the report that the task runs."""
@@ -123,8 +123,6 @@ class ChunkDone:
     """The next position to read."""
     max_ts: int | None = None
     """The greatest event time in it; None when it had no record with one."""
-    outputs: bool = False
-    """It left outputs, table changes or timers behind (a position alone is committed at leisure, too)."""
     commit: bool = False
     """User code asked for a commit."""
     stop: bool = False
@@ -180,10 +178,9 @@ class AtEnd:
 
 @dataclass(frozen=True, slots=True)
 class NotAtEnd:
-    """A fetch was answered, and there is more; or it stands at the last stable offset (`blocked`) below the high watermark."""
+    """A fetch was answered, and there is more; or it stands at the last stable offset, below the high watermark."""
 
     at: StreamPartition
-    blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +238,6 @@ class StepDone:
 
     letter: int
     more: bool = False
-    outputs: bool = True
     commit: bool = False
     """User code asked for a commit."""
     stop: bool = False
@@ -309,7 +305,7 @@ TaskEvent = (
 
 Positions = Mapping[StreamPartition, int]
 RowChanges = Mapping[tuple[Any, ...], tuple[Any, ...] | None]
-"""What changed in the control table, see `Rows`; None deletes a row."""
+"""What changed in the control table, see `ControlRows`; None deletes a row."""
 
 WATERMARK = "watermark"
 END = "end"
@@ -437,9 +433,8 @@ class RequestCommit:
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Answer to `CommitBegins`: the whole ready buffer, these rows of the control table and this checkpoint join `txn`."""
+    """Answer to `CommitBegins`: the whole ready buffer, these rows of the control table and this checkpoint join its transaction."""
 
-    txn: int
     checkpoint: Checkpoint
     rows: RowChanges = field(default_factory=lambda: MappingProxyType({}))
 

@@ -31,11 +31,11 @@ def distrust(store: StoreOpened, log: LogEnds, job_uuid: str, wall_ms: int) -> s
     if store.job_uuid != job_uuid:
         return f"it belongs to job uuid {store.job_uuid}, and this job is {job_uuid}"
     if store.position > log.end:
-        return f"it stands at {store.position}, and its log ends at {log.end}: the log was re-created"
+        return f"its position is {store.position}, but its log ends at {log.end}: the log was re-created"
     if store.position == log.end:
         return ""
     if store.position < log.start:
-        return f"it stands at {store.position}, and its log begins at {log.start}"
+        return f"its position is {store.position}, but its log begins at {log.start}"
     return tombstones_gone(store, log, wall_ms)
 
 
@@ -43,12 +43,12 @@ def tombstones_gone(store: StoreOpened, log: LogEnds, wall_ms: int) -> str:
     """Why a store behind its log may have missed tombstones that compaction has already removed; "" if it cannot have."""
     limit = log.delete_retention_ms // 2
     if store.followed_until_ms is None:
-        return "nobody knows when it last stood at the end of its log, so deleted keys may rise again"
+        return "it is unknown when it last was at the end of its log, so deleted keys could reappear"
     age = wall_ms - store.followed_until_ms
     if age < 0:
-        return f"the clock has gone back: it last stood at the end of its log {-age} ms from now, so deleted keys may rise again"
+        return f"the clock was set back: it last was at the end of its log {-age} ms in the future, so deleted keys could reappear"
     if age >= limit:
-        return f"it last stood at the end of its log {age} ms ago, and deleted keys may rise again after {limit} ms"
+        return f"it last was at the end of its log {age} ms ago, and deleted keys could reappear after {limit} ms"
     return ""
 
 

@@ -112,8 +112,8 @@ class Restoring:
         if found is None or found.job_uuid == run.job_uuid:
             return ""
         return (
-            f"its log holds checkpoints of job uuid {found.job_uuid}, and this job is {run.job_uuid}: the topics of "
-            f"another life of the job; use another job id, or `headgate reset` it"
+            f"its log holds checkpoints of job uuid {found.job_uuid}, and this job is {run.job_uuid}: its topics belong to "
+            f"another life of the job; use another job id, or run `headgate reset`"
         )
 
     def restored(self, event: Restored, run: RunView) -> Checkpoint:

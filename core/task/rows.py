@@ -51,18 +51,17 @@ def _texts(value: Any) -> bool:
 
 _STANDING = (_WHOLE, _WHOLE, _YES_NO, _TEXT)
 _SAID = (_WHOLE, _WHOLE, _YES_NO, _WHOLE, _TEXT)
-_VOICE = (_WHOLE, _WHOLE, _YES_NO, _YES_NO, _or_none(_TEXT))
+_ANNOUNCEMENT = (_WHOLE, _WHOLE, _YES_NO, _YES_NO, _or_none(_TEXT))
 
 _OWN: Mapping[str, Shape] = {
     ":heard": _row(_TEXT, _WHOLE, _WHOLE),
     ":time": _row(_TEXT, _WHOLE),
-    ":said": _row(_TEXT, *_VOICE),
-    ":relayed": _row(_TEXT, *_VOICE),
+    ":said": _row(_TEXT, *_ANNOUNCEMENT),
+    ":relayed": _row(_TEXT, *_ANNOUNCEMENT),
 }
 """Of the task itself, by what they are; the key's second part is a stream (of `:time` a step), the row's first the run."""
 _HEARD: Mapping[str, tuple[int, Shape]] = {
     "told": (3, _row(_TEXT, *_STANDING)),
-    "passed": (3, _row(_TEXT, _WHOLE, *_STANDING)),
     "own": (3, _row(_TEXT, *_STANDING)),
     "job": (4, _row(_TEXT, _TEXT, _WHOLE, _WHOLE, _texts, _or_none(_row(*_SAID)))),
     "said": (5, _row(_TEXT, *_SAID)),
@@ -87,7 +86,7 @@ def _unpacked(key_bytes: bytes, value: bytes) -> tuple[Row, Row]:
     except (ValueError, RecursionError, TypeError) as error:
         raise _damaged(key_bytes, "it is not msgpack") from error
     if type(key) is not tuple or type(found) is not tuple or not found:
-        raise _damaged(key_bytes, "it is no row")
+        raise _damaged(key_bytes, "it is not a row")
     version, row = cast("Row", found)[0], cast("Row", found)[1:]
     if type(version) is not int or version < 1:
         raise _damaged(key_bytes, "it has no format version")

@@ -120,10 +120,10 @@ class Seeks:
         here = inputs.positions[at]
         if expected == NO_POSITION:
             nowhere = inputs.first.get(at) == here
-            return "" if nowhere else f"{at} has moved: it had no position yet, and stands at {here}"
+            return "" if nowhere else f"{at} has moved: it had no position, and is now at {here}"
         if expected in (None, here):
             return ""
-        return f"{at} has moved: it was to go on from {expected}, and stands at {here}"
+        return f"{at} has moved: it was expected at {expected}, and is now at {here}"
 
     def _if_applied(self, order: Seek) -> list[TaskInstruction]:
         """The answer to a seek that is in the checkpoint; nothing while that is not durable, for then it is answered."""
@@ -156,7 +156,7 @@ class Seeks:
                 f"{at.stream} is an intermediate stream: its control messages are counted, so it cannot be read again"
             )
         if self.completion.drain_id is not None and at not in self._before_drain:
-            return "the run drains: no new input is read"
+            return "the run is draining: no new input is read"
         if at in inputs.finished:
             return f"{at} has ended in this run"
         return ""
@@ -167,16 +167,18 @@ class Seeks:
         if position is None or at in self.inputs.held or at in self._ready:
             return ""
         if event.log_end is not None and event.position > event.log_end:
-            return f"{at} was made anew or cut off: the position was {event.position}, the log ends at {event.log_end}"
+            return (
+                f"{at} was recreated or truncated: the position was {event.position}, the log ends at {event.log_end}"
+            )
         if event.log_start > position:
             count = event.log_start - position
-            return f"{count} records of {at} are gone: the position was {position}, the log begins at {event.log_start}"
+            return f"{count} records of {at} are lost: the position was {position}, the log begins at {event.log_start}"
         return ""
 
     def lost(self, event: Lost, gone: str) -> list[TaskInstruction]:
         """Go on at the beginning of the log, or at its end, as the input declares."""
         on_lost = self.inputs.by_stream[event.at.stream].on_lost
-        note = TaskNote("lost", f"{gone}; going on at the {on_lost}")
+        note = TaskNote("lost", f"{gone}; continuing at the {on_lost}")
         if on_lost == "oldest":
             return [note, *self._go(event.at, None, event.log_start)]
         self.inputs.held[event.at] = "lost"
@@ -234,7 +236,7 @@ class Seeks:
         inputs.advance(at, offset)
         if at in self._before_drain:
             inputs.held[at] = "seek"
-        commit = self.ledger.request_commit(f"{at} goes on at {offset}", urgent=True)
+        commit = self.ledger.request_commit(f"{at} continues at {offset}", urgent=True)
         return [SeekConsumer({at: offset}), *commit]
 
     def after_chunk(self, at: StreamPartition) -> list[TaskInstruction]:

@@ -74,10 +74,10 @@ FACTS = (
 """What the edge says. Such a fact may come late: the edge was told to stop, and had an answer on its way. Late facts are taken and change
 nothing; orders and answers that nobody asked for are mistakes, and raise."""
 
-Rows = list[tuple[str, type, str | tuple[str, ...], str]]
+TableRows = list[tuple[str, type, str | tuple[str, ...], str]]
 
 
-def _rows(states: Iterable[str], events: Iterable[type], to: str | tuple[str, ...], why: str) -> Rows:
+def _rows(states: Iterable[str], events: Iterable[type], to: str | tuple[str, ...], why: str) -> TableRows:
     """The same row for each of these states and events; `""` is the state itself."""
     return [(state, event, to, why) for state in states for event in events]
 
@@ -85,54 +85,54 @@ def _rows(states: Iterable[str], events: Iterable[type], to: str | tuple[str, ..
 TABLE = rules(
     [
         (TaskState.WAITING, Start, TaskState.RESTORING, "the predecessor has released it, or is fenced"),
-        (TaskState.WAITING, Release, TaskState.RELEASED, "it never began"),
-        (TaskState.WAITING, Abandon, TaskState.ABANDONED, "it never began"),
-        (TaskState.WAITING, Tick, "", "nothing to wait for"),
-        (TaskState.WAITING, t.SettingsChanged, "", "it begins with them"),
-        (TaskState.RESTORING, RunChanged, "", "seen when it opens"),
-        (TaskState.RESTORING, Seek, "", "applied when it opens"),
-        (TaskState.RESTORING, t.SettingsChanged, "", "it opens with them"),
-        (TaskState.RESTORING, Tick, ("", TaskState.FAILED), "an open transaction has held it up for too long"),
-        (TaskState.RESTORING, t.OffsetsResolved, RESTORED, "what is new becomes durable first"),
-        (TaskState.RESTORING, t.CommitDone, RESTORED, "what was resolved is durable"),
-        *_rows((TaskState.RESTORING,), STORE[:-1], ("", TaskState.FAILED), "store and log"),
-        (TaskState.RESTORING, t.Restored, RESTORED, "it stands where it stood"),
-        *_rows((TaskState.RESTORING,), (t.CommitBegins, *INTAKE, t.StoreClosed), "", "left over from before"),
+        (TaskState.WAITING, Release, TaskState.RELEASED, "the task never started"),
+        (TaskState.WAITING, Abandon, TaskState.ABANDONED, "the task never started"),
+        (TaskState.WAITING, Tick, "", "nothing to do"),
+        (TaskState.WAITING, t.SettingsChanged, "", "used when the task starts"),
+        (TaskState.RESTORING, RunChanged, "", "applied when the task opens"),
+        (TaskState.RESTORING, Seek, "", "applied when the task opens"),
+        (TaskState.RESTORING, t.SettingsChanged, "", "used when the task opens"),
+        (TaskState.RESTORING, Tick, ("", TaskState.FAILED), "blocked by an open transaction for too long"),
+        (TaskState.RESTORING, t.OffsetsResolved, RESTORED, "new positions are committed first"),
+        (TaskState.RESTORING, t.CommitDone, RESTORED, "the resolved positions are durable"),
+        *_rows((TaskState.RESTORING,), STORE[:-1], ("", TaskState.FAILED), "progress of store and log"),
+        (TaskState.RESTORING, t.Restored, RESTORED, "the state is restored"),
+        *_rows((TaskState.RESTORING,), (t.CommitBegins, *INTAKE, t.StoreClosed), "", "belongs to an earlier state"),
         *_rows(WORKING, (RunChanged,), BUSY, "a pause, a drain, a newer epoch"),
         *_rows(WORKING, (Seek,), BUSY, "applied between chunks"),
         *_rows(WORKING, (t.OffsetsResolved,), BUSY, "a seek's or a lost position's offset"),
-        *_rows(WORKING, (Tick,), BUSY, "a retry, or time to speak"),
-        *_rows(WORKING, (t.SettingsChanged,), BUSY, "they count at once"),
-        *_rows(WORKING, (t.ChunkTaken,), "", "the actor works"),
-        *_rows(WORKING, (t.CommitBegins,), "", "everything complete joins"),
+        *_rows(WORKING, (Tick,), BUSY, "a retry is due, or an announcement"),
+        *_rows(WORKING, (t.SettingsChanged,), BUSY, "applied immediately"),
+        *_rows(WORKING, (t.ChunkTaken,), "", "the actor is working"),
+        *_rows(WORKING, (t.CommitBegins,), "", "all complete chunks join the transaction"),
         *_rows(WORKING, (t.CommitDone,), (*BUSY, *RESTING), "durable"),
         *_rows(WORKING, (*INTAKE, *ACTOR), BUSY, "work"),
-        *_rows(RESTING, (RunChanged,), "", "control is said again when epochs change"),
-        *_rows(RESTING, (Seek,), "", "refused: nothing is read in this run any more"),
-        *_rows(RESTING, (Tick,), "", "nothing to wait for"),
-        *_rows(RESTING, (t.SettingsChanged,), "", "nothing is left that they change"),
+        *_rows(RESTING, (RunChanged,), "", "control messages are repeated when epochs change"),
+        *_rows(RESTING, (Seek,), "", "refused: the task reads nothing more in this run"),
+        *_rows(RESTING, (Tick,), "", "nothing to do"),
+        *_rows(RESTING, (t.SettingsChanged,), "", "no effect any more"),
         *_rows(RESTING, (*INTAKE, *ACTOR, t.OffsetsResolved), "", "too late"),
-        *_rows(RESTING, COMMIT, "", "what was said again"),
-        (TaskState.RELEASING, RunChanged, "", "not any more"),
-        (TaskState.RELEASING, Release, "", "already; one that was failing is released instead"),
-        (TaskState.RELEASING, Seek, "", "the next owner is told again; what has failed for good begins again with it"),
-        (TaskState.RELEASING, Tick, "", "nothing to wait for"),
-        (TaskState.RELEASING, t.SettingsChanged, "", "not any more"),
-        (TaskState.RELEASING, t.CommitBegins, "", "the last one"),
-        (TaskState.RELEASING, t.CommitDone, "", "now it may close"),
-        (TaskState.RELEASING, t.StoreClosed, ("", *GONE), "reported last, when it was told to close"),
-        *_rows((TaskState.RELEASING,), (*STORE, t.OffsetsResolved, *INTAKE, *ACTOR), "", "the last answers"),
+        *_rows(RESTING, COMMIT, "", "commits of repeated control messages"),
+        (TaskState.RELEASING, RunChanged, "", "no effect any more"),
+        (TaskState.RELEASING, Release, "", "already releasing; a failing task is released instead"),
+        (TaskState.RELEASING, Seek, "", "the next owner gets it again; a task that failed for good restarts with it"),
+        (TaskState.RELEASING, Tick, "", "nothing to do"),
+        (TaskState.RELEASING, t.SettingsChanged, "", "no effect any more"),
+        (TaskState.RELEASING, t.CommitBegins, "", "the last commit"),
+        (TaskState.RELEASING, t.CommitDone, "", "the store may close now"),
+        (TaskState.RELEASING, t.StoreClosed, ("", *GONE), "the last step, after the order to close"),
+        *_rows((TaskState.RELEASING,), (*STORE, t.OffsetsResolved, *INTAKE, *ACTOR), "", "late answers"),
         *_rows(ALIVE[:-1], (Release,), TaskState.RELEASING, "finish or drop the chunk, commit, close, report"),
         *_rows(ALIVE, (Abandon,), TaskState.ABANDONED, "fenced or superseded: drop everything, write nothing"),
         *_rows(ALIVE, (t.CommitLost,), (TaskState.ABANDONED, TaskState.FAILED), "the incarnation is over"),
-        *_rows(ALIVE, (t.ApplyFailed,), (TaskState.RELEASING, TaskState.FAILED), "the log is right, the store is void"),
         *_rows(
-            ALIVE, (t.Broken,), (TaskState.RELEASING, TaskState.FAILED), "commits what is complete, then has failed"
+            ALIVE, (t.ApplyFailed,), (TaskState.RELEASING, TaskState.FAILED), "the log is right, the store is invalid"
         ),
-        (TaskState.FAILED, Release, TaskState.RELEASED, "a failed task is released at once"),
-        (TaskState.FAILED, Abandon, TaskState.ABANDONED, "what has failed goes"),
-        (TaskState.FAILED, Seek, ("", TaskState.ABANDONED), "a failed task begins again behind what it failed at"),
-        *_rows((TaskState.RELEASED, TaskState.ABANDONED), (Release, Abandon, Seek), "", "nothing is left"),
+        *_rows(ALIVE, (t.Broken,), (TaskState.RELEASING, TaskState.FAILED), "commits what is complete, then fails"),
+        (TaskState.FAILED, Release, TaskState.RELEASED, "a failed task is released immediately"),
+        (TaskState.FAILED, Abandon, TaskState.ABANDONED, "a failed task is discarded"),
+        (TaskState.FAILED, Seek, ("", TaskState.ABANDONED), "it restarts after the record that it failed on"),
+        *_rows((TaskState.RELEASED, TaskState.ABANDONED), (Release, Abandon, Seek), "", "already gone"),
         *_rows(GONE, (*FACTS, RunChanged, Tick, t.SettingsChanged), "", "too late"),
     ]
 )
@@ -299,8 +299,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             if limit is None or now.mono < limit:
                 return []
             return self._fail_now(
-                "open transaction: the task's log holds an unfinished transaction of somebody who is neither released nor "
-                "fenced; it ends with its transaction timeout, or fence that worker"
+                "open transaction: the task's log holds an unfinished transaction of an owner that is neither released nor "
+                "fenced; it ends with its transaction timeout, or when that worker is fenced"
             )
         if self.state not in WORKING:
             return []
@@ -455,7 +455,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if not gone:
             return self._settle(now)
         if self.inputs.by_stream[event.at.stream].on_lost == "fail":
-            return self._fail(f"{gone}; go on with `headgate seek JOB {event.at} --to oldest`")
+            return self._fail(f"{gone}; continue with `headgate seek JOB {event.at} --to oldest`")
         return self.seeks.lost(event, gone) + self._settle(now)
 
     def on_Lag(self, event: t.Lag, now: Now) -> Out:
@@ -586,7 +586,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if own is None:
             return []
         rows: t.RowChanges = {**own, **self.inputs.progress.take_changes()}
-        return [*said, t.Contribute(event.txn, self._checkpoint(), MappingProxyType(rows))]
+        return [*said, t.Contribute(self._checkpoint(), MappingProxyType(rows))]
 
     def _checkpoint(self) -> Checkpoint:
         """What a restart needs beside the control table, as of now. A chunk under work has no part in it."""

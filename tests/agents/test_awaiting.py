@@ -29,7 +29,7 @@ def test_a_cancellation_that_nobody_asked_for_is_an_error() -> None:
             return f"{error.what} <- {type(error.__cause__).__name__}"
         return "nothing"
 
-    assert asyncio.run(close()) == "closing the consumer was cancelled, and not by headgate <- CancelledError"
+    assert asyncio.run(close()) == "closing the consumer was cancelled, but not by headgate <- CancelledError"
 
 
 def test_a_cancellation_that_was_asked_for_goes_on() -> None:
@@ -111,7 +111,7 @@ def test_awaited_user_code_fails_when_its_time_is_over_and_may_take_any_time_wit
 
     async def life() -> str:
         async with asyncio.timeout(20):
-            with pytest.raises(TimeoutError, match=r"not done after 0.01 s, which the setting await.timeout allows"):
+            with pytest.raises(TimeoutError, match=r"did not finish within 0.01 s \(the setting await.timeout\)"):
                 await within(0.01, asyncio.Event().wait())
         return await within(0.0, asyncio.sleep(0.02, "done"))
 

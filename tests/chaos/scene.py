@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import INTERMEDIATE, Topics, TopicSpec
+from headgate.agents.kafka.topics import INTERMEDIATE, TopicsAdmin, TopicSpec
 
 from .account import differences, positions
 from .load import PARTITIONS, Load
@@ -144,7 +144,7 @@ class Scene:
 
     async def _made(self, stream: str) -> None:
         """The stream as the job makes it; it may be there."""
-        topics = Topics(ClientSettings(self.broker.bootstrap))
+        topics = TopicsAdmin(ClientSettings(self.broker.bootstrap))
         await topics.start()
         await topics.ensure([TopicSpec(stream, PARTITIONS, INTERMEDIATE)])
         await topics.stop()

@@ -1,7 +1,7 @@
 """A house for the machines that steer: one modelled coordinator stream, workers with their two machines, and tasks that obey.
 
 Time passes only by `run(seconds)`. Everything is delivered in order and at once unless a worker is `frozen`, so a story can say exactly
-which word comes before which.
+which message comes before which.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class Rig:
 
     def chunk(self, at: SP, upto: int, max_ts: int | None = None, **changes: Any) -> list[Any]:
         self.feed(ChunkTaken(at, upto))
-        return self.feed(ChunkDone(at, upto, max_ts, outputs=True, **changes))
+        return self.feed(ChunkDone(at, upto, max_ts, **changes))
 
     def hear(self, at: SP, frame: Any) -> list[Any]:
         return self.feed(ControlAtHead(at, self.task.position(at), frame))
@@ -262,16 +262,16 @@ class Rig:
 
     def said(self, *, last: bool = False) -> list[tuple[str, Any, tuple[int, ...]]]:
         """What was said, short: ("wm", ts, partitions), ("idle", ts, …), ("end", epoch, …), ("drain", id, …)."""
-        words: list[tuple[str, Any, tuple[int, ...]]] = []
+        announced: list[tuple[str, Any, tuple[int, ...]]] = []
         for one in self.of(SendControl, last=last):
             frame = one.frame
             if isinstance(frame, Watermark):
-                words.append(("idle" if frame.idle else "wm", frame.ts, one.partitions))
+                announced.append(("idle" if frame.idle else "wm", frame.ts, one.partitions))
             elif isinstance(frame, Drain):
-                words.append(("drain", frame.id, one.partitions))
+                announced.append(("drain", frame.id, one.partitions))
             else:
-                words.append(("end", frame.epoch, one.partitions))
-        return words
+                announced.append(("end", frame.epoch, one.partitions))
+        return announced
 
 
 def wm(task: str | None, ts: int, *, epoch: int = 1, idle: bool = False, tasks: int = 1, run: str = RUN) -> Watermark:

@@ -6,7 +6,7 @@ import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.batches import AGE, BYTES, ROWS, BatchInfo, Book, Closed, Limits, Outcome, Stage
+from headgate.core.batches import AGE, BYTES, ROWS, BatchInfo, BatchOutcome, Book, Closed, Limits, SparkStage
 
 TEN = Limits(max_rows=10)
 
@@ -92,8 +92,8 @@ def test_nothing_stored_is_an_empty_book() -> None:
 def test_a_batch_is_named_for_task_stage_and_number() -> None:
     """The id is what a user sees, and what stays the same when the batch is run again."""
     assert BatchInfo("Partition 3", "daily", 12, 5, "drain").id == "Partition 3/daily/12"
-    assert Stage("daily", print, "n long").keeps_going is False
-    assert Outcome((), 0).bad == ()
+    assert SparkStage("daily", print, "n long").keeps_going is False
+    assert BatchOutcome((), 0).bad == ()
 
 
 GOLDEN = "929703020a28051a1e9198020305a4726f77731901c301"

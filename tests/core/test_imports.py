@@ -369,6 +369,57 @@ def test_a_name_that_is_passed_on_is_named() -> None:
     assert passed_on(text, "agents/x.py") == ["agents/x.py:1: Iterator is not of core/errors.py, which only imports it"]
 
 
+def meanings(text: str) -> Iterator[tuple[str, int, str]]:
+    """(name, line, meaning) of each public class and type alias at the top of a file. An alias means what stands behind it; a class is
+    never another file's."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name, node.lineno, ""
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(
+            node.value, ast.Subscript | ast.BinOp | ast.Name
+        ):
+            for top in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(top, ast.Name) and top.id[0].isupper() and not top.id.isupper():
+                    yield top.id, node.lineno, ast.unparse(node.value)
+
+
+def two_meanings(texts: dict[str, str]) -> list[str]:
+    """Names that stand for two things, each with the files that define it."""
+    places: dict[str, list[tuple[str, str]]] = {}
+    for where, text in texts.items():
+        for name, line, meaning in meanings(text):
+            if not name.startswith("_"):
+                places.setdefault(name, []).append((f"{where}:{line}", meaning))
+    return [
+        f"{' and '.join(where for where, _ in those)}: {name} stands for two things"
+        for name, those in sorted(places.items())
+        if len(those) > 1 and (len({meaning for _, meaning in those}) > 1 or not all(meaning for _, meaning in those))
+    ]
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    """Whoever reads `Head` knows which one: a class or a type has its name for itself in the whole house. So does a protocol: it says what
+    somebody needs, and whoever implements it is called after what it does that with."""
+    paths = [path for room in ROOMS for path in sources(room)]
+    nobody(two_meanings({path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ("class Head: ...", "class Head: ...", ["core/x.py:1 and agents/y.py:1: Head stands for two things"]),
+        ("class Head: ...", "Head = tuple[int, str]", ["core/x.py:1 and agents/y.py:1: Head stands for two things"]),
+        ("Row = list[int]", "Row = dict[str, int]", ["core/x.py:1 and agents/y.py:1: Row stands for two things"]),
+        ("Row = list[int]", "Row = list[int]", []),
+        ("class _Head: ...", "class _Head: ...", []),
+        ("class Head: ...", "from ..core.x import Head\nHEAD = Head", []),
+    ],
+)
+def test_a_name_that_stands_for_two_things_is_named_with_both_places(one: str, other: str, found: list[str]) -> None:
+    """A type that says the same in two files is one thing; what is private is its file's own."""
+    assert two_meanings({"core/x.py": one, "agents/y.py": other}) == found
+
+
 def test_a_room_says_what_it_decides_and_nothing_else() -> None:
     """The package file of a room is its docstring: what is in a room is in its files."""
     nobody(

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 import pytest
 
 from headgate.core import machine as module
-from headgate.core.machine import STORY_LENGTH, IllegalEvent, Machine, Now, Rule, Step, Tick, diagram, replay, rules
+from headgate.core.machine import (
+    STORY_LENGTH,
+    IllegalEvent,
+    Machine,
+    Now,
+    StoryLine,
+    Tick,
+    Transition,
+    diagram,
+    replay,
+    rules,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +107,11 @@ def test_the_story_is_one_line_an_event_and_bounded():
         "     1.500  shut → open                   Open(by='anna')  ⇒  water",
         "     1.500  open                          Tick()  ⇒  open at 99",
     ]
-    assert gate.steps()[0] == Step(T, "shut", Open(), "open", ("water",))
+    assert gate.steps()[0] == StoryLine(T, "shut", Open(), "open", ("water",))
     for _ in range(STORY_LENGTH):
         gate.handle(Tick(), T)
     assert len(gate.steps()) == STORY_LENGTH
-    assert "⇒  -" in str(Step(T, "open", Close(), "shut", ()))
+    assert "⇒  -" in str(StoryLine(T, "open", Close(), "shut", ()))
 
 
 def test_a_record_is_replayed_and_a_difference_is_found():
@@ -119,7 +130,7 @@ def test_a_record_is_replayed_and_a_difference_is_found():
 
 def test_the_diagram_is_drawn_from_the_table():
     assert diagram(Gate) == "stateDiagram-v2\n    [*] --> shut\n    shut --> open: Open\n    open --> shut: Close\n"
-    assert rules([("a", Tick, ("b", ""), "why")]) == (Rule("a", Tick, ("b", "a"), "why"),)
+    assert rules([("a", Tick, ("b", ""), "why")]) == (Transition("a", Tick, ("b", "a"), "why"),)
 
 
 def test_its_examples_are_true():

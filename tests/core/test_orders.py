@@ -1,4 +1,4 @@
-"""The words between member and task are plain values: equal when they say the same, and never changed on the way."""
+"""Orders and reports between member and task are plain values: equal when they say the same, and never changed on the way."""
 
 from __future__ import annotations
 

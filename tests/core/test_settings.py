@@ -193,7 +193,7 @@ def test_who_mistypes_is_offered_what_there_is():
     ("name", "why"),
     [
         ("streams.orders.priority", ""), ("commit.interval", ""), ("streams.eu.orders.priority", ""),
-        ("streams.ordesr.priority", "the job has no input 'ordesr', so 'streams.ordesr.priority' means nothing; did you mean 'orders'?"),
+        ("streams.ordesr.priority", "the job has no input 'ordesr', so 'streams.ordesr.priority' has no effect; did you mean 'orders'?"),
     ],
 )  # fmt: skip
 def test_a_setting_of_a_stream_that_is_not_there_means_nothing(name: str, why: str):

@@ -1,8 +1,8 @@
 """What is proven is what runs: a public name that only tests use is found, and named.
 
 A rule that production does not call, a field that nobody reads and an event that nobody feeds are faults that have not struck yet. Names
-are compared, not what they mean, so a name that two things share can hide one of them; what is found is never wrong. Fields of values
-(events, instructions, messages) are told apart where a parameter or a pattern says whose they are.
+are compared, not what they mean, so a name that two things share can hide one of them; what is found is never wrong. Fields and methods
+are told apart where a parameter or a pattern says whose they are, and by what a file can have at all (`reading.Near`).
 """
 
 from __future__ import annotations
@@ -24,34 +24,24 @@ from headgate.core.task.commit_protocol import CommitEvent, CommitInstruction
 from headgate.core.task.protocol import TaskEvent, TaskInstruction
 from headgate.core.task.task import Task
 
-ROOT = Path(__file__).resolve().parents[2]
-HOUSE = ("core", "agents", "spark_bridge", "headgate", "examples", "bench")
+from .reading import HOUSE, ROOT, Near, fields_read, trees, values
+
 MACHINES = (Leader, Member, Committer, Task)
 
 FOR_OTHERS = {
     "BatchInfo.closed_by": "a function of Spark is told it",
-    "LogValue.expires_ms": "a stored value is parsed whole; what expires is found by its head alone",
+    "Setting.doc": "docs are made of it",
+    "Input.arguments": "a fingerprint is made of every field, without their names",
+    "LogKey.key": "a stored key is parsed whole; a replay cuts many keys of one table at once",
     "diagram": "docs are drawn with it",
     "Broker.is_running": "asked by whoever holds an embedded broker",
     "Broker.disallow": "asked by whoever holds an embedded broker",
     "WithVerbs.format_epilog": "click calls it",
     "LazyGroup.format_commands": "click calls it",
-    "Work.shortlabel": "mode calls it",
+    "CoroutineService.shortlabel": "mode calls it",
     "Counting.on_web_request_end": "Faust calls it",
 }
 """Who else uses a name that the house itself does not."""
-
-
-@cache
-def parsed(room: str) -> list[tuple[Path, ast.Module]]:
-    """Every file of a room."""
-    found = (path for path in sorted((ROOT / room).rglob("*.py")) if "__pycache__" not in path.parts)
-    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in found]
-
-
-def trees(*rooms: str) -> list[tuple[Path, ast.Module]]:
-    """Every file of these rooms."""
-    return [one for room in rooms for one in parsed(room)]
 
 
 def read_in(files: list[tuple[Path, ast.Module]]) -> set[str]:
@@ -144,102 +134,37 @@ def test_a_name_that_nobody_reads_is_named() -> None:
     assert [one.partition(": ")[2].partition(" ")[0] for one in found] == ["rule", "Box", "Box.size", "Box.open"]
 
 
-def values(files: list[tuple[Path, ast.Module]]) -> dict[str, list[str]]:
-    """The fields of each dataclass and named tuple, in their order."""
-    found: dict[str, list[str]] = {}
-    for _, tree in files:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and any(
-                word in ast.unparse(one)
-                for one in (*node.decorator_list, *node.bases)
-                for word in ("dataclass", "NamedTuple")
-            ):
-                found[node.name] = [
-                    part.target.id
-                    for part in node.body
-                    if isinstance(part, ast.AnnAssign)
-                    and isinstance(part.target, ast.Name)
-                    and "ClassVar" not in ast.unparse(part.annotation)
-                ]
-    return found
-
-
-class FieldsRead(ast.NodeVisitor):
-    """Fields that are read: `Class.field` where a parameter or a pattern says of which class, else `.field`, of any."""
-
-    def __init__(self, fields: dict[str, list[str]]) -> None:
-        self.fields = fields
-        self.found: set[str] = set()
-        self._owner: list[str] = []
-        self._known: list[dict[str, set[str]]] = [{}]
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._owner.append(node.name)
-        self.generic_visit(node)
-        self._owner.pop()
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        known = dict(self._known[-1])
-        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            words = set() if one.annotation is None else words_of(one.annotation)
-            if one.arg == "self" and self._owner:
-                words = {self._owner[-1]}
-            known.pop(one.arg, None)
-            if words and words <= self.fields.keys():
-                known[one.arg] = words
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-                known.pop(inner.id, None)
-        self._known.append(known)
-        self.generic_visit(node)
-        self._known.pop()
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        if isinstance(node.ctx, ast.Load):
-            name = node.value.id if isinstance(node.value, ast.Name) else ""
-            self.found.update(f"{owner}.{node.attr}" for owner in self._known[-1].get(name, {""}))
-        self.generic_visit(node)
-
-    def visit_MatchClass(self, node: ast.MatchClass) -> None:
-        owner = ast.unparse(node.cls).rpartition(".")[2]
-        for field, pattern in zip(self.fields.get(owner, ()), node.patterns, strict=False):
-            if not (isinstance(pattern, ast.MatchAs) and pattern.name is None):
-                self.found.add(f"{owner}.{field}")
-        self.found.update(f"{owner}.{field}" for field in node.kwd_attrs)
-        self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        if ast.unparse(node.func) == "getattr" and isinstance(node.args[1], ast.Constant):
-            self.found.add(f".{node.args[1].value}")
-        self.generic_visit(node)
-
-
-def words_of(annotation: ast.expr) -> set[str]:
-    """The names in an annotation, without what they are looked up in.
-
-    >>> sorted(words_of(ast.parse("t.Restored | None", mode="eval").body))
-    ['Restored']
-    """
-    found = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
-    for node in ast.walk(annotation):
-        if isinstance(node, ast.Attribute):
-            found = (found - {ast.unparse(node.value)}) | {node.attr}
-    return found
-
-
 def unread(fields: dict[str, list[str]], files: list[tuple[Path, ast.Module]]) -> list[str]:
     """Fields that nobody reads."""
-    seen = FieldsRead(fields)
-    for _, tree in files:
-        seen.visit(tree)
+    near, seen = Near(files), {path: fields_read(fields, tree) for path, tree in files}
     return [
         f"{owner}.{field}"
         for owner, names in fields.items()
         for field in names
-        if not {f"{owner}.{field}", f".{field}"} & seen.found and f"{owner}.{field}" not in FOR_OTHERS
+        if f"{owner}.{field}" not in FOR_OTHERS
+        and not any({f"{owner}.{field}", *(f"{one}(…)" for one in near.ways(owner))} & found for found in seen.values())
+        and not any(f".{field}" in seen[path] for path in near.files(owner))
     ]
+
+
+def uncalled(rooms: list[tuple[Path, ast.Module]], files: list[tuple[Path, ast.Module]]) -> list[str]:
+    """Public methods that no file reads that can have an object of their class."""
+    near, fields = Near(files), values(rooms)
+    read = {path: {one.partition(".")[2] for one in fields_read(fields, tree)} for path, tree in files}
+    interfaces = near.derived("Protocol")
+    found: list[str] = []
+    for path, tree in rooms:
+        for name, line, word in offered(path, tree):
+            owner, dot, _ = name.partition(".")
+            if not dot or word.startswith(("_", "on_")) or word in fields.get(owner, ()) or name in FOR_OTHERS:
+                continue
+            fits = [
+                owner,
+                *(one for one, methods in interfaces.items() if word in methods),
+            ]  # it is called through any of these
+            if not any(word in read[one] for kind in fits for one in near.files(kind)):
+                found.append(f"{path}:{line}: {name} is asked for by tests at most")
+    return found
 
 
 def test_every_field_of_a_value_is_read() -> None:
@@ -247,6 +172,23 @@ def test_every_field_of_a_value_is_read() -> None:
     found = unread(values(trees("core")), trees("core", "agents", "spark_bridge", "headgate"))
     if found:
         pytest.fail("\n".join(f"{one} is filled in, and read by nobody" for one in found), pytrace=False)
+
+
+def test_every_method_of_core_is_called_by_whoever_can_have_such_an_object() -> None:
+    """A method whose name is read, of something else, is one that nobody calls."""
+    found = uncalled(trees("core"), trees(*HOUSE))
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def test_what_is_read_of_something_else_does_not_count() -> None:
+    """Two files: in one the class, in the other somebody who has no such object and reads an attribute of the same name."""
+    own = "@dataclass\nclass Done:\n    outputs: bool\n    def repeat(self): ...\nclass Keeps:\n    def __init__(self, last: Done): ..."
+    files = [(Path("own.py"), ast.parse(own)), (Path("other.py"), ast.parse("plan.outputs, plan.repeat"))]
+    assert unread(values(files), files) == ["Done.outputs"]
+    assert uncalled(files[:1], files) == ["own.py:4: Done.repeat is asked for by tests at most"]
+    files[1] = (Path("other.py"), ast.parse("def show(one: Keeps): return one.last.outputs, one.last.repeat"))
+    assert unread(values(files), files) == uncalled(files[:1], files) == []
 
 
 def test_a_field_that_shares_its_name_with_another_that_is_read_is_named() -> None:

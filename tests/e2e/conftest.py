@@ -32,7 +32,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from headgate.agents.job.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.process.requests import Wish, ask
+from headgate.agents.process.requests import Request, ask
 from headgate.agents.worker.options import WorkerOptions
 from headgate.agents.worker.worker import Worker
 from headgate.core.names import JobName, Topics
@@ -209,7 +209,7 @@ class Jobs:
 
     async def ask(self, verb: str, *, wait: bool = True, timeout_s: float = WAIT_S, **arguments: Any) -> Any:
         """What `headgate VERB JOB` does."""
-        return await ask(self.client, self.topics, Wish(verb, arguments=arguments), wait=wait, timeout_s=timeout_s)
+        return await ask(self.client, self.topics, Request(verb, arguments=arguments), wait=wait, timeout_s=timeout_s)
 
     # ------------------------------------------------------------------------------------------------------------- records
 

@@ -7,7 +7,7 @@ import uuid
 
 from aiokafka import AIOKafkaProducer
 
-from headgate.agents.kafka.topics import Topics, TopicSpec
+from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
 from headgate.core.names import incarnation_order
 
 COUNTS = """
@@ -20,7 +20,7 @@ app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
 
 async def made(client, *specs):
     """Topics of these names and widths, on a broker that no other test uses."""
-    topics = Topics(client)
+    topics = TopicsAdmin(client)
     await topics.start()
     await topics.ensure([TopicSpec(name, partitions) for name, partitions in specs])
     await topics.stop()

@@ -16,7 +16,7 @@ from headgate.agents.broker.acls import Acl
 from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.probe import probe
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import Topics
+from headgate.agents.kafka.topics import TopicsAdmin
 from headgate.core.names import StreamPartition
 
 from .scenes import life, made, named, why
@@ -173,9 +173,9 @@ async def test_a_target_is_asked_without_writing_to_it(kafka, topic):
         assert await asked_of(there, 1) == ""
     assert "does not exist" in await asked_of(gone, 0)
     assert "does not exist" in await asked_of(gone, 0, narrower=True)
-    assert "has 2 partitions, and no 2" in await asked_of(there, 2)
+    assert "has 2 partitions, but no partition 2" in await asked_of(there, 2)
     assert await asked_of(there, 2, narrower=True) == ""
-    topics = Topics(client)
+    topics = TopicsAdmin(client)
     await topics.start()
     assert set(await topics.find([there, gone])) == {there}
     await topics.stop()

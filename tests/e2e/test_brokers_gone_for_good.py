@@ -11,7 +11,7 @@ import pytest
 import headgate as hg
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.runtime.intake import Intake, Source
+from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.agents.runtime.log import restore
 from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import EnvironmentFault
@@ -29,7 +29,7 @@ async def test_a_consumer_is_closed_while_the_broker_is_away(private_kafka):
     client, (name,) = ClientSettings(private_kafka.bootstrap), named("in")
     await made(client, (name, 2))
     intakes = [
-        Intake(KafkaPort(client), [Source(StreamPartition(name, 0), 0)], name=f"i{n}", max_wait_ms=500)
+        Intake(KafkaPort(client), [PartitionSource(StreamPartition(name, 0), 0)], name=f"i{n}", max_wait_ms=500)
         for n in range(10)
     ]
     for intake in intakes:
@@ -70,7 +70,7 @@ async def test_a_worker_whose_broker_stands_still_is_put_down_whole(job_on, priv
         finally:
             private_kafka.resume()
     assert code == 3
-    assert "could not leave within stop.timeout (5 s): `left` is not said" in one.worker.participant.exit_why
+    assert "could not stop within stop.timeout (5 s): `left` is not said" in one.worker.participant.exit_why
     assert one.worker.actors == {}
     locks = list((tmp_path / "state").glob("*/Partition-*/lock"))
     assert len(locks) == 2
@@ -94,5 +94,5 @@ async def test_sigterm_ends_a_process_whose_brokers_are_gone(job_on, private_kaf
         finally:
             await asyncio.to_thread(private_kafka.restart)
     assert code == 3, one.text()[-3000:]
-    assert "could not leave within stop.timeout (5 s)" in one.text()
+    assert "could not stop within stop.timeout (5 s)" in one.text()
     assert "To do: committed work is safe" in one.text()

@@ -49,7 +49,7 @@ QUICK = {
 }
 WAIT_S = 90.0
 GIVEN = ("accepted", "done")
-"""Answers to a wish that nobody waited for."""
+"""Answers to a request that nobody waited for."""
 
 
 class Headgate:
@@ -271,9 +271,9 @@ def test_frames_and_coordinator_messages_are_shown_for_people(hg: Headgate) -> N
 
 def test_what_is_written_by_hand_is_a_request_and_garbage_in_the_stream_ends_nobody(hg: Headgate) -> None:
     """One typing error in a repair would have ended every worker of the job, and every later one at its start."""
-    wish = json.dumps({"verb": "pause", "arguments": {"stream": f"{hg.job}-orders"}})
-    hg.run("coordinator", "write", hg.job, "set-request", wish, code=1)
-    assert hg.json("answer", "coordinator", "write", hg.job, "set-request", wish, "--yes")["state"] == "done"
+    request = json.dumps({"verb": "pause", "arguments": {"stream": f"{hg.job}-orders"}})
+    hg.run("coordinator", "write", hg.job, "set-request", request, code=1)
+    assert hg.json("answer", "coordinator", "write", hg.job, "set-request", request, "--yes")["state"] == "done"
     assert hg.json("answer", "resume", hg.job)["state"] == "done"
     hg.run("coordinator", "write", hg.job, "set-request", '{"verb": 5}', "--yes", code=2)
     override = json.dumps({"setting": "stall.timeout", "value": "soon"})
@@ -292,8 +292,8 @@ def test_what_is_written_by_hand_is_a_request_and_garbage_in_the_stream_ends_nob
     hg.until(healed, "the leader has written the run again")
     found = hg.running()
     assert found["run"] == before
-    assert [one for one in found["warnings"] if "'stall.timeout' counts for nothing" in one]
-    assert "1 records of the coordinator stream cannot be decoded" in hg.run("status", hg.job)
+    assert [one for one in found["warnings"] if "'stall.timeout' has no effect" in one]
+    assert "1 records of the coordinator stream cannot be read" in hg.run("status", hg.job)
     assert hg.json("answer", "config", "unset", hg.job, "stall.timeout")["state"] == "done"
 
 
@@ -348,7 +348,7 @@ def test_pause_and_resume_are_in_the_status(hg: Headgate) -> None:
     hg.run("pause", hg.job, "--stream", "nothing", code=1)
 
 
-def test_seek_and_move_answer_like_every_wish(hg: Headgate) -> None:
+def test_seek_and_move_answer_like_every_request(hg: Headgate) -> None:
     """To where everything stands already: taken up, and nothing is read again."""
     hg.running()
     assert hg.json("answer", "seek", hg.job, f"{hg.job}-orders", "--to", "newest", "--yes")["state"] in GIVEN
@@ -358,7 +358,7 @@ def test_seek_and_move_answer_like_every_wish(hg: Headgate) -> None:
 
 
 def test_the_verbs_are_functions_too(hg: Headgate) -> None:
-    """For programs that steer jobs: the same wishes, answers and errors."""
+    """For programs that steer jobs: the same requests, answers and errors."""
     import headgate
     from headgate.core.errors import NotFound
 
@@ -438,7 +438,7 @@ def test_verbs_speak_to_people_too(hg: Headgate) -> None:
     (letter, *_) = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"]
     hg.run("config", "set", hg.job, "stall.timeout", "4m")
     told: list[tuple[list[str], list[str]]] = [
-        (["watch", hg.job, "--times", "1"], ["Ctrl-C ends", "WATERMARK", "Partition 1"]),
+        (["watch", hg.job, "--times", "1"], ["Ctrl-C exits", "WATERMARK", "Partition 1"]),
         (["tables", hg.job], ["TABLE", "totals", "__control"]),
         (["tables", hg.job, "totals"], ["KEY", "u3"]),
         (["model", hg.job], ["PRODUCERS", between, "Partition 1"]),

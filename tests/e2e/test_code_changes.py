@@ -147,9 +147,9 @@ async def test_state_that_nobody_owns_any_more_is_named(job, topic):
         two = await job.start(counting(n=hg.count(), total=hg.sum("x")))
         await two.until_running(1)
     said = await remark(two)
-    assert "nobody owns the table 'agg-n' any more" in said
+    assert "the code no longer declares the table 'agg-n'" in said
     assert "give it name='agg-n'" in said
-    assert [one["what"] for one in logs if one["event"] == "state without an owner"] == [said]
+    assert [one["what"] for one in logs if one["event"] == "state that no code declares"] == [said]
 
 
 async def test_a_function_makes_new_states_of_old_ones(job, topic):

@@ -59,8 +59,8 @@ def combined(keyed):
 WAYS = {
     "result": (result, "below zero"),
     "unwritable": (unwritable, "set"),
-    "too large an output": (too_large_an_output, "the topic takes"),
-    "too large a state": (too_large_a_state, "the task log takes"),
+    "too large an output": (too_large_an_output, "the topic accepts only"),
+    "too large a state": (too_large_a_state, "the task log accepts only"),
     "combined": (combined, "object"),
 }
 SENT = [{"k": "a", "n": 1}, {"k": "bad", "n": -1}, {"k": "b", "n": 2}]

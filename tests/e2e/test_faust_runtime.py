@@ -10,7 +10,7 @@ import pytest
 import headgate as hg
 from headgate.agents.port.port import MailboxClosed
 from headgate.agents.worker.faust_app import new_app
-from headgate.agents.worker.mailbox import Mailbox
+from headgate.agents.worker.mailbox import AgentMailbox
 
 pytestmark = [pytest.mark.asyncio]
 
@@ -38,11 +38,11 @@ async def test_agents_come_and_go_without_leaking_and_without_touching_the_other
     def gone(why):
         heard.append(why)
 
-    resident = Mailbox(running_app, "resident", take, gone)
+    resident = AgentMailbox(running_app, "resident", take, gone)
     await resident.start()
 
     async def live(number):
-        mailbox = Mailbox(running_app, f"passing {number}", take, gone)
+        mailbox = AgentMailbox(running_app, f"passing {number}", take, gone)
         await mailbox.start()
         await mailbox.put(number)
         await turned(lambda: number in heard)
@@ -72,7 +72,7 @@ async def test_a_full_mailbox_holds_up_whoever_puts(running_app):
         await go.wait()
         heard.append(letter)
 
-    mailbox = Mailbox(running_app, "slow", take, lambda why: None, size=2)
+    mailbox = AgentMailbox(running_app, "slow", take, lambda why: None, size=2)
     await mailbox.start()
     putting = asyncio.get_running_loop().create_task(_put_all(mailbox, 10))
     for _ in range(200):
@@ -103,8 +103,8 @@ async def test_an_exception_ends_this_actor_and_no_other(running_app):
     async def take(letter):
         heard.append(letter)
 
-    bad = Mailbox(running_app, "bad", fail, told.append)
-    good = Mailbox(running_app, "good", take, told.append)
+    bad = AgentMailbox(running_app, "bad", fail, told.append)
+    good = AgentMailbox(running_app, "good", take, told.append)
     await bad.start()
     await good.start()
     await bad.put("boom")

@@ -51,7 +51,7 @@ async def test_a_placement_that_answers_nonsense_keeps_what_runs(job, topic):
     await one.until_running(2)
     two = await job.start(app, "w2")
     said = one.worker.coordination.leader.memory.said
-    nonsense = f"the placement '{__name__}:uneasy' gives 'p' nan, which is no task"
+    nonsense = f"the placement '{__name__}:uneasy' gives 'p' nan, which is not a task"
     await one.until(lambda: any(nonsense in text for text in said), "the leader has said it")
     await job.write(inp, [{"n": n} for n in range(10)])
     assert len(await job.values(out, 10)) == 10

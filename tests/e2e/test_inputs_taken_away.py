@@ -123,7 +123,7 @@ def client_of(broker, user="app"):
 
 @pytest.mark.slow
 async def test_reading_that_is_forbidden_is_said_and_goes_on_when_it_is_allowed(job_on, secure_kafka):
-    """READ on the input is revoked from a running job: the task names topic and right; given back, every record comes once."""
+    """READ on the input is revoked from a running job: the task names topic and permission; given back, every record comes once."""
     client = client_of(secure_kafka)
     async with job_on(secure_kafka, client) as job:
         inp, out = (f"{front}-{uuid.uuid4().hex[:8]}" for front in ("in", "out"))
@@ -144,7 +144,7 @@ async def test_reading_that_is_forbidden_is_said_and_goes_on_when_it_is_allowed(
                     any(f"grant READ on the topic {inp}" in (head.degraded or "") for head in heads().values())
                     or any("grant READ on the topic" in (head.degraded or "") for head in heads().values())
                 ),
-                "the right is named",
+                "the permission is named",
             )
         finally:
             await asyncio.to_thread(secure_kafka.disallow, deny)

@@ -15,7 +15,7 @@ from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.private import _KeptRecords
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.records.chunks import Chunk
-from headgate.agents.runtime.intake import Intake, Source
+from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode
 
@@ -67,7 +67,7 @@ async def test_every_column_comes_back(kafka, topic, codec, raw):
     name = topic()
     at = StreamPartition(name, 0)
     await write(kafka, name, [b"v%d" % i for i in range(250)], compression_type=codec, linger_ms=50)
-    async with intake_on(kafka, Source(at, 7), raw=raw) as intake:
+    async with intake_on(kafka, PartitionSource(at, 7), raw=raw) as intake:
         chunks = await chunks_of(intake, at)
     assert max(map(len, chunks)) <= 100
     assert [v for c in chunks for v in c.values] == [b"v%d" % i for i in range(7, 250)]
@@ -86,7 +86,9 @@ async def test_a_full_buffer_is_not_polled_and_hinders_no_other(kafka, topic):
     slow, quick = StreamPartition(name, 0), StreamPartition(name, 1)
     for partition in (0, 1):
         await write(kafka, name, [b"x" * 1000] * 3000, partition=partition, linger_ms=20, max_batch_size=100_000)
-    async with intake_on(kafka, Source(slow, 0), Source(quick, 0), buffer_bytes=300_000, fetch_bytes=100_000) as intake:
+    async with intake_on(
+        kafka, PartitionSource(slow, 0), PartitionSource(quick, 0), buffer_bytes=300_000, fetch_bytes=100_000
+    ) as intake:
         assert sum(map(len, await chunks_of(intake, quick))) == 3000
         assert 300_000 <= intake.head(slow).size <= 600_000
         assert sum(map(len, await chunks_of(intake, slow))) == 3000
@@ -99,7 +101,7 @@ async def test_what_was_taken_is_let_go_without_the_collector(kafka, topic):
     gc.collect()
     gc.disable()
     try:
-        async with intake_on(kafka, Source(at, 0)) as intake:
+        async with intake_on(kafka, PartitionSource(at, 0)) as intake:
             for n in range(5):
                 await write(kafka, name, [b"%d" % n])
                 while intake.take(at, 10) is None:
@@ -116,7 +118,7 @@ async def test_bounds_in_offset_and_time(kafka, topic):
     name = topic()
     at = StreamPartition(name, 0)
     await write(kafka, name, [b"%d" % i for i in range(10)])
-    async with intake_on(kafka, Source(at, 0, until=6)) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0, until=6)) as intake:
         while intake.head(at).count == 0:
             await intake.fill(0.1)
         assert intake.head(at).timestamp == 1000
@@ -136,7 +138,7 @@ async def test_pause_seek_and_resume(kafka, topic):
     name = topic()
     at = StreamPartition(name, 0)
     await write(kafka, name, [b"%d" % i for i in range(10)])
-    async with intake_on(kafka, Source(at, 0)) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0)) as intake:
         intake.pause(at)
         assert intake.head(at).paused
         await intake.fill(0.2)
@@ -154,7 +156,7 @@ async def test_control_frames_cut_chunks_and_batch_frames_are_taken_whole(kafka,
     batch = BatchFrame([b"a", None, b"c"], [1, 2, 3], [b"1", b"2", None])
     frames = [UserFrame(b"u0"), batch, end, UserFrame(b"u1")]
     await write(kafka, name, [*map(encode, frames), b"\x63rubbish", encode(UserFrame(b"u2"))])
-    async with intake_on(kafka, Source(at, 0, framed=True)) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0, framed=True)) as intake:
         while intake.head(at).count < 6:
             await intake.fill(0.1)
         first = intake.take(at, 100)
@@ -215,7 +217,7 @@ async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monk
         return with_crc(batch[:61] + b"\xff" * (len(batch) - 61)) if hurt else bytes(batch)
 
     altered(monkeypatch, damage)
-    async with intake_on(kafka, Source(at, 0), Source(other, 0), raw=raw) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0), PartitionSource(other, 0), raw=raw) as intake:
         got = []
         give_up = time.monotonic() + 60
         while not (intake.head(at).degraded and intake.head(other).at_end) and time.monotonic() < give_up:
@@ -250,7 +252,7 @@ async def test_a_seek_while_the_intake_waits_is_not_followed_by_records_of_befor
     name = topic(partitions=2)
     at, gone = StreamPartition(name, 0), StreamPartition(name, 1)
     await write(kafka, name, [b"%d" % i for i in range(10)])
-    async with intake_on(kafka, Source(at, 3), Source(gone, 99), raw=raw) as intake:
+    async with intake_on(kafka, PartitionSource(at, 3), PartitionSource(gone, 99), raw=raw) as intake:
         taken = intake._consumer.take
         sought = asyncio.Event()
 
@@ -289,7 +291,7 @@ async def test_control_batches_that_the_log_cleaner_has_emptied_stop_nobody(kafk
         return with_crc(batch[:61])
 
     altered(monkeypatch, clean)
-    async with intake_on(kafka, Source(at, 0), raw=raw) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0), raw=raw) as intake:
         chunks = await chunks_of(intake, at)
         assert [v for c in chunks for v in c.values] == [b"a", b"c", b"e"]
         assert intake.positions()[at] == 10

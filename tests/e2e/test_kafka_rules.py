@@ -13,14 +13,14 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from headgate.agents.coordinator.stream import CoordinatorReader
 from headgate.agents.kafka import private as rawkafka
-from headgate.agents.kafka.offsets import Offsets
+from headgate.agents.kafka.offsets import KafkaOffsets
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.bounds import log_ends, offset_of
 from headgate.agents.port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
 from headgate.agents.records.target_rules import TooLarge
 from headgate.agents.runtime.buffer import LogWrite
-from headgate.agents.runtime.intake import Intake, LostPosition, Source
+from headgate.agents.runtime.intake import Intake, LostPosition, PartitionSource
 from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.worker.positions import PositionPublisher
 from headgate.core.errors import EnvironmentFault
@@ -92,7 +92,7 @@ async def read_all(kafka, topic, *, seconds=60.0, raw=True):
     """Everything that a read-committed reader sees, with the position that it reaches."""
     at = StreamPartition(topic, 0)
     values = []
-    async with intake_on(kafka, Source(at, 0), raw=raw) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0), raw=raw) as intake:
         give_up = time.monotonic() + seconds
         while time.monotonic() < give_up:
             await intake.fill(0.2)
@@ -114,7 +114,7 @@ async def until(condition, seconds=60.0, step=None):
 async def until_written(kafka, topic, *, behind=False):
     """Records of an open transaction stand in the log (`behind`: behind what is committed), where nobody may read them yet."""
     at = StreamPartition(topic, 0)
-    reader = Offsets(ClientSettings(kafka.bootstrap))
+    reader = KafkaOffsets(ClientSettings(kafka.bootstrap))
     await reader.start()
     give_up = time.monotonic() + 60
     while await reader.end_of(at, committed=False) <= (await reader.end_of(at, committed=True) if behind else 0):
@@ -267,7 +267,7 @@ async def test_nothing_makes_a_broker_create_a_topic(kafka, topic, monkeypatch):
     monkeypatch.setattr(rawkafka._MetadataRequest, "build", noted)
     at = StreamPartition("nobody-made-this", 0)
     async with (
-        intake_on(kafka, Source(at, 0)) as intake,
+        intake_on(kafka, PartitionSource(at, 0)) as intake,
         outbox_on(kafka, "quiet-tx", request_timeout_ms=1000) as outbox,
     ):
         outbox.know(at.stream, 1)
@@ -343,7 +343,7 @@ async def test_at_the_end_only_by_an_answered_fetch(private_kafka):
     await admin.create_topics([NewTopic("still", 1, 1)])
     await admin.close()
     at = StreamPartition("still", 0)
-    async with intake_on(private_kafka, Source(at, 0), fresh_s=0.3, watchdog_s=0.8) as intake:
+    async with intake_on(private_kafka, PartitionSource(at, 0), fresh_s=0.3, watchdog_s=0.8) as intake:
         assert not intake.head(at).at_end
         await until(lambda: intake.head(at).at_end, step=lambda: intake.fill(0.1))
         private_kafka.pause()
@@ -369,7 +369,7 @@ async def test_an_open_transaction_blocks_and_is_named(kafka, topic):
         await open_._confirm(open_._open)
         emit(done, name, [b"3"])
         await committed(done)
-        async with intake_on(kafka, Source(at, 0)) as intake:
+        async with intake_on(kafka, PartitionSource(at, 0)) as intake:
             await until(lambda: intake.head(at).count == 1, step=lambda: intake.fill(0.1))
             assert intake.take(at, 10).values == [b"1"]
             await until(lambda: intake.head(at).blocked, step=lambda: intake.fill(0.1))
@@ -386,7 +386,10 @@ async def test_a_deleted_topic_is_noticed_by_reader_and_writer(kafka, topic, mon
     monkeypatch.setattr("headgate.agents.runtime.outbox.GONE_AFTER_S", 1.0)
     name, other = topic(), topic("other")
     at = StreamPartition(name, 0)
-    async with outbox_on(kafka, name, name, other) as outbox, intake_on(kafka, Source(at, 0), watchdog_s=1.0) as intake:
+    async with (
+        outbox_on(kafka, name, name, other) as outbox,
+        intake_on(kafka, PartitionSource(at, 0), watchdog_s=1.0) as intake,
+    ):
         emit(outbox, name, [b"a"])
         await committed(outbox)
         await until(lambda: intake.head(at).count == 1, step=lambda: intake.fill(0.1))
@@ -413,7 +416,10 @@ async def test_a_missing_broker_does_not_make_a_client_spin(private_kafka):
     await admin.create_topics([NewTopic("spin", 1, 1)])
     await admin.close()
     at = StreamPartition("spin", 0)
-    async with outbox_on(private_kafka, None, "spin") as outbox, intake_on(private_kafka, Source(at, 0)) as intake:
+    async with (
+        outbox_on(private_kafka, None, "spin") as outbox,
+        intake_on(private_kafka, PartitionSource(at, 0)) as intake,
+    ):
         emit(outbox, "spin", [b"a"])
         await committed(outbox)
         private_kafka.stop()
@@ -449,7 +455,7 @@ async def test_ends_are_asked_of_the_broker(kafka, topic):
     """With an open transaction the end that is written and the end that can be read differ."""
     name = topic()
     at = StreamPartition(name, 0)
-    reader = Offsets(ClientSettings(kafka.bootstrap))
+    reader = KafkaOffsets(ClientSettings(kafka.bootstrap))
     await reader.start()
     async with outbox_on(kafka, name, name) as outbox:
         emit(outbox, name, [b"1", b"2"])
@@ -468,20 +474,20 @@ async def test_ends_are_asked_of_the_broker(kafka, topic):
 @pytest.mark.asyncio
 async def test_a_lost_position_is_said_and_never_reset(kafka, topic):
     """Records were deleted under the reader: it says how many are gone, reads nothing, and goes on only after a seek."""
-    from headgate.agents.kafka.topics import Topics
+    from headgate.agents.kafka.topics import TopicsAdmin
 
     name = topic()
     at, missing = StreamPartition(name, 0), StreamPartition(name, 7)
     async with outbox_on(kafka, name, name) as outbox:
         emit(outbox, name, [b"%d" % i for i in range(10)])
         await committed(outbox)
-    topics = Topics(ClientSettings(kafka.bootstrap))
+    topics = TopicsAdmin(ClientSettings(kafka.bootstrap))
     await topics.start()
     trimmed = await topics.trim({at: 4, missing: 1})
     await topics.stop()
     assert trimmed[at] == 4
     assert isinstance(trimmed[missing], EnvironmentFault)
-    async with intake_on(kafka, Source(at, 1)) as intake:
+    async with intake_on(kafka, PartitionSource(at, 1)) as intake:
         await until(lambda: intake.head(at).lost is not None, step=lambda: intake.fill(0.1))
         lost = intake.head(at).lost
         assert isinstance(lost, LostPosition)
@@ -516,7 +522,7 @@ async def test_the_end_of_the_coordinator_stream_is_not_asked_behind_a_long_poll
     stream = topic("steering", 1)
     await job.write(stream, [1])
     client = ClientSettings(job.bootstrap)
-    offsets = Offsets(client)
+    offsets = KafkaOffsets(client)
     await offsets.start()
     reader = CoordinatorReader(KafkaPort(client), offsets, stream)
     await reader.start()

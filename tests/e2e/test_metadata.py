@@ -60,7 +60,7 @@ def keeps_the_contract(store: MetadataStore, processor: str, takes: Any) -> None
         store.put("config", "chunk.max-record", 7)
     with pytest.raises(HeadgateError, match="immutable"):
         store.put("config", "grouper", "all")
-    with pytest.raises(HeadgateError, match="there is no request by-night that waits"):
+    with pytest.raises(HeadgateError, match="there is no pending request by-night"):
         store.remove("requests", "by-night")
     assert store.all("config") == {}
 

@@ -9,7 +9,7 @@ import gc
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from headgate.agents.kafka.offsets import Offsets
+from headgate.agents.kafka.offsets import KafkaOffsets
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.errors import OutboxError, ProducerBroken
@@ -53,7 +53,7 @@ async def read(kafka, topic, partitions=1):
     parts = [TopicPartition(topic, n) for n in range(partitions)]
     consumer.assign(parts)
     await consumer.seek_to_beginning()
-    offsets = Offsets(
+    offsets = KafkaOffsets(
         ClientSettings(kafka.bootstrap)
     )  # read uncommitted: a commit is answered before its markers stand
     await offsets.start()
@@ -119,7 +119,7 @@ async def test_keys_go_where_javas_partitioner_sends_them(kafka, topic):
         buffer.emit(name, None, keys, keys, list(range(1, 51)))
         buffer.emit(name, None, None, [b"a", b"b"], 1)
         buffer.complete()
-        with pytest.raises(EnvironmentFault, match="not known"):
+        with pytest.raises(EnvironmentFault, match="is unknown"):
             buffer.emit("never-declared", None, None, [b"a"], 1)
         await committed(outbox)
     records = await read(kafka, name, 4)
@@ -169,7 +169,7 @@ async def test_a_stopped_outbox_says_so(kafka, topic):
         buffer = outbox.buffer("t")
         buffer.emit(name, 0, None, [b"x" * 1000] * 3000, 1)
         buffer.complete()
-        offsets = Offsets(ClientSettings(kafka.bootstrap))
+        offsets = KafkaOffsets(ClientSettings(kafka.bootstrap))
         await offsets.start()
         async with asyncio.timeout(60):
             while await offsets.end_of(StreamPartition(name, 0), committed=False) == 0:

@@ -9,7 +9,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 import headgate as hg
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import Topics
+from headgate.agents.kafka.topics import TopicsAdmin
 
 from .scenes import life, why
 
@@ -55,7 +55,7 @@ async def test_what_a_topic_does_not_take_is_found_before_it_is_sent(job, topic)
     await one.until(lambda: why(one) and why(one, "Partition 1"), "both say why")
     assert f"{inp}[0] offset 1" in why(one)
     assert f"a record for {out} has the timestamp {now * 1000}" in why(one)
-    assert "takes at most 1 h" in why(one)
+    assert "the limit is 1 h" in why(one)
     assert "milliseconds" in why(one)
     assert f"{inp}[1] offset 1" in why(one, "Partition 1")
     assert f"a record for {compacted} has no key" in why(one, "Partition 1")
@@ -76,7 +76,7 @@ async def test_what_a_broker_refuses_all_the_same_fails_only_the_task_that_wrote
     await one.until(lambda: why(one), "it says why")
     await going_on(job, one, inp, out, 3)
     await one.until(lambda: f"{inp}[0] offset " in why(one), "the record's origin")
-    assert "takes at most 1 h" in why(one)
+    assert "the limit is 1 h" in why(one)
     words = b"the broker refused it with error 32"  # they stood there until the next try, which may have been soon
     said = [one.value for one in await job.records(job.topics.coordinator, 1) if words in (one.value or b"")]
     assert f"timestamp {now + 2 * HOUR_MS}".encode() in said[0]
@@ -102,7 +102,7 @@ async def test_an_error_that_nobody_knows_has_a_culprit_and_ends_a_bounded_numbe
         await job.write(inp, [{"key": f"k{partition}"}], partition=partition)
     await job.records(out, 4)
     await job.write(inp, [{"key": ""}], partition=0)
-    await one.until(lambda: "given up after 3 tries" in why(one), "it is given up", within_s=120)
+    await one.until(lambda: "given up after 3 attempts" in why(one), "it is given up", within_s=120)
     assert f"{out}:0 cannot be written: the broker refused it with error 87" in why(one)
     assert "without key" in why(one)
     assert life(one) == before + 3
@@ -134,11 +134,11 @@ async def test_own_topics_take_every_time(job, topic):
     await one.stop()
     middle = next(iter(one.worker.declared.graph.writer))
     await altered(job, middle, **{"message.timestamp.after.max.ms": str(HOUR_MS), "retention.ms": "-1"})
-    topics = Topics(ClientSettings(job.bootstrap))
+    topics = TopicsAdmin(ClientSettings(job.bootstrap))
     await topics.start()
     specs = [spec for spec in one.worker.topics.all_specs({inp: 2}, {middle: 2}, 2)[0] if spec.name == middle]
     with pytest.raises(
-        hg.HeadgateError, match=r"message.timestamp.after.max.ms is 3600000, and 9223372036854775807 is needed"
+        hg.HeadgateError, match=r"message.timestamp.after.max.ms is 3600000, but 9223372036854775807 is needed"
     ):
         await topics.ensure(specs)
     await topics.stop()

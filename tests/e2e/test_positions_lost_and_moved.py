@@ -53,7 +53,7 @@ async def test_lost_records_fail_the_task_with_their_number_and_a_seek_goes_on(j
     worker = await read_ten_and_lose_five(job, inp, out, "fail")
     await worker.until(lambda: failed_because(worker), "the job's stream says failed")
     why = failed_because(worker)
-    assert f"5 records of {inp}:0 are gone: the position was 10, the log begins at 15" in why
+    assert f"5 records of {inp}:0 are lost: the position was 10, the log begins at 15" in why
     assert f"headgate seek JOB {inp}" in why
     assert await numbers(job, out, 10) == list(range(10))
     await job.ask("seek", stream=inp, partition=0, to="oldest")
@@ -83,8 +83,8 @@ async def test_lost_records_are_stepped_over_where_the_input_says_so_and_counted
     inp, out = topic("in", 1), topic("out", 1)
     worker = await read_ten_and_lose_five(job, inp, out, on_lost)
     await worker.until(lambda: "lost" in notes(worker), "the loss is said")
-    assert f"5 records of {inp}:0 are gone: the position was 10, the log begins at 15" in notes(worker)["lost"]
-    assert f"going on at the {on_lost}" in notes(worker)["lost"]
+    assert f"5 records of {inp}:0 are lost: the position was 10, the log begins at 15" in notes(worker)["lost"]
+    assert f"continuing at the {on_lost}" in notes(worker)["lost"]
     assert worker.worker.counters["Partition 0"]["note_lost"] == 1
     await worker.until(lambda: worker.worker.actors["Partition 0"].durable == {(inp, 0): 20}, "it stands at the end")
     await job.write(inp, rows(20, 22))
@@ -128,12 +128,12 @@ async def test_seeks_go_to_the_oldest_an_offset_a_time_and_the_newest(job, topic
     assert await numbers(job, out, len(seen) + 1) == [*seen, 8]
     with pytest.raises(Refused, match="there is no partition 7"):
         await job.ask("seek", stream=inp, partition=7, to="oldest")
-    with pytest.raises(Refused, match="is no input of the job"):
+    with pytest.raises(Refused, match="is not an input of the job"):
         await job.ask("seek", stream=out, to="oldest")
 
 
 async def test_a_seek_is_applied_once_also_over_a_kill(job, topic):
-    """The worker dies right after the wish was taken up: whoever comes next applies it, or has it in the checkpoint, never both."""
+    """The worker dies right after the request was taken up: whoever comes next applies it, or has it in the checkpoint, never both."""
     inp, out = topic("in", 2), topic("out", 2)
     await job.write(inp, rows(0, 20))
     first = await job.start(copying(job, inp, out))
@@ -142,7 +142,7 @@ async def test_a_seek_is_applied_once_also_over_a_kill(job, topic):
     await first.crash()
     second = await job.start(copying(job, inp, out))
     assert sorted(await numbers(job, out, 40)) == sorted([*range(20), *range(20)])
-    await second.until(lambda: not second.worker.coordination.member.job.run.seeks, "the wish is gone from the run")
+    await second.until(lambda: not second.worker.coordination.member.job.run.seeks, "the request is gone from the run")
     await second.crash()
     third = await job.start(copying(job, inp, out))
     await third.until_running(2)

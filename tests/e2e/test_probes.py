@@ -143,5 +143,5 @@ async def test_a_hook_that_hangs_at_the_end_holds_up_neither_a_drain_nor_its_wor
     await job.records(out, 1)
     assert (await job.ask("drain", timeout_s=60)).state == "done"
     assert await one.ended(60) == 0
-    assert "a part of the task does not end and is left behind" in one.text()
+    assert "a part of the task does not stop and is abandoned" in one.text()
     assert "these did not stop and were abandoned: TaskActor._end_hooks" in one.text()

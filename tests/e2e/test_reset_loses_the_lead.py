@@ -10,7 +10,7 @@ from headgate.agents.cli import reset, unattended
 from headgate.agents.cli.options import Target
 from headgate.agents.coordinator.stream import LeaderLost, LeaderWriter
 from headgate.agents.kafka.port import KafkaPort
-from headgate.agents.process.configuration import Said, configure
+from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.reading import following
 from headgate.core.coordination.messages import Stamp
 from headgate.core.errors import EnvironmentFault, HeadgateError
@@ -27,7 +27,7 @@ async def to(job, topic) -> Target:
     worker = await job.start(app)
     await worker.until_running(1)
     await worker.stop()
-    return Target(JobName(job.name), job.topics, configure(Said(job.bootstrap)))
+    return Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap)))
 
 
 async def test_a_worker_that_leads_while_a_reset_works_stops_it(to, monkeypatch):
@@ -82,7 +82,7 @@ async def test_a_worker_that_only_waits_for_a_run_ends_as_the_refusal_says(job, 
     await first.ended()
     waits = await job.start(app, processor="w2")
     await waits.until(lambda: "stopped" in waits.worker.participant.why, "it waits")
-    to = Target(JobName(job.name), job.topics, configure(Said(job.bootstrap)))
+    to = Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap)))
     found = await reset._look(to, False)
     with pytest.raises(HeadgateError) as told:
         unattended.refuse_living(to, found.alive)

@@ -1,4 +1,4 @@
-"""TLS, SASL and permissions: the settings that a user types, on a secure broker, and what a revoked right looks like."""
+"""TLS, SASL and permissions: the settings that a user types, on a secure broker, and what a revoked permission looks like."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from headgate.agents.broker.acls import Acl
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import Topics, TopicSpec
+from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
 from headgate.agents.port.errors import OutboxError, TargetFailed
-from headgate.agents.runtime.intake import Intake, Source
+from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.agents.runtime.outbox import Outbox
 from headgate.core.names import StreamPartition
 
@@ -34,7 +34,7 @@ def client_of(broker, user="app"):
 async def made(client):
     """A topic of this test."""
     name = f"safe-{uuid.uuid4().hex[:8]}"
-    topics = Topics(client)
+    topics = TopicsAdmin(client)
     await topics.start()
     await topics.ensure([TopicSpec(name, 1)])
     await topics.stop()
@@ -79,7 +79,7 @@ async def test_records_go_in_and_out_over_tls_and_sasl(secure_kafka):
         emit(outbox, name, b"secret")
         await committed(outbox)
     at = StreamPartition(name, 0)
-    intake = Intake(KafkaPort(client), [Source(at, 0)], name="t", max_wait_ms=50)
+    intake = Intake(KafkaPort(client), [PartitionSource(at, 0)], name="t", max_wait_ms=50)
     await intake.start()
     give_up = time.monotonic() + 60
     while (chunk := intake.take(at, 1)) is None and time.monotonic() < give_up:
@@ -95,7 +95,7 @@ async def test_a_revoked_right_is_said_with_its_remedy(secure_kafka):
     name, other = await made(client), await made(client)
     at = StreamPartition(name, 0)
     deny = [Acl("app", "topic", name, operation, allow=False) for operation in ("write", "read")]
-    intake = Intake(KafkaPort(client), [Source(at, 0)], name="t", max_wait_ms=50)
+    intake = Intake(KafkaPort(client), [PartitionSource(at, 0)], name="t", max_wait_ms=50)
     await intake.start()
     try:
         async with outbox_on(client, name, name, other) as outbox:

@@ -49,8 +49,8 @@ def test_a_seek_shows_its_plan_waits_for_a_worker_and_can_be_taken_back(hg: Head
     hg.until(lambda: [s[1] for s in steps(hg, orders, "--to", "newest")] == [20, 20], "all is read and committed")
     hg.run("seek", hg.job, f"{orders}:0", "--to", "21", "--yes", code=1)
     assert f"there is no offset 21 in {orders}:0: it begins at 0 and ends before 20" in hg.said
-    wish = orjson.dumps({"verb": "seek", "arguments": {"stream": orders, "partition": 0, "to": 21}}).decode()
-    hg.run("coordinator", "write", hg.job, "set-request", wish, "--yes", code=1)
+    request = orjson.dumps({"verb": "seek", "arguments": {"stream": orders, "partition": 0, "to": 21}}).decode()
+    hg.run("coordinator", "write", hg.job, "set-request", request, "--yes", code=1)
     assert f"there is no offset 21 in {orders}:0" in hg.said
     assert {t["state"] for t in hg.running()["tasks"]} == {"running"}
     assert steps(hg, f"{orders}:1", "--to", "5") == [(1, 20, 5, 0, 15)]

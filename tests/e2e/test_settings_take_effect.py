@@ -271,9 +271,7 @@ async def test_how_long_a_worker_may_take_to_end(job, topic, monkeypatch):
     await worker.until(lambda: worker.worker.participant.exit_code is not None, "it gives up")
     let_go.set()
     assert await worker.ended() == 3
-    assert (
-        "could not leave within stop.timeout (0.3 s): not released: Partition 0" in worker.worker.participant.exit_why
-    )
+    assert "could not stop within stop.timeout (0.3 s): not released: Partition 0" in worker.worker.participant.exit_why
 
 
 class Held(Spark):

@@ -286,7 +286,10 @@ async def test_a_batch_that_takes_too_long_is_called_off(line: Line, topic: Topi
     await running.until(lambda: why(running), "the task gives up", within_s=PATIENCE_S)
     said = why(running)
     assert "spark 'waits'" in said
-    assert "batch Partition 0/slowly/1 was called off: 30 rows took Spark longer than spark.batch-timeout, 2 s" in said
+    assert (
+        "batch Partition 0/slowly/1 was cancelled: Spark took longer for its 30 rows than spark.batch-timeout, 2 s"
+        in said
+    )
     await called_off(tracker)
     assert await running.stop() == 0
 

@@ -96,7 +96,7 @@ LIES = {
     "damaged": (_damage, "RocksDB cannot open it"),
     "foreign": (lambda job: _rewrite(job, job_uuid="somebody else's"), "it belongs to the job"),
     "newer": (lambda job: _rewrite(job, format=99), "a newer headgate wrote it"),
-    "stale": (lambda job: _rewrite(job, followed_until_ms=1, position=1), "deleted keys may rise again"),
+    "stale": (lambda job: _rewrite(job, followed_until_ms=1, position=1), "deleted keys could reappear"),
     "ahead": (lambda job: _rewrite(job, position=10_000_000), "log"),
 }
 

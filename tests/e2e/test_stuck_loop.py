@@ -83,7 +83,7 @@ async def test_a_loop_that_stands_is_seen_and_sigterm_ends_it(job, topic):
     await job.records(out, 1)
     assert await asyncio.to_thread(answer, url + "/livez") == (200, "ok\n")
     await job.write(inp, [{"n": 1}])
-    await said(one, "the main loop does not turn")
+    await said(one, "the main loop is blocked")
     code, body = await asyncio.to_thread(answer, url + "/livez")
     assert code == 503
     assert "the main loop has been blocked for" in body
@@ -98,8 +98,8 @@ async def test_a_loop_that_stands_is_seen_and_sigterm_ends_it(job, topic):
     assert re.search(r"^w1 +joined +no ", shown, re.MULTILINE)
     one.process.send_signal(signal.SIGTERM)
     assert await one.ended() == 3
-    assert "did not end within stop.timeout after SIGTERM" in one.text()
-    assert "in hanging" in one.text().rpartition("stood here")[2]
+    assert "did not stop within stop.timeout after SIGTERM" in one.text()
+    assert "in hanging" in one.text().rpartition("thread was here")[2]
 
 
 async def test_ctrl_c_is_heard_however_the_process_was_started(job, topic):

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from headgate.agents.kafka.offsets import Offsets
+from headgate.agents.kafka.offsets import KafkaOffsets
 from headgate.agents.kafka.port import KafkaPort, WallClock
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.errors import OutboxError
@@ -47,7 +47,7 @@ async def outbox_on(kafka, name, topic):
 
 async def ends_of(kafka, at):
     """The end of the log, asked of the broker."""
-    reader = Offsets(ClientSettings(kafka.bootstrap))
+    reader = KafkaOffsets(ClientSettings(kafka.bootstrap))
     await reader.start()
     try:
         return await reader.end_of(at, committed=False)

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, Topics, TopicSpec
+from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, TopicsAdmin, TopicSpec
 from headgate.core.errors import EnvironmentFault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -20,7 +20,7 @@ async def test_what_is_missing_is_created_and_found(kafka):
         TopicSpec(name, 3, TASK_LOG),
         TopicSpec(name + "-mid", 2, {**INTERMEDIATE, "max.message.bytes": "2000000"}),
     ]
-    topics = Topics(ClientSettings(kafka.bootstrap))
+    topics = TopicsAdmin(ClientSettings(kafka.bootstrap))
     await topics.start()
     try:
         assert await topics.find([name]) == {}
@@ -38,15 +38,15 @@ async def test_what_is_missing_is_created_and_found(kafka):
 async def test_a_topic_that_differs_refuses_the_start_with_the_remedy(kafka, topic):
     """Somebody made the task log with the broker's defaults: its records would be deleted after a week."""
     name = topic("log", partitions=2)
-    topics = Topics(ClientSettings(kafka.bootstrap))
+    topics = TopicsAdmin(ClientSettings(kafka.bootstrap))
     await topics.start()
     try:
         with pytest.raises(EnvironmentFault) as wrong:
             await topics.ensure([TopicSpec(name, 3, TASK_LOG)])
     finally:
         await topics.stop()
-    assert "it has 2 partitions, and 3 are needed" in str(wrong.value)
-    assert "cleanup.policy is delete, and compact is needed" in str(wrong.value)
+    assert "it has 2 partitions, but 3 are needed" in str(wrong.value)
+    assert "cleanup.policy is delete, but compact is needed" in str(wrong.value)
     assert (
         f"--alter --entity-type topics --entity-name {name} --add-config cleanup.policy=compact" in wrong.value.remedy
     )

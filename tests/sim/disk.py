@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.agents.state.store import MemoryStore, StoreBroken, StoreBusy, StoreMeta
+from headgate.agents.state.store import MemoryStore, StoreBusy, StoreMeta, StoreUnusable
 
 if TYPE_CHECKING:
     from .process import Process
@@ -88,7 +88,7 @@ class TaskDisk:
             best = Files()
         self._location.files[self._name] = [*(one for one in there if one.held), best]
         if best.meta is not None and best.meta.job_uuid != job_uuid:
-            raise StoreBroken(
+            raise StoreUnusable(
                 "its directory", f"it belongs to the job {best.meta.job_uuid}, and this one is {job_uuid}"
             )
         self._opened = best

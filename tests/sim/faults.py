@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.core.coordination import messages as words
+from headgate.core.coordination import messages
 from headgate.core.coordination.leader import protocol as leader_words
 from headgate.core.coordination.member import protocol as member_words
 from headgate.core.names import StreamPartition
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LEAST = 4
 WINDOW_S = (14.0, 32.0)
-WISHES = ("drain", "stop", "pause", "pause-stream", "seek", "config", "move", "stop-worker")
+REQUESTS = ("drain", "stop", "pause", "pause-stream", "seek", "config", "move", "stop-worker")
 """Not faults: what operators do. They happen at every moment, too, but are not counted among the four."""
 
 
@@ -40,7 +40,7 @@ class Faults:
         self.kafka = world.kafka
         names = sorted(KINDS)
         self.kinds = self.rng.sample(names, self.rng.randint(3, 8))
-        if not any(kind not in WISHES for kind in self.kinds):
+        if not any(kind not in REQUESTS for kind in self.kinds):
             self.kinds.append("kill")
         if world.shape.mixed and "growth" not in self.kinds:
             self.kinds.append("growth")  # new tasks join while others have ended: the set of producers changes in a run
@@ -63,7 +63,7 @@ class Faults:
 
     def counted(self) -> int:
         """How many faults have taken effect; requests are none."""
-        return sum(n for name, n in self.world.effects.items() if name not in WISHES)
+        return sum(n for name, n in self.world.effects.items() if name not in REQUESTS)
 
     def inject(self) -> None:
         """One of the seed's kinds, and when the next one comes."""
@@ -72,7 +72,7 @@ class Faults:
             self.conclude()
             return
         kind = self.rng.choice(self.kinds)
-        if late and (kind in WISHES or self.schedule.moment > self.over_at + 20.0):
+        if late and (kind in REQUESTS or self.schedule.moment > self.over_at + 20.0):
             kind = self.rng.choice(("kill", "stall", "duplicate"))
         self.injected += 1
         KINDS[kind](self)
@@ -134,7 +134,7 @@ class Faults:
         if victim is None:
             return
         if self.rng.random() < 0.5:
-            victim.freeze_on_record = self.rng.uniform(8.0, 18.0)  # with words on its lips
+            victim.freeze_on_record = self.rng.uniform(8.0, 18.0)  # with messages not yet written
         else:
             victim.freeze(self.rng.uniform(8.0, 18.0))
             self.world.took_effect("zombie")
@@ -297,47 +297,47 @@ class Faults:
 
     # --------------------------------------------------------------------------------------------------------- requests
 
-    def _wished(self, job: Job, verb: str, name: str, **arguments: object) -> None:
+    def _requested(self, job: Job, verb: str, name: str, **arguments: object) -> None:
         self.world.effects[name] += 1
         job.concluded = False
         self.world.request(job, verb, **arguments)
 
     def drain(self) -> None:
         job = self.job()
-        if self.run_state(job) == words.RunState.RUNNING:
-            self._wished(job, "drain", "drain")
+        if self.run_state(job) == messages.RunState.RUNNING:
+            self._requested(job, "drain", "drain")
 
     def stop(self) -> None:
         job = self.job()
-        if self.run_state(job) in (words.RunState.RUNNING, words.RunState.DRAINING):
-            self._wished(job, "stop", "stop")
+        if self.run_state(job) in (messages.RunState.RUNNING, messages.RunState.DRAINING):
+            self._requested(job, "stop", "stop")
             self.schedule.at(self.rng.uniform(1.0, 8.0), self._start, job)
 
     def _start(self, job: Job) -> None:
         state = self.run_state(job)
-        if state in words.CLOSED:
-            if state == words.RunState.STOPPED:
+        if state in messages.CLOSED:
+            if state == messages.RunState.STOPPED:
                 job.resumes += 1
             else:
                 job.allowed_begins += 1
-            self._wished(job, "start", "start")
+            self._requested(job, "start", "start")
         elif not self.concluding:
             self.schedule.at(1.0, self._start, job)
 
     def pause(self) -> None:
         job = self.job()
-        self._wished(job, "pause", "pause")
-        self.schedule.at(self.rng.uniform(0.5, 5.0), self._wished, job, "resume", "pause")
+        self._requested(job, "pause", "pause")
+        self.schedule.at(self.rng.uniform(0.5, 5.0), self._requested, job, "resume", "pause")
 
     def pause_stream(self) -> None:
         job = self.job()
         stream = job.inputs[0]
-        self._wished(job, "pause", "pause-stream", stream=stream)
+        self._requested(job, "pause", "pause-stream", stream=stream)
         if self.rng.random() < 0.7:
             self.schedule.at(self.rng.uniform(0.5, 5.0), self._resume_stream, job, stream)
 
     def _resume_stream(self, job: Job, stream: str) -> None:
-        self._wished(job, "resume", "pause-stream", stream=stream)
+        self._requested(job, "resume", "pause-stream", stream=stream)
 
     def seek(self) -> None:
         job = self.job()
@@ -347,7 +347,7 @@ class Faults:
         world.seeks += 1
         partition = self.rng.randrange(world.shape.sources)
         to = self.rng.choice(("oldest", "newest", self.rng.randrange(20)))
-        self._wished(job, "seek", "seek", stream=SOURCE, partition=partition, to=to)
+        self._requested(job, "seek", "seek", stream=SOURCE, partition=partition, to=to)
         if self.rng.random() < 0.6:
             if self.rng.random() < 0.5:
                 self.schedule.at(self.rng.uniform(0.02, 0.3), self.kill_all)
@@ -364,20 +364,20 @@ class Faults:
                 return
 
     def config(self) -> None:
-        self._wished(
+        self._requested(
             self.job(), "set-config", "config", setting="commit.interval", value=self.rng.choice(("100ms", "1s"))
         )
 
     def move(self) -> None:
         job = self.job()
         task = f"Partition {self.rng.randrange(6)}"
-        self._wished(job, "move", "move", task=task, to=self.rng.choice(job.slots).processor)
+        self._requested(job, "move", "move", task=task, to=self.rng.choice(job.slots).processor)
 
     def stop_worker(self) -> None:
         victim = self.process()
         if victim is not None and sum(slot.process is not None for slot in victim.job.slots) > 2:
             victim.guilty_until = self.schedule.moment + 60.0
-            self._wished(victim.job, "stop", "stop-worker", worker=victim.slot.processor)
+            self._requested(victim.job, "stop", "stop-worker", worker=victim.slot.processor)
 
     # -------------------------------------------------------------------------------------------------- the conclusion
 
@@ -413,15 +413,18 @@ class Faults:
         waiting = [request.verb for uuid, request in job.requests.items() if uuid not in truth.finals]
         if run is None or not job.upstream_done():
             return
-        if run.state in words.LIVE and truth.state.failed() and "stop" not in waiting:
-            self._wished(job, "stop", "stop")  # what has given up is begun anew by a stop and a start
-        elif run.state == words.RunState.STOPPED and "start" not in waiting:
+        if run.state in messages.LIVE and truth.state.failed() and "stop" not in waiting:
+            self._requested(job, "stop", "stop")  # what has given up is begun anew by a stop and a start
+        elif run.state == messages.RunState.STOPPED and "start" not in waiting:
             self._start(job)
         elif (
-            run.state == words.RunState.RUNNING and not run.closing and "drain" not in waiting and "stop" not in waiting
+            run.state == messages.RunState.RUNNING
+            and not run.closing
+            and "drain" not in waiting
+            and "stop" not in waiting
         ):
-            self._wished(job, "drain", "drain")
-        elif run.state in (words.RunState.DRAINED, words.RunState.ENDED):
+            self._requested(job, "drain", "drain")
+        elif run.state in (messages.RunState.DRAINED, messages.RunState.ENDED):
             if not waiting:
                 job.concluded = True
             elif waiting == ["seek"] * len(waiting):

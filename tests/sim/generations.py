@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from headgate.core.coordination import messages as words
+from headgate.core.coordination import messages
 from headgate.core.coordination.member import protocol as member_words
 from headgate.core.coordination.messages import FORGOTTEN
 from headgate.core.coordination.wire import read
@@ -118,13 +118,13 @@ class Generations(World):
         for record in log.read(log.start, 1 << 30)[0]:
             last[record.key] = read(record.offset, record.key, record.value).message
         standing = [message for message in last.values() if message is not None]
-        about = {m.processor for m in standing if words.key_of(m)[0] in OF_WORKERS} - {FORGOTTEN}
+        about = {m.processor for m in standing if messages.key_of(m)[0] in OF_WORKERS} - {FORGOTTEN}
         spoken_of = {slot.processor for slot in self.job.slots} | self.gone.keys()
         if late := sorted(about - spoken_of):
             self.invariants.fail(f"the stream speaks of {len(late)} workers that are long gone, of {late[0]} first")
         most = len(OF_THE_JOB) + OF_A_TASK + OF_ONE * len(spoken_of)
         if len(standing) > most:
-            kinds = Counter(words.key_of(message)[0] for message in standing)
+            kinds = Counter(messages.key_of(message)[0] for message in standing)
             self.invariants.fail(f"{len(standing)} keys stand in the stream, and {most} may: {dict(kinds)}")
         self.most = max(self.most, len(standing))
         self.looks += 1

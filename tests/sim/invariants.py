@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import orders
-from headgate.core.coordination import messages as words
+from headgate.core.coordination import messages
 from headgate.core.coordination.state import FINAL, JobState
 from headgate.core.coordination.wire import read
 from headgate.core.names import StreamPartition, incarnation_order, worker_id
@@ -95,7 +95,7 @@ class Truth:
     def __init__(self) -> None:
         self.position = 0
         self.state = JobState()
-        self.entries: list[words.Entry] = []
+        self.entries: list[messages.Entry] = []
         self.finals: dict[str, str] = {}
         self.term = 0
         self.closed_runs: dict[str, str] = {}
@@ -152,7 +152,7 @@ class Invariants:
                 )  # what was decided is asked again until it is done, also when it has woken meanwhile
                 continue
             said = self.truth(process.job).state.recorded(processor).get(incarnation)
-            if said is not None and said.state in (words.ProcessorState.LEFT, words.ProcessorState.LEAVING):
+            if said is not None and said.state in (messages.ProcessorState.LEFT, messages.ProcessorState.LEAVING):
                 continue  # it had left, and was granted something in the same moment
             self.fail(f"{process.name} fences {other.name} ({incarnation}), which lives and beats")
 
@@ -482,7 +482,7 @@ class Invariants:
             truth.state.apply(entry)
             truth.entries.append(entry)
 
-    def _fence(self, job: Job, truth: Truth, fence: words.SetFence) -> None:
+    def _fence(self, job: Job, truth: Truth, fence: messages.SetFence) -> None:
         """It is written after the fence has returned: for it, and for every recorded incarnation below it."""
         for incarnation in truth.state.recorded(fence.processor):
             if incarnation_order(incarnation) <= incarnation_order(fence.incarnation):
@@ -490,7 +490,7 @@ class Invariants:
                 if producer is None or producer.owner is not None:
                     self.fail(f"the stream says that {fence.processor} ({incarnation}) is fenced; it is not")
 
-    def _grant(self, job: Job, truth: Truth, grant: words.SetGrant) -> None:
+    def _grant(self, job: Job, truth: Truth, grant: messages.SetGrant) -> None:
         before = truth.state.grant(grant.task)
         if before is None:
             return
@@ -507,36 +507,36 @@ class Invariants:
                 f"({before.incarnation}) holds {before.grant}, has not released it, and its id is not fenced"
             )
 
-    def _leader(self, job: Job, truth: Truth, leader: words.SetLeader) -> None:
+    def _leader(self, job: Job, truth: Truth, leader: messages.SetLeader) -> None:
         if leader.processor and leader.term <= truth.term:
             self.fail(f"{leader.processor} leads in term {leader.term} after {truth.term}")
         truth.term = max(truth.term, leader.term)
         truth.terms += 1
 
-    def _answer(self, job: Job, truth: Truth, answer: words.SetAnswer) -> None:
+    def _answer(self, job: Job, truth: Truth, answer: messages.SetAnswer) -> None:
         before = truth.finals.get(answer.uuid)
         if before is not None:
             self.fail(f"request {answer.uuid} was answered '{before}', and now '{answer.state}'")
         if answer.state in FINAL:
             truth.finals[answer.uuid] = answer.state
 
-    def _run(self, job: Job, truth: Truth, run: words.SetRun) -> None:
+    def _run(self, job: Job, truth: Truth, run: messages.SetRun) -> None:
         before = truth.state.run
         closed = truth.closed_runs.get(run.run_id)
-        if closed in (words.RunState.DRAINED, words.RunState.ENDED) and run.state not in words.CLOSED:
+        if closed in (messages.RunState.DRAINED, messages.RunState.ENDED) and run.state not in messages.CLOSED:
             self.fail(f"run {run.run_id} is {run.state} after it was {closed}")
         if before is not None and before.run_id != run.run_id:
-            if before.state in words.LIVE:
+            if before.state in messages.LIVE:
                 self.fail(f"run {run.run_id} begins while {before.run_id} is {before.state}")
             if not job.may_begin(run):
                 self.fail(f"run {run.run_id} begins by itself after {before.run_id} was {before.state}")
         if before is not None and before.run_id == run.run_id:
             if before.drain is not None and run.drain is None:
                 self.fail(f"run {run.run_id} no longer drains")
-            resumed = before.state == words.RunState.STOPPED and run.state in words.LIVE
+            resumed = before.state == messages.RunState.STOPPED and run.state in messages.LIVE
             if resumed and not before.failed and not job.may_resume(run):
                 self.fail(f"run {run.run_id} goes on by itself after it was stopped")
-        if run.state in words.CLOSED:
+        if run.state in messages.CLOSED:
             truth.closed_runs[run.run_id] = run.state
             for task in sorted(truth.state.changelogs):
                 if truth.state.held(task) is not None:
@@ -553,9 +553,9 @@ class Invariants:
 
 
 CHECKS: dict[type, Any] = {
-    words.SetGrant: Invariants._grant,
-    words.SetFence: Invariants._fence,
-    words.SetLeader: Invariants._leader,
-    words.SetAnswer: Invariants._answer,
-    words.SetRun: Invariants._run,
+    messages.SetGrant: Invariants._grant,
+    messages.SetFence: Invariants._fence,
+    messages.SetLeader: Invariants._leader,
+    messages.SetAnswer: Invariants._answer,
+    messages.SetRun: Invariants._run,
 }

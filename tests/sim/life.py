@@ -20,7 +20,7 @@ from headgate.agents.testing.port import MemoryMailbox
 from headgate.agents.worker.options import WorkerOptions
 from headgate.agents.worker.participant import Participant
 from headgate.core import orders
-from headgate.core.coordination import messages as words
+from headgate.core.coordination import messages
 from headgate.core.coordination.events import Beat
 from headgate.core.coordination.member import protocol as member_words
 from headgate.core.graph.model import JobModel
@@ -153,7 +153,7 @@ def watch(process: Process, machine: Any, who: str) -> None:
             process.world.broke(error)
             raise
         if schedule.trace is not None and (instructions or type(event) not in (Tick, Beat)):
-            if type(event) is words.Read:
+            if type(event) is messages.Read:
                 seen = " ".join(str(one.message or one.key).replace("Set", "", 1)[:90] for one in event.entries[:4])
                 event = f"Read({len(event.entries)} to {event.position}: {seen})"
             told = ", ".join(map(str, instructions)) or "-"

@@ -15,7 +15,7 @@ import structlog
 
 from headgate.agents.port import bounds
 
-from .faults import WISHES
+from .faults import REQUESTS
 from .invariants import Violation
 from .planted import Plant
 from .world import LOG_RETENTION_MS, World
@@ -45,7 +45,7 @@ class Outcome:
     @property
     def faults(self) -> int:
         """How many faults have taken effect."""
-        return sum(count for name, count in self.effects.items() if name not in WISHES)
+        return sum(count for name, count in self.effects.items() if name not in REQUESTS)
 
     def __str__(self) -> str:
         happened = ", ".join(f"{name} {count}" for name, count in sorted(self.effects.items()))

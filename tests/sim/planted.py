@@ -72,18 +72,18 @@ def _grant_before_the_fence_returned() -> list[tuple[Any, str, Any]]:
 
 
 def _fold_judges_in_log_order() -> list[tuple[Any, str, Any]]:
-    from headgate.core.coordination import messages as words
+    from headgate.core.coordination import messages
     from headgate.core.coordination.state import JobState
 
     original = JobState.apply
 
-    def apply(self: JobState, entry: words.Entry) -> None:
+    def apply(self: JobState, entry: messages.Entry) -> None:
         message = entry.message
-        if isinstance(message, words.SetTaskState):
+        if isinstance(message, messages.SetTaskState):
             grant = self.grant(message.task)
             if grant is not None and grant.grant != message.grant:
                 return
-        if isinstance(message, words.SetAnswer) and self.request(message.uuid) is None:
+        if isinstance(message, messages.SetAnswer) and self.request(message.uuid) is None:
             return
         original(self, entry)
 

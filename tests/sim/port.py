@@ -21,7 +21,7 @@ from headgate.agents.kafka.port import WallClock
 from headgate.agents.port.errors import GONE, Cause, NotSent, OutboxError, OutcomeUnknown, ProducerBroken
 from headgate.agents.port.errors import Fenced as ProducerFenced
 from headgate.agents.records.columns import Columns, DamagedBatch
-from headgate.agents.records.fetched import Answer, Batch, OutOfRange, Taken
+from headgate.agents.records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
 from headgate.agents.testing.logs import Gathered
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
@@ -304,7 +304,7 @@ class SimConsumer:
     """See `port.Consumer`."""
 
     def __init__(
-        self, process: Process, answered: Callable[[StreamPartition, Answer], None], max_wait_ms: int, name: str
+        self, process: Process, answered: Callable[[StreamPartition, FetchAnswer], None], max_wait_ms: int, name: str
     ) -> None:
         self._of_data = name not in (STREAM, "heartbeats")
         self.process = process
@@ -416,7 +416,7 @@ class SimConsumer:
             if stale and process.schedule.rng.random() < 0.5:
                 continue
             if not stale:
-                self._answered(part.at, Answer(now, "", end, stable, start))
+                self._answered(part.at, FetchAnswer(now, "", end, stable, start))
             elif taken is not None:
                 process.world.took_effect("stale-fetch")
             if taken is not None:
@@ -489,7 +489,7 @@ def _bounds(kafka: Any, log: Any) -> tuple[int, int]:
     return log.start, log.stable
 
 
-def _batches(log: Any, records: list[Record], following: int) -> list[Batch]:
+def _batches(log: Any, records: list[Record], following: int) -> list[RecordBatch]:
     """What was read as one batch. One that cannot be decoded stands alone."""
     if not records:
         return []
@@ -500,11 +500,11 @@ def _batches(log: Any, records: list[Record], following: int) -> list[Batch]:
     if bad:
         rest = records[1:]
         behind = rest[0].offset if rest else following
-        damaged = Batch(partial(_torn, records[0].offset), records[0].offset, records[0].offset + 1, 1, 0, 0, 32)
+        damaged = RecordBatch(partial(_torn, records[0].offset), records[0].offset, records[0].offset + 1, 1, 0, 0, 32)
         return [damaged, *_batches(log, rest, following)] if behind else [damaged]
     size = 32 * len(records) + sum(len(record.value or b"") for record in records)
     return [
-        Batch(
+        RecordBatch(
             partial(_columns, records, log.append_time),
             records[0].offset,
             records[-1].offset + 1,
@@ -573,7 +573,7 @@ class SimPort:
         return SimProducer(self.process, transactional_id, transaction_timeout_ms, idempotent=idempotent, fences=fences)
 
     def consumer(
-        self, answered: Callable[[StreamPartition, Answer], None], *, max_wait_ms: int, name: str, **_: Any
+        self, answered: Callable[[StreamPartition, FetchAnswer], None], *, max_wait_ms: int, name: str, **_: Any
     ) -> SimConsumer:
         """See `port`."""
         return SimConsumer(self.process, answered, max_wait_ms, name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from headgate.core.coordination import messages as words
+from headgate.core.coordination import messages
 from headgate.core.coordination.leader.leader import Leader
 from headgate.core.coordination.leader.plan import LeaderConfig, Plan, Timing
 from headgate.core.coordination.member.member import Member
@@ -96,7 +96,7 @@ class Job:
         self.allowed_runs: set[str] = set()
         self.allowed_begins = 1
         self.resumes = 0
-        self.requests: dict[str, words.SetRequest] = {}
+        self.requests: dict[str, messages.SetRequest] = {}
         self.seen_end = 0
         self.concluded = False
         """The last run is closed and every request has its answer."""
@@ -140,14 +140,14 @@ class Job:
         """Whether nobody writes its input any more (for the second of two jobs)."""
         return self.kind != "downstream" or self.world.jobs[0].concluded
 
-    def may_begin(self, run: words.SetRun) -> bool:
+    def may_begin(self, run: messages.SetRun) -> bool:
         """Whether somebody wanted another run, or this code was never run before."""
         if run.run_id in self.allowed_runs or self.allowed_begins > 0:
             self.allowed_begins -= run.run_id not in self.allowed_runs
             return True
         return False
 
-    def may_resume(self, run: words.SetRun) -> bool:
+    def may_resume(self, run: messages.SetRun) -> bool:
         """Whether somebody wanted the stopped run to go on."""
         self.resumes -= 1
         return self.resumes >= 0
@@ -189,7 +189,7 @@ class World:
         self.seeks = 0
         self.wiped = 0
         self.quiet_from = 0.0
-        self.last_wish = 0.0
+        self.last_request = 0.0
         self._uuids = 0
         self.shape = self.draw()
         self.kafka.create(SOURCE, self.shape.sources)
@@ -338,15 +338,15 @@ class World:
         """An operator's request, as the command line writes it."""
         uuid = self.uuid()
         not_after = self.schedule.wall_ms + 600_000
-        request = words.SetRequest(uuid, verb, run_id, arguments, not_after, "operator")
+        request = messages.SetRequest(uuid, verb, run_id, arguments, not_after, "operator")
         job.requests[uuid] = request
-        self.last_wish = self.schedule.moment
-        self._send_wish(job, request)
+        self.last_request = self.schedule.moment
+        self._send_request(job, request)
         return uuid
 
-    def _send_wish(self, job: Job, request: words.SetRequest) -> None:
+    def _send_request(self, job: Job, request: messages.SetRequest) -> None:
         if self.kafka.down:
-            self.schedule.at(0.3, self._send_wish, job, request)
+            self.schedule.at(0.3, self._send_request, job, request)
             return
         if self.schedule.trace is not None:
             self.schedule.note("operator", request.verb, request)
@@ -382,7 +382,7 @@ class World:
         truths = [self.invariants.truth(job) for job in self.jobs]
         for job, truth in zip(self.jobs, truths, strict=True):
             run = truth.state.run
-            if run is not None and run.state == words.RunState.RUNNING and not job.requests and job.upstream_done():
+            if run is not None and run.state == messages.RunState.RUNNING and not job.requests and job.upstream_done():
                 self.request(job, "drain")
             job.concluded = self.settled(job)
         if not self.done():
@@ -398,7 +398,7 @@ class World:
         """Whether the job's last run is closed and all requests have their answer."""
         truth = self.invariants.truth(job)
         run = truth.state.run
-        if run is None or run.state not in (words.RunState.DRAINED, words.RunState.ENDED):
+        if run is None or run.state not in (messages.RunState.DRAINED, messages.RunState.ENDED):
             return False
         return all(uuid in truth.finals for uuid in job.requests)
 
@@ -422,7 +422,7 @@ class World:
             if schedule.turns & 63 == 0:
                 if self.done():
                     break
-                quiet = max(self.quiet_from, self.last_wish)
+                quiet = max(self.quiet_from, self.last_request)
                 if schedule.moment > quiet + BOUND_S or schedule.steps > self.bound_steps:
                     self.stuck()
         self.check_end()
@@ -440,8 +440,8 @@ class World:
         lines = []
         for job in self.jobs:
             truth = self.invariants.truth(job)
-            open_wishes = [request for uuid, request in job.requests.items() if uuid not in truth.finals]
-            lines.append(f"{job.name}: run {truth.state.run}, without answer: {open_wishes}")
+            open_requests = [request for uuid, request in job.requests.items() if uuid not in truth.finals]
+            lines.append(f"{job.name}: run {truth.state.run}, without answer: {open_requests}")
         raise Violation(
             f"no end {BOUND_S:g} s or {self.bound_steps} steps after the last fault and the last request: "
             + "; ".join(lines)

@@ -48,7 +48,7 @@ def test_a_batch_learns_its_fields_as_they_come() -> None:
     kind = columns.unite(None, columns.pack([{"n": 1}]))
     kind = columns.unite(kind, columns.pack([{"n": 1.5, "day": datetime.date(2026, 1, 1)}]))
     assert [str(field.type) for field in kind] == ["double", "date32[day]"]
-    with pytest.raises(DataError, match="does not fit the batch"):
+    with pytest.raises(DataError, match="does not fit its batch"):
         columns.unite(kind, columns.pack([{"n": "x"}]))
 
 

@@ -58,12 +58,10 @@ def model(draft: Draft) -> None:
         try:
             grown = tasks_of(draft.plan, counted, before)
         except DeclarationError as error:
-            draft.note_once(f"the tasks cannot be made: {error}", level="error")
+            draft.note_once(f"the tasks cannot be created: {error}", level="error")
             grown = None
         if grown is not None and tasks is not None and any(grown.get(task) != tasks[task] for task in tasks):
-            draft.note_once(
-                "an input has grown into tasks that are there; its new partitions are read from the next run"
-            )
+            draft.note_once("an input has more partitions; tasks with state read the new ones from the next run")
         elif grown is not None and (tasks is None or dict(grown) != dict(tasks)):
             tasks = grown
     if tasks is None:

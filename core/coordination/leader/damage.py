@@ -24,11 +24,11 @@ def repair(draft: Draft) -> None:
         known = draft.state.messages[key[0]].get(key[1])
         if known is not None:
             draft.put(known)
-            draft.note_once(f"{where} says nothing that can be read of '{name}'; what stood there is written again")
+            draft.note_once(f"{where}, about '{name}', cannot be decoded; the previous message is written again")
         else:
-            draft.note_once(f"{where} says nothing that can be read of '{name}', and nothing else is known of it")
+            draft.note_once(f"{where}, about '{name}', cannot be decoded, and there is no previous message")
     for setting, why in draft.state.wrong_configs.items():
-        draft.note_once(f"the override of '{setting}' counts for nothing: {why}")
+        draft.note_once(f"the override of '{setting}' has no effect: {why}")
 
 
 def unknown(draft: Draft, kind: str, *key: str | int) -> bool:

@@ -25,9 +25,10 @@ Two processes may believe that they lead; only one can write, since the other's 
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, ClassVar
 
-from ...machine import Machine, Now, Rule, Tick, rules
+from ...machine import Machine, Now, Tick, Transition, rules
 from ..events import Beat, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
 from ..messages import CLOSED, MAX_COUNT, AskEnd, End, ProcessorState, Read, SetLeader, SetProcessor
@@ -55,65 +56,83 @@ from .protocol import (
 from .requests import requests, withdrawals
 from .runs import begin, close, starter
 
-STATES = (
-    "new", "catching_up", "following", "standing", "measuring", "reading_up", "claiming", "confirming", "leading",
-    "writing", "settling", "resigning", "resigned",
-)  # fmt: skip
-_RUNGS = ("standing", "measuring", "reading_up", "claiming", "confirming", "leading", "writing", "settling")
+
+class LeaderState(StrEnum):
+    """Where it stands on its way to lead; at the top of this file is what each means."""
+
+    NEW = "new"
+    CATCHING_UP = "catching_up"
+    FOLLOWING = "following"
+    STANDING = "standing"
+    MEASURING = "measuring"
+    READING_UP = "reading_up"
+    CLAIMING = "claiming"
+    CONFIRMING = "confirming"
+    LEADING = "leading"
+    WRITING = "writing"
+    SETTLING = "settling"
+    RESIGNING = "resigning"
+    RESIGNED = "resigned"
+
+
 _ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, BoundsResolved, Tick)
 
 
-def _table() -> tuple[Rule, ...]:
+def _table() -> tuple[Transition, ...]:
+    s = LeaderState
+    rungs = (s.STANDING, s.MEASURING, s.READING_UP, s.CLAIMING, s.CONFIRMING, s.LEADING, s.WRITING, s.SETTLING)
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
-        ("new", Tick, "catching_up", "the first thing to know is how far to read"),
-        ("catching_up", End, ("catching_up", "following", "standing"), "read to here before judging anything"),
-        ("catching_up", Read, ("catching_up", "following", "standing"), "the end is reached"),
-        ("following", Read, ("following", "standing"), "the leader left, resigned, or was fenced"),
-        ("following", Beat, ("following", "standing"), "the leader is silent"),
-        ("standing", LeaderIdReady, "measuring", "the id is ours"),
-        ("measuring", End, ("reading_up", "claiming"), "all that former leaders wrote is before this"),
-        ("reading_up", Read, ("reading_up", "claiming"), "the end is reached"),
+        (s.NEW, Tick, s.CATCHING_UP, "first find out how far to read"),
+        (s.CATCHING_UP, End, (s.CATCHING_UP, s.FOLLOWING, s.STANDING), "read this far before deciding anything"),
+        (s.CATCHING_UP, Read, (s.CATCHING_UP, s.FOLLOWING, s.STANDING), "the end of the stream is reached"),
+        (s.FOLLOWING, Read, (s.FOLLOWING, s.STANDING), "the leader left, resigned, or was fenced"),
+        (s.FOLLOWING, Beat, (s.FOLLOWING, s.STANDING), "the leader is silent"),
+        (s.STANDING, LeaderIdReady, s.MEASURING, "the transactional id is ours"),
+        (s.MEASURING, End, (s.READING_UP, s.CLAIMING), "everything from former leaders is before this offset"),
+        (s.READING_UP, Read, (s.READING_UP, s.CLAIMING), "the end of the stream is reached"),
         (
-            "claiming",
+            s.CLAIMING,
             TransactionWritten,
-            ("confirming", "leading", "writing", "following"),
-            "the claim is in the stream",
+            (s.CONFIRMING, s.LEADING, s.WRITING, s.FOLLOWING),
+            "the claim is committed",
         ),
-        ("confirming", Read, ("confirming", "claiming", "leading", "writing", "following"), "the claim is read back"),
-        ("writing", TransactionWritten, ("settling", "leading", "writing", "following"), "the round is in the stream"),
-        ("settling", Read, ("settling", "leading", "writing", "following"), "the round is read back"),
-        ("resigning", TransactionWritten, "resigned", "the leadership is given back"),
-        ("resigning", Resign, "", "said twice"),
-        ("resigning", LeaderIdLost, "resigned", "somebody has it already, or will find that we left"),
+        (s.CONFIRMING, Read, (s.CONFIRMING, s.CLAIMING, s.LEADING, s.WRITING, s.FOLLOWING), "the claim is read back"),
+        (s.WRITING, TransactionWritten, (s.SETTLING, s.LEADING, s.WRITING, s.FOLLOWING), "the round is committed"),
+        (s.SETTLING, Read, (s.SETTLING, s.LEADING, s.WRITING, s.FOLLOWING), "the round is read back"),
+        (s.RESIGNING, TransactionWritten, s.RESIGNED, "the leadership is handed back"),
+        (s.RESIGNING, Resign, "", "repeated"),
+        (s.RESIGNING, LeaderIdLost, s.RESIGNED, "another candidate has it, or will see that this one left"),
     ]
     for event in (Counts, FenceReturned, FenceFailed, BoundsResolved, Tick, End, TransactionWritten):
         # whichever event comes first when the time is up: a clock is seen with any of them
-        specific.append(("following", event, ("following", "standing"), "the rival that fenced us never claimed"))
+        specific.append((s.FOLLOWING, event, (s.FOLLOWING, s.STANDING), "the rival that fenced us never claimed"))
     for event in _ANYWHERE:
-        specific.append(("leading", event, ("leading", "writing", "following"), "a round of decisions"))
-    specific += [(rung, LeaderIdLost, "following", "another candidate, or a dead producer") for rung in _RUNGS]
-    resign = ("resigned", "resigning")
-    specific += [(state, Resign, resign, "the process ends") for state in STATES if state not in resign]
+        specific.append((s.LEADING, event, (s.LEADING, s.WRITING, s.FOLLOWING), "a round of decisions"))
+    specific += [
+        (rung, LeaderIdLost, s.FOLLOWING, "another candidate took over, or the producer failed") for rung in rungs
+    ]
+    resign = (s.RESIGNED, s.RESIGNING)
+    specific += [(state, Resign, resign, "the process ends") for state in LeaderState if state not in resign]
     taken = {(state, event) for state, event, _, _ in specific}
     late = (*_ANYWHERE, End, LeaderIdReady, TransactionWritten, LeaderIdLost, Resign)
-    for state in STATES:
+    for state in LeaderState:
         for event in late:
             if (state, event) in taken:
                 continue
-            if event in _ANYWHERE or state == "resigned" or (event is End and state != "new"):
-                specific.append((state, event, "", "noted, or too late to matter"))
-            elif event in (LeaderIdReady, TransactionWritten) and state == "following":
-                specific.append((state, event, "", "the answer of a producer that was lost meanwhile"))
-            elif event is LeaderIdLost and state == "following":
-                specific.append((state, event, "", "said twice"))
+            if event in _ANYWHERE or state == s.RESIGNED or (event is End and state != s.NEW):
+                specific.append((state, event, "", "recorded, or too late to matter"))
+            elif event in (LeaderIdReady, TransactionWritten) and state == s.FOLLOWING:
+                specific.append((state, event, "", "the answer of a producer that is already lost"))
+            elif event is LeaderIdLost and state == s.FOLLOWING:
+                specific.append((state, event, "", "repeated"))
     return rules(specific)
 
 
 class Leader(Machine[LeaderEvent, LeaderInstruction]):
     """A candidate, until it leads."""
 
-    TABLE: ClassVar[tuple[Rule, ...]] = _table()
-    INITIAL: ClassVar[str] = "new"
+    TABLE: ClassVar[tuple[Transition, ...]] = _table()
+    INITIAL: ClassVar[str] = LeaderState.NEW
 
     def __init__(self, config: LeaderConfig) -> None:
         super().__init__()
@@ -166,54 +185,54 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return self._move_on(now)
 
     def on_Tick(self, event: Tick, now: Now) -> list[LeaderInstruction]:
-        if self.state == "new":
-            self.state = "catching_up"
+        if self.state == LeaderState.NEW:
+            self.state = LeaderState.CATCHING_UP
             return [AskEnd()]
         return self._move_on(now)
 
     def deadline(self) -> float | None:
-        if self.state == "new":
+        if self.state == LeaderState.NEW:
             return 0.0
-        if self.state == "leading":
+        if self.state == LeaderState.LEADING:
             return self.memory.waits.wake
-        return self._bar if self.state == "following" else None
+        return self._bar if self.state == LeaderState.FOLLOWING else None
 
     # ---------------------------------------------------------------------------------------------------- the election
 
     def on_End(self, event: End, now: Now) -> list[LeaderInstruction]:
-        if self.state in ("catching_up", "measuring"):
+        if self.state in (LeaderState.CATCHING_UP, LeaderState.MEASURING):
             self._end = event.offset
-            if self.state == "measuring":
-                self.state = "reading_up"
+            if self.state == LeaderState.MEASURING:
+                self.state = LeaderState.READING_UP
         return self._move_on(now)
 
     def on_LeaderIdReady(self, event: LeaderIdReady, now: Now) -> list[LeaderInstruction]:
-        if self.state != "standing":
+        if self.state != LeaderState.STANDING:
             return []
-        self.state, self._end = "measuring", None
+        self.state, self._end = LeaderState.MEASURING, None
         return [AskEnd()]
 
     def on_TransactionWritten(self, event: TransactionWritten, now: Now) -> list[LeaderInstruction]:
         self._written = event.last_offset
-        if self.state == "claiming":
-            self.state = "confirming"
-        elif self.state == "writing":
-            self.state = "settling"
-        elif self.state == "resigning":
-            self.state = "resigned"
+        if self.state == LeaderState.CLAIMING:
+            self.state = LeaderState.CONFIRMING
+        elif self.state == LeaderState.WRITING:
+            self.state = LeaderState.SETTLING
+        elif self.state == LeaderState.RESIGNING:
+            self.state = LeaderState.RESIGNED
             return [Resigned()]
         return self._move_on(now)
 
     def on_LeaderIdLost(self, event: LeaderIdLost, now: Now) -> list[LeaderInstruction]:
-        if self.state == "resigned" or self.state == "following":
+        if self.state == LeaderState.RESIGNED or self.state == LeaderState.FOLLOWING:
             return []
-        if self._resign_asked or self.state == "resigning":
-            self.state = "resigned"
+        if self._resign_asked or self.state == LeaderState.RESIGNING:
+            self.state = LeaderState.RESIGNED
             return [Resigned()]
         timing = self.config.timing
         pause = timing.session_s + timing.jitter_s if event.fenced else timing.stand_again_s
         self.state, self._bar, self._bar_term = (
-            "following",
+            LeaderState.FOLLOWING,
             now.mono + pause,
             self.job.leader.term if self.job.leader else 0,
         )
@@ -226,45 +245,45 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
 
     def on_Resign(self, event: Resign, now: Now) -> list[LeaderInstruction]:
         self._resign_asked = True
-        if self.state in ("leading", "confirming", "settling"):
+        if self.state in (LeaderState.LEADING, LeaderState.CONFIRMING, LeaderState.SETTLING):
             return self._give_back()
-        if self.state in ("claiming", "writing"):
-            self.state = "resigning"
+        if self.state in (LeaderState.CLAIMING, LeaderState.WRITING):
+            self.state = LeaderState.RESIGNING
             return []
-        if self.state == "resigning":
+        if self.state == LeaderState.RESIGNING:
             return []
-        self.state = "resigned"
+        self.state = LeaderState.RESIGNED
         return [Resigned()]
 
     def _give_back(self) -> list[LeaderInstruction]:
-        self.state = "resigning"
+        self.state = LeaderState.RESIGNING
         return [WriteTransaction((SetLeader(self.term, "", "", self.config.job),))]
 
     def _move_on(self, now: Now) -> list[LeaderInstruction]:
         """Take the step that has become possible, if any."""
         state = self.state
-        if state == "leading":
+        if state == LeaderState.LEADING:
             return self._round(now)
-        if state == "catching_up":
+        if state == LeaderState.CATCHING_UP:
             if self._end is None or self._position < self._end:
                 return []
-            self.state = "following"
-        if self.state == "following":
+            self.state = LeaderState.FOLLOWING
+        if self.state == LeaderState.FOLLOWING:
             return self._stand(now) if self._may_stand(now) else []
-        if state == "reading_up":
+        if state == LeaderState.READING_UP:
             if self._end is not None and self._position >= self._end:
                 return self._claim()
-        elif state in ("confirming", "settling") and self._position > self._written:
+        elif state in (LeaderState.CONFIRMING, LeaderState.SETTLING) and self._position > self._written:
             return self._read_back(now)
         return []
 
     def _stand(self, now: Now) -> list[LeaderInstruction]:
-        self.state, self._bar = "standing", None
+        self.state, self._bar = LeaderState.STANDING, None
         self.term = self._next_term()
         return [InitLeaderId(self.term)]
 
     def _claim(self) -> list[LeaderInstruction]:
-        self.state = "claiming"
+        self.state = LeaderState.CLAIMING
         self.term = self._next_term()
         return [WriteTransaction((SetLeader(self.term, self.config.processor, self.config.process, self.config.job),))]
 
@@ -275,11 +294,11 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         leader = self.job.leader
         if leader is None or leader.process != self.config.process or leader.term != self.term:
             # Somebody has claimed behind us: our id is fenced already, or will be at our next write.
-            self.state, self._watched = "following", ""
+            self.state, self._watched = LeaderState.FOLLOWING, ""
             self._bar, self._bar_term = None, -1
             return [JobNote("leads no more", {"term": self.term, "why": "another leader"})]
-        begins = self.state == "confirming"
-        self.state = "leading"
+        begins = self.state == LeaderState.CONFIRMING
+        self.state = LeaderState.LEADING
         if not begins:
             return self._round(now)
         self.memory, counts = Memory(), self.memory.counts
@@ -375,12 +394,12 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         self._forget()
         if not draft.writes:
             return draft.instructions
-        self.state = "writing"
+        self.state = LeaderState.WRITING
         return [*draft.instructions, WriteTransaction(tuple(draft.writes.values()))]
 
     def _step_down(self, why: str) -> list[LeaderInstruction]:
         """Give the leadership back, and go on as a candidate."""
-        self.state, self._written = "writing", -1
+        self.state, self._written = LeaderState.WRITING, -1
         return [
             JobNote("resigns", {"term": self.term, "why": why}),
             WriteTransaction((SetLeader(self.term, "", "", self.config.job),)),

@@ -54,7 +54,7 @@ CHANGES_KEPT = 10
 SHOWN = 20
 """So many tasks are named in an answer, which is one message."""
 
-Rule = Callable[[Draft, SetRequest], Answer | None]
+RequestRule = Callable[[Draft, SetRequest], Answer | None]
 
 
 def withdrawals(draft: Draft) -> None:
@@ -88,10 +88,10 @@ def _withdraw(draft: Draft, request: SetRequest) -> Answer | None:
     """Answer another request, that only waits, in place of what it asked for."""
     meant = next((one for one in draft.state.open_requests() if one.uuid == request.arguments["request"]), None)
     if meant is None or meant.verb == WITHDRAW:
-        return Answer(AnswerState.REFUSED, f"there is no request {request.arguments['request']} that waits")
+        return Answer(AnswerState.REFUSED, f"there is no pending request {request.arguments['request']}")
     taken_up = draft.state.answer(meant.uuid) is not None
     if taken_up and meant.verb != SEEK:
-        return Answer(AnswerState.REFUSED, f"{meant.verb} is under way; it cannot be taken back")
+        return Answer(AnswerState.REFUSED, f"{meant.verb} is in progress; it cannot be withdrawn")
     state, why = AnswerState.REFUSED, f"withdrawn by {request.requested_by}"
     if taken_up:
         state, why = AnswerState.FAILED, f"{why}; applied in partitions: {withdraw(draft, meant)}"
@@ -136,7 +136,7 @@ def _drained(draft: Draft, run: SetRun | None, accepted: str) -> Answer | None:
     if run is None or run.run_id != accepted or run.state in (RunState.DRAINED, RunState.ENDED):
         return Answer(AnswerState.DONE, "")
     if run.state == RunState.STOPPED:
-        return Answer(AnswerState.FAILED, "stopped before it was drained; it goes on draining when it is started")
+        return Answer(AnswerState.FAILED, "stopped before it was drained; it resumes draining when it is started")
     if run.state == RunState.DRAINING and (given_up := draft.state.failed()):
         shown = [f"{task}: {why:.500}" for task, why in list(given_up.items())[:SHOWN]]
         return Answer(
@@ -211,7 +211,7 @@ def _pause(draft: Draft, request: SetRequest) -> Answer | None:
     if request.run_id and request.run_id != run.run_id:
         return other_run(f"the live run is {run.run_id}")
     if run.state != RunState.RUNNING:
-        return Answer(AnswerState.REFUSED, f"run {run.run_id} is {run.state}; that overrides pause")
+        return Answer(AnswerState.REFUSED, f"run {run.run_id} is {run.state}; that takes precedence over pause")
     model = draft.state.model
     if stream is not None and model is not None and stream not in model.streams:
         return Answer(AnswerState.REFUSED, f"the job has no stream '{stream}'; it has {', '.join(model.streams)}")
@@ -243,7 +243,7 @@ def _move(draft: Draft, request: SetRequest) -> Answer | None:
     if request.run_id and request.run_id != run.run_id:
         return other_run(f"the live run is {run.run_id}")
     if run.state != RunState.RUNNING:
-        return Answer(AnswerState.REFUSED, f"run {run.run_id} is {run.state}; nothing moves now")
+        return Answer(AnswerState.REFUSED, f"run {run.run_id} is {run.state}; no task can move now")
     if to not in draft.workers():
         return Answer(AnswerState.REFUSED, f"there is no worker '{to}' in this run")
     try:
@@ -267,7 +267,7 @@ def _set_config(draft: Draft, request: SetRequest) -> Answer | None:
     change = Change(value, request.requested_by, draft.now.wall)
     changes = (*(() if before is None else before.changes), change)[-CHANGES_KEPT:]
     draft.put(SetConfig(name, value, changes))
-    return Answer(AnswerState.DONE, "applies at once" if find(name).kind == DYNAMIC else "applies at next run")
+    return Answer(AnswerState.DONE, "applies immediately" if find(name).kind == DYNAMIC else "applies at next run")
 
 
 def _unset_config(draft: Draft, request: SetRequest) -> Answer | None:
@@ -276,10 +276,10 @@ def _unset_config(draft: Draft, request: SetRequest) -> Answer | None:
         why = override_problem(name, None, ran=draft.run is not None, unset=True)
         return Answer(AnswerState.REFUSED, why) if why else Answer(AnswerState.DONE, "it was not set")
     draft.delete(Delete(("set-config", (name,))).key)
-    return Answer(AnswerState.DONE, "the next source counts again")
+    return Answer(AnswerState.DONE, "the next source applies again")
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, RequestRule] = {
     DRAIN: _drain,
     STOP: _stop,
     START: _start,

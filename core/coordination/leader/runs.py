@@ -122,7 +122,7 @@ def begin(draft: Draft) -> None:
     if found is None:
         return
     if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
-        draft.resign = f"'{found.life.processor}' has the code of the run that should begin"
+        draft.resign = f"'{found.life.processor}' has the code of the run that is to begin"
         return
     if not _can_run(draft):
         return

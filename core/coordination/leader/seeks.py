@@ -39,19 +39,19 @@ def seek(draft: Draft, request: SetRequest) -> Answer | None:
     if stream not in draft.plan.inputs or not width:
         return Answer(
             AnswerState.REFUSED,
-            f"'{stream}' is no input of the job; it has {', '.join(draft.plan.inputs) or 'none'}",
+            f"'{stream}' is not an input of the job; it has {', '.join(draft.plan.inputs) or 'none'}",
         )
     if partition is not None and partition >= width:
         return Answer(AnswerState.REFUSED, f"'{stream}' has {width} partitions; there is no partition {partition}")
     to = seek_target(request.arguments["to"])
     if to is None:  # pragma: no cover - `problem` has refused it
-        return Answer(AnswerState.REFUSED, "no such place")
+        return Answer(AnswerState.REFUSED, "no such position")
     chosen = _owned(model, stream) if partition is None else [partition]
     if run.state == RunState.DRAINING and (held := _not_failed(draft, stream, chosen)):
         return Answer(
             AnswerState.REFUSED,
             (
-                f"run {run.run_id} is draining: only tasks that have failed can go on elsewhere, and {', '.join(held)} has not; "
+                f"run {run.run_id} is draining: only failed tasks can be moved to another position, and {', '.join(held)} has not; "
                 "name the partition, or seek when the run is closed"
             ),
         )

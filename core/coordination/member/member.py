@@ -23,16 +23,17 @@ again if they are not there.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, ClassVar
 
-from ...machine import Level, Machine, Now, Rule, Tick, rules
+from ...machine import Level, Machine, Now, Tick, Transition, rules
 from ...names import incarnation_id
 from ...orders import SeekApplied, TaskReported
 from ...settings import PRODUCERS_OWN
 from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
 from ..following import fits, late, may_begin
 from ..liveness import Liveness
-from ..messages import CLOSED, AskEnd, End, Message, ProcessorState, Read, SetProcessor, SetRun, key_of
+from ..messages import CLOSED, AskEnd, End, Message, ProcessorState, Read, RunState, SetProcessor, SetRun, key_of
 from ..state import JobState, order
 from .admission import over, refusal
 from .grants import Tasks
@@ -55,66 +56,84 @@ from .protocol import (
     WriteMessages,
 )
 
-STATES = ("new", "reading", "waiting", "fencing", "resting", "initialising", "joined", "leaving", "exited")
 LATE = "whether its grants still stand was answered too late to start on it (after half of session.timeout), and is asked again"
+
+
+class MemberState(StrEnum):
+    """Where a worker stands between coming and going; at the top of this file is what each means."""
+
+    NEW = "new"
+    READING = "reading"
+    WAITING = "waiting"
+    FENCING = "fencing"
+    RESTING = "resting"
+    INITIALISING = "initialising"
+    JOINED = "joined"
+    LEAVING = "leaving"
+    EXITED = "exited"
+
+
+BEFORE = (MemberState.READING, MemberState.WAITING, MemberState.FENCING, MemberState.RESTING, MemberState.INITIALISING)
+"""It has no life yet."""
 _EVENTS = (
     Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Probed, MessagesWritten, MessagesUnknown, TaskReported,
     SeekApplied, Leave, Tick,
 )  # fmt: skip
 
 
-def _table() -> tuple[Rule, ...]:
-    entered = ("reading", "waiting", "fencing", "initialising", "resting", "exited")
-    anew = ("reading", "leaving", "exited")
+def _table() -> tuple[Transition, ...]:
+    s = MemberState
+    entered = (s.READING, s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED)
+    anew = (s.READING, s.LEAVING, s.EXITED)
     specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
-        ("new", Tick, "reading", "the first thing to know is how far to read"),
-        ("reading", End, entered, "read to here before judging anything"),
-        ("reading", Read, entered, "the end is reached"),
+        (s.NEW, Tick, s.READING, "first find out how far to read"),
+        (s.READING, End, entered, "read this far before deciding anything"),
+        (s.READING, Read, entered, "the end of the stream is reached"),
         (
-            "waiting",
+            s.WAITING,
             Beat,
-            ("waiting", "fencing", "initialising", "resting", "exited"),
-            "the predecessor is silent, or is not",
+            (s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED),
+            "the predecessor is silent or still alive",
         ),
         (
-            "waiting",
+            s.WAITING,
             Read,
-            ("waiting", "fencing", "initialising", "resting", "exited"),
+            (s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED),
             "the predecessor has left, or was fenced",
         ),
-        ("fencing", FenceReturned, ("fencing", "initialising", "exited"), "the predecessor can write nothing any more"),
-        ("fencing", FenceFailed, "resting", "it is tried again after a pause"),
-        ("resting", Tick, ("resting", "fencing", "initialising", "exited", "waiting"), "the pause is over"),
-        ("initialising", ProducerReady, ("initialising", "joined", *anew), "the id is ours"),
+        (s.FENCING, FenceReturned, (s.FENCING, s.INITIALISING, s.EXITED), "the predecessor can no longer write"),
+        (s.FENCING, FenceFailed, s.RESTING, "fencing is retried after a pause"),
+        (s.RESTING, Tick, (s.RESTING, s.FENCING, s.INITIALISING, s.EXITED, s.WAITING), "the pause is over"),
+        (s.INITIALISING, ProducerReady, (s.INITIALISING, s.JOINED, *anew), "the transactional id is ours"),
         (
-            "initialising",
+            s.INITIALISING,
             ProducerLost,
-            ("initialising", "resting"),
-            "the next try has another id: this one may be initialised",
+            (s.INITIALISING, s.RESTING),
+            "the next attempt uses another id, because this one may be initialised",
         ),
-        ("joined", ProducerLost, ("joined", *anew), "the incarnation is over"),
-        ("leaving", ProducerLost, ("leaving", "exited"), "what it held is fenced by the leader"),
-        ("new", Leave, "exited", "nothing was begun"),
-        *((state, Leave, "exited", "nothing was granted yet") for state in STATES[1:6]),
-        ("joined", Leave, ("leaving", "exited"), "releases first"),
+        (s.JOINED, ProducerLost, (s.JOINED, *anew), "the incarnation is over"),
+        (s.LEAVING, ProducerLost, (s.LEAVING, s.EXITED), "the leader fences what it held"),
+        (s.NEW, Leave, s.EXITED, "nothing has started"),
+        *((state, Leave, s.EXITED, "no task has been granted") for state in BEFORE),
+        (s.JOINED, Leave, (s.LEAVING, s.EXITED), "releases its tasks first"),
     ]
     for event in (Read, End, Tick, Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied):
-        specific.append(("joined", event, ("joined", *anew), "the difference between what is and what should be"))
-        specific.append(("leaving", event, ("leaving", "exited"), "until everything is released and said"))
+        specific.append((s.JOINED, event, (s.JOINED, *anew), "reconcile running tasks with the grants"))
+        specific.append((s.LEAVING, event, (s.LEAVING, s.EXITED), "until all tasks are released and reported"))
     taken = {(state, event) for state, event, _, _ in specific}
-    for state in STATES:
+    for state in MemberState:
         for event in _EVENTS:
-            if (state, event) in taken or (state == "new" and event is not Beat):
+            if (state, event) in taken or (state == s.NEW and event is not Beat):
                 continue
-            specific.append((state, event, "", "noted, or too late to matter"))
+            specific.append((state, event, "", "recorded, or too late to matter"))
     return rules(specific)
 
 
 class Member(Machine[MemberEvent, MemberInstruction]):
     """One worker process."""
 
-    TABLE: ClassVar[tuple[Rule, ...]] = _table()
-    INITIAL: ClassVar[str] = "new"
+    TABLE: ClassVar[tuple[Transition, ...]] = _table()
+    INITIAL: ClassVar[str] = MemberState.NEW
 
     def __init__(self, config: MemberConfig) -> None:
         super().__init__()
@@ -154,26 +173,26 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     # ------------------------------------------------------------------------------------------------------------ events
 
     def on_Tick(self, event: Tick, now: Now) -> list[MemberInstruction]:
-        if self.state == "new":
-            self.state = "reading"
+        if self.state == MemberState.NEW:
+            self.state = MemberState.READING
             return [self._ask()]
-        if self.state == "resting" and self._wake is not None and now.mono >= self._wake:
+        if self.state == MemberState.RESTING and self._wake is not None and now.mono >= self._wake:
             self._wake = None
             return self._enter(now)
         return self._act(now)
 
     def deadline(self) -> float | None:
-        if self.state == "new":
+        if self.state == MemberState.NEW:
             return 0.0
-        return self.tasks.wake() if self.state == "joined" else self._wake
+        return self.tasks.wake() if self.state == MemberState.JOINED else self._wake
 
     def on_Read(self, event: Read, now: Now) -> list[MemberInstruction]:
         for entry in event.entries:
             self.job.apply(entry)
         self._position = max(self._position, event.position)
-        if self.state == "reading":
+        if self.state == MemberState.READING:
             return self._read_up(now)
-        return self._enter(now) if self.state == "waiting" else self._act(now)
+        return self._enter(now) if self.state == MemberState.WAITING else self._act(now)
 
     def _ask(self) -> AskEnd:
         """The answer to this question serves all who wait for one; what was asked before may be older than what they wait for."""
@@ -185,7 +204,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return []
         if self._recording and self._read_to < 0:
             self._recording, self._read_to = False, event.offset
-        if self.state == "reading":
+        if self.state == MemberState.READING:
             self._end = event.offset
             return self._read_up(now)
         if self._sure_s is not None:
@@ -199,11 +218,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if event.heartbeat.processor == self.config.processor:  # of the others it asks nothing, and there are ever more
             self.liveness.heard(event.heartbeat)
             if self.state in (
-                "joined",
-                "leaving",
+                MemberState.JOINED,
+                MemberState.LEAVING,
             ):  # it waits for none of them: whoever is tried under this name again and again leaves nothing
                 self.liveness.forget(set())
-        if self.state != "waiting":
+        if self.state != MemberState.WAITING:
             return []
         beat = event.heartbeat
         alive = [life for life in self._before() if life.process == beat.process and not beat.gone]
@@ -212,7 +231,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._enter(now)
 
     def on_FenceReturned(self, event: FenceReturned, now: Now) -> list[MemberInstruction]:
-        if self.state != "fencing":
+        if self.state != MemberState.FENCING:
             return []
         self._fences.discard(event.incarnation)
         if self._fences:
@@ -221,14 +240,14 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._exit(1, why) if why else self._initialise()
 
     def on_FenceFailed(self, event: FenceFailed, now: Now) -> list[MemberInstruction]:
-        if self.state != "fencing":
+        if self.state != MemberState.FENCING:
             return []
         return self._rest(now.mono + self.config.retry_s, f"the fence of the predecessor failed: {event.why}")
 
     def on_ProducerReady(self, event: ProducerReady, now: Now) -> list[MemberInstruction]:
-        if self.state != "initialising" or event.incarnation != self.incarnation:
+        if self.state != MemberState.INITIALISING or event.incarnation != self.incarnation:
             return []
-        self.state = "joined"
+        self.state = MemberState.JOINED
         self.pauses.began(now.mono)
         self.tasks.incarnation = self.incarnation
         return self._act(now)
@@ -236,10 +255,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def on_ProducerLost(self, event: ProducerLost, now: Now) -> list[MemberInstruction]:
         if event.incarnation != self.incarnation:
             return []
-        if self.state == "initialising":
+        if self.state == MemberState.INITIALISING:
             until = max(self.pauses.lost(now.mono), now.mono + self.config.retry_s)
             return self._rest(until, f"no producer: {event.why}")
-        if self.state not in ("joined", "leaving"):
+        if self.state not in (MemberState.JOINED, MemberState.LEAVING):
             return []
         return self._life_over(now, event.why, event)
 
@@ -252,7 +271,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._act(now)
 
     def on_MessagesUnknown(self, event: MessagesUnknown, now: Now) -> list[MemberInstruction]:
-        if not self._recording or self.state == "exited":
+        if not self._recording or self.state == MemberState.EXITED:
             return []
         self._read_to = -1
         return [self._ask()]
@@ -266,12 +285,14 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._act(now)
 
     def on_Leave(self, event: Leave, now: Now) -> list[MemberInstruction]:
-        if self.state == "joined":
+        if self.state == MemberState.JOINED:
             self._leave(event.why, 0)
             return self._act(now)
-        if self.state in ("leaving", "exited"):
+        if self.state in (MemberState.LEAVING, MemberState.EXITED):
             return []
-        closing: list[MemberInstruction] = [CloseProducer(self.incarnation)] if self.state == "initialising" else []
+        closing: list[MemberInstruction] = (
+            [CloseProducer(self.incarnation)] if self.state == MemberState.INITIALISING else []
+        )
         return closing + self._exit(0, event.why)
 
     # ------------------------------------------------------------------------------------------------- beginning a life
@@ -296,18 +317,18 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             if not dead and not self.liveness.gone(life.process):
                 doubtful = doubtful or self.liveness.silence(life.process) <= config.session_s
         if doubtful:
-            self.state = "waiting"
+            self.state = MemberState.WAITING
             return self._stand(False, "a process with this id was here before; waiting whether it still speaks")
         self._fences = {life.incarnation for life in self._before()}
         if not self._fences:
             return self._initialise()
-        self.state = "fencing"
+        self.state = MemberState.FENCING
         return [Fence(config.processor, incarnation) for incarnation in sorted(self._fences, key=order)]
 
     def _initialise(self) -> list[MemberInstruction]:
         self._counter = max(self._counter + 1, self.job.next_counter(self.config.processor))
         self.incarnation = incarnation_id(self._counter, self.config.token)
-        self.state, self._there = "initialising", False
+        self.state, self._there = MemberState.INITIALISING, False
         self._made_with = self._for_producers()
         return [*self._config(), InitProducer(self.incarnation)]
 
@@ -315,7 +336,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return {name: value for name, value in self.job.overrides.items() if name in PRODUCERS_OWN}
 
     def _rest(self, until: float, why: str) -> list[MemberInstruction]:
-        self.state, self._wake = "resting", until
+        self.state, self._wake = MemberState.RESTING, until
         return self._stand(False, why)
 
     def _life_over(
@@ -330,25 +351,25 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         else:
             self.pauses.lost(now.mono)
         said: list[MemberInstruction] = [*abandoned, CloseProducer(self.incarnation)]
-        level: Level = "info" if self.state == "leaving" or due else "error"
+        level: Level = "info" if self.state == MemberState.LEAVING or due else "error"
         said.append(JobNote("the incarnation is over", {"incarnation": self.incarnation, "why": why}, level))
-        if self.state == "leaving":
+        if self.state == MemberState.LEAVING:
             return said + self._act(now)
         # somebody else may have become this processor, and fenced us: read who did before beginning again
-        self.state, self._end, self._sure_s, self._sure_to = "reading", None, None, None
+        self.state, self._end, self._sure_s, self._sure_to = MemberState.READING, None, None, None
         return [*said, self._ask()]
 
     # ------------------------------------------------------------------------------------------------------ leading a life
 
     def _act(self, now: Now) -> list[MemberInstruction]:
         """Do the difference between what the state wants and what is."""
-        if self.state not in ("joined", "leaving"):
+        if self.state not in (MemberState.JOINED, MemberState.LEAVING):
             return []
         over = self._superseded(now)
         if over is not None:
             return over
         self._follow_run()
-        if self.state == "joined" and self.job.live and self._for_producers() != self._made_with:
+        if self.state == MemberState.JOINED and self.job.live and self._for_producers() != self._made_with:
             return self._life_over(now, "the run that began has other settings for producers", due=True)
         said: list[MemberInstruction] = [*self._config()]  # before any task begins with them
         late, sure = bool(self._late_s), self._sure(now)
@@ -362,7 +383,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             self._sure_s = now.mono
             said.append(self._ask())
         said += self._record()
-        if self.state == "leaving" and self._gone():
+        if self.state == MemberState.LEAVING and self._gone():
             return [*said, CloseProducer(self.incarnation), *self._exit(self._code, self._going)]
         ready, why = self._how()
         return said + self._stand(ready, why)
@@ -390,7 +411,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         deleted, self._there = self._there and not recorded, recorded
         if not deleted and not job.fenced(config.processor, self.incarnation):
             return None
-        if self.state == "leaving":
+        if self.state == MemberState.LEAVING:
             return [
                 *self.tasks.lost(),
                 CloseProducer(self.incarnation),
@@ -444,7 +465,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return "" if life is None else over(run, life, late=late(self.job, life, self.config.session_s))
 
     def _leave(self, why: str, code: int) -> None:
-        self.state, self._going, self._code = "leaving", why, code
+        self.state, self._going, self._code = MemberState.LEAVING, why, code
 
     def _gone(self) -> bool:
         """Whether everything is released and `left` is read back."""
@@ -464,7 +485,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return []
         missing: list[Message] = list(self.tasks.wanted(self.job))
         state = ProcessorState.JOINED
-        if self.state == "leaving":
+        if self.state == MemberState.LEAVING:
             state = ProcessorState.LEFT if self.tasks.all_over() and not missing else ProcessorState.LEAVING
         life = self._record_of(state)
         said = self.job.recorded(self.config.processor).get(self.incarnation)
@@ -493,7 +514,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return False, f"run {run.run_id} is {run.state}{': ' + run.failed if run.failed else ''}"
         if member is None or member.incarnation != self.incarnation:
             return False, "waiting for the leader"
-        if run.state != "running":
+        if run.state != RunState.RUNNING:
             return False, f"run {run.run_id} is {run.state}"
         if self._has_all() and self.tasks.all_ready():
             return True, ""
@@ -515,5 +536,5 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return [standing]
 
     def _exit(self, code: int, why: str) -> list[MemberInstruction]:
-        self.state, self._wake = "exited", None
+        self.state, self._wake = MemberState.EXITED, None
         return [Exit(code, why)]

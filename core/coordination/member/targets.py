@@ -31,11 +31,9 @@ TRIES = 5
 
 @dataclass(slots=True)
 class _Trouble:
-    """One target, or one task that failed without any."""
+    """One target; or one task, that failed without any or wrote what was refused."""
 
     target: StreamPartition | None
-    alone: bool
-    """It is one task's, whatever the target answers."""
     why: str
     tasks: set[str]
     pause: float
@@ -82,14 +80,14 @@ class Targets:
             before = self._known.get(key)
             if before is None or (before.well_s is not None and mono - before.well_s > self._longest_s):
                 until = mono + self._first_s if most else float("inf")
-                self._known[key] = _Trouble(target, alone, why, those, self._first_s, until)
+                self._known[key] = _Trouble(target, why, those, self._first_s, until)
                 continue
             before.tasks = those if before.well_s is not None else before.tasks | those
             before.target, before.why, before.well_s, before.tries = target, why, None, before.tries + 1
             self._pause(before, mono)
             if alone and before.tries > most:
                 before.until = float("inf")
-                before.why = f"{why}; given up after {before.tries} tries: seek, or start with other code"
+                before.why = f"{why}; given up after {before.tries} attempts: seek, or start with different code"
 
     def given_up(self, task: str) -> bool:
         """Whether only a seek or other code can help this task."""

@@ -114,7 +114,7 @@ async def test_a_paused_broker_answers_nobody_until_it_is_resumed(private_kafka:
 def test_a_directory_in_use_is_refused_and_the_user_of_it_lives(private_kafka: Broker) -> None:
     """The second `up`."""
     with pytest.raises(
-        EnvironmentFault, match=f"a broker runs in {private_kafka.data} already .* at {private_kafka.bootstrap}"
+        EnvironmentFault, match=f"a broker is already running in {private_kafka.data} .* at {private_kafka.bootstrap}"
     ):
         Broker.start(private_kafka.data)
     assert private_kafka.is_running()
@@ -139,7 +139,7 @@ def test_a_start_that_does_not_become_ready_shows_its_log_and_leaves_nothing(
     monkeypatch.setattr(module, "server_properties", lambda *args: right(*args) + "node.id=minus one\n")
     with pytest.raises(EnvironmentFault) as caught:
         Broker.start(tmp_path / "new")
-    assert "Kafka (node 1) ended while it started. From the end of its log" in caught.value.what
+    assert "Kafka (node 1) exited during its start. From the end of its log" in caught.value.what
     assert "Invalid value minus one for configuration" in caught.value.what
     assert list(tmp_path.iterdir()) == []
 

@@ -104,7 +104,7 @@ def test_up_status_down_reset(home: Path) -> None:
 
     again = headgate("kafka", "up")
     assert again.returncode == 1
-    assert again.stderr.startswith("Error: a broker runs in ")
+    assert again.stderr.startswith("Error: a broker is already running in ")
     assert "\nTo do: " in again.stderr
 
     down = headgate("kafka", "down", "-o", "json")

@@ -66,13 +66,13 @@ def test_a_damaged_jar_is_fetched_again(repository: Path, damage: bytes) -> None
     path.write_bytes(damage)
     said: list[str] = []
     assert [found.read_bytes() for found in jars.ensure(find_java(), said.append)] == [WHOLE]
-    assert said[0] == "Damaged in the cache, fetched again: kafka-toy-1.0.jar"
+    assert said[0] == "Damaged in the cache, downloading again: kafka-toy-1.0.jar"
 
 
 def test_a_repository_that_serves_something_else_is_refused(tmp_path: Path, repository: Path) -> None:
     """The sums are ours, not the repository's; the cache stays empty."""
     (repository / "kafka-toy-1.0.jar").write_bytes(b"the bytes of a jam")
-    with pytest.raises(EnvironmentFault, match="has not the SHA-256 sum that it must have"):
+    with pytest.raises(EnvironmentFault, match="does not have the expected SHA-256 sum"):
         jars.ensure(find_java())
     assert cached(tmp_path) == []
 

@@ -47,7 +47,7 @@ def test_a_training_that_fails_is_said_and_tried_again_next_time() -> None:
 
     said: list[str] = []
     assert quickstart.options(JAVA, "a.jar", said.append, failing) == []
-    assert said[-1] == "That did not work, and is not needed: no port"
+    assert said[-1] == "That failed, but is not required: no port"
     assert quickstart.options(JAVA, "a.jar", said.append, trained) != []
 
 

@@ -72,7 +72,7 @@ async def test_app_writes_in_transactions_and_reader_reads(secure_kafka: Broker,
 @pytest.mark.asyncio
 @pytest.mark.parametrize("user", ["reader", "stranger"])
 async def test_who_may_not_write_is_refused(secure_kafka: Broker, orders: str, user: str) -> None:
-    """Known, but without the right."""
+    """Known, but without the permission."""
     with pytest.raises(TopicAuthorizationFailedError):
         await send(secure_kafka, orders, user)
 

@@ -12,7 +12,7 @@ import pytest
 from headgate.agents.broker import storage
 from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.settings import Ports
-from headgate.agents.broker.storage import Identity
+from headgate.agents.broker.storage import BrokerIdentity
 from headgate.core.errors import EnvironmentFault
 
 
@@ -21,9 +21,9 @@ def contents(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
-def stored(data: Path, *, nodes: int = 1, secure: bool = False, kafka: str = "4.0.0") -> Identity:
+def stored(data: Path, *, nodes: int = 1, secure: bool = False, kafka: str = "4.0.0") -> BrokerIdentity:
     """A directory that a broker has used."""
-    identity = Identity("A" * 22, kafka, nodes, secure, tuple(Ports(1000 + n, 2000 + n) for n in range(nodes)))
+    identity = BrokerIdentity("A" * 22, kafka, nodes, secure, tuple(Ports(1000 + n, 2000 + n) for n in range(nodes)))
     data.mkdir(parents=True, exist_ok=True)
     storage.write_identity(data, identity)
     for node in range(1, nodes + 1):
@@ -42,7 +42,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_a_directory_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     """Somebody's thesis."""
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(EnvironmentFault, match="holds something else than a broker"):
+    with pytest.raises(EnvironmentFault, match="contains something other than a headgate broker"):
         Broker.start(tmp_path)
     assert contents(tmp_path) == ["thesis.tex"]
 

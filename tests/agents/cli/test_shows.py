@@ -10,7 +10,7 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from click.testing import CliRunner
 
 from headgate.agents.cli import model
-from headgate.agents.cli.coordinator import INSTEAD, TYPES, wish_of
+from headgate.agents.cli.coordinator import INSTEAD, TYPES, request_of
 from headgate.agents.cli.group import LazyGroup, Mistyped
 from headgate.agents.cli.run import last_words
 from headgate.agents.status.documents import model_document
@@ -74,17 +74,17 @@ def test_what_kafka_refuses_is_an_error_and_no_traceback() -> None:
     assert isinstance(CliRunner().invoke(group, ["broken"]).exception, ZeroDivisionError)
 
 
-def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_wish_or_nothing() -> None:
+def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_request_or_nothing() -> None:
     """A message by another hand than its writer's is believed by every worker: a grant that two hold, a run without its fields."""
     assert {*INSTEAD, "set-request", "set-config"} == set(TYPES)
     for kind in INSTEAD:
         with pytest.raises(Mistyped, match="cannot be written by hand"):
-            wish_of(kind, "{}")
-    pause = wish_of("set-request", '{"verb": "drain", "run_id": "r7"}')
+            request_of(kind, "{}")
+    pause = request_of("set-request", '{"verb": "drain", "run_id": "r7"}')
     assert (pause.verb, pause.run_id) == ("drain", "r7")
-    one = wish_of("set-config", '{"setting": "stall.timeout", "value": "1m"}')
+    one = request_of("set-config", '{"setting": "stall.timeout", "value": "1m"}')
     assert (one.verb, one.arguments) == ("set-config", {"setting": "stall.timeout", "value": "1m"})
-    assert wish_of("set-config", '{"setting": "stall.timeout"}', delete=True).verb == "unset-config"
+    assert request_of("set-config", '{"setting": "stall.timeout"}', delete=True).verb == "unset-config"
     for kind, text, why in [
         ("set-request", "[]", "a map of fields"),
         ("set-request", "{", "Expecting"),
@@ -97,9 +97,9 @@ def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_wish_or_nothin
         ("set-config", '{"setting": "stall.timeout", "value": [1]}', "'value' of set-config"),
     ]:
         with pytest.raises(Mistyped, match=why):
-            wish_of(kind, text)
+            request_of(kind, text)
     with pytest.raises(Mistyped, match="requests withdraw"):
-        wish_of("set-request", '{"verb": "pause"}', delete=True)
+        request_of("set-request", '{"verb": "pause"}', delete=True)
 
 
 def test_the_status_brings_neither_a_web_client_nor_a_runtime() -> None:

@@ -187,7 +187,7 @@ def _whole(state: int, row: dict[str, Any]) -> Any:
 @settings(deadline=None, max_examples=40)
 @given(rows, st.integers(1, 7), st.booleans())
 def test_holding_nothing_back_changes_nothing(sent: list[dict[str, Any]], size: int, combines: bool) -> None:
-    """A task that a commit has failed on gives on with each chunk: its table and each key's last update are the same."""
+    """A task that a commit has failed on emits with each chunk: its table and each key's last update are the same."""
     merging = {name: one for name, one in everything().items() if one.merge is not None}
     found: list[Any] = []
     for bad in ([], [{"k": "bad", "x": 1, "bad": True}]):

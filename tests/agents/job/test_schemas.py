@@ -136,9 +136,9 @@ def test_a_function_that_would_end_the_process_fails_its_row() -> None:
 @pytest.mark.parametrize(
     ("gives", "says"),
     [
-        ({"m": 1}, "it gave 'm', and the aggregate has n"),
-        (7, "it gave 7, and a mapping"),
-        ({"n": "many"}, "it gave 'many' for 'n', which is sum, and a number is wanted"),
+        ({"m": 1}, "it returned 'm', but the aggregate has n"),
+        (7, "it returned 7, not a mapping"),
+        ({"n": "many"}, "it returned 'many' for 'n', which is sum and needs a number"),
     ],
 )
 def test_states_that_an_aggregate_cannot_go_on_with(gives: Any, says: str) -> None:
@@ -187,7 +187,7 @@ def test_a_table_that_nobody_declares_is_named_while_it_holds_rows() -> None:
     empty.input("in").to("out")
     second = opened(store, empty)
     assert dict(second.unowned) == {"waits.timers": ""}
-    assert "nobody owns the table 'waits.timers' any more" in told_unowned(second.unowned)
+    assert "the code no longer declares the table 'waits.timers'" in told_unowned(second.unowned)
     durable(second)
     assert [key for key, _ in store.range("__schema")] == [b"waits.timers"]
     assert told_unowned(opened(store, app).unowned) == ""

@@ -60,7 +60,7 @@ def test_no_broker_is_refused():
 )
 def test_an_address_that_is_none_is_refused_before_any_client_sees_it(typed):
     """Whoever slips by one key reads one line, and not the forty of a client that cannot read a number."""
-    with pytest.raises(SettingError, match="is no address of a broker"):
+    with pytest.raises(SettingError, match="is not a broker address"):
         ClientSettings(typed)
 
 

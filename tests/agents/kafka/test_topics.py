@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, Found, TopicSpec, differences
+from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, ExistingTopic, TopicSpec, differences
 
 CLIENT = ClientSettings("b:1")
 
@@ -26,22 +26,24 @@ def test_a_topic_that_is_as_needed_has_no_difference():
     """The order of cleanup policies does not matter, and neither do settings that nobody needs."""
     spec = TopicSpec("t", 2, {"cleanup.policy": "compact,delete", "retention.ms": "5"})
     assert (
-        differences(spec, Found("t", 2, {"cleanup.policy": "delete, compact", "retention.ms": "5", "segment.ms": "1"}))
+        differences(
+            spec, ExistingTopic("t", 2, {"cleanup.policy": "delete, compact", "retention.ms": "5", "segment.ms": "1"})
+        )
         == []
     )
-    assert differences(spec, Found("t", 2, {})) == []
+    assert differences(spec, ExistingTopic("t", 2, {})) == []
 
 
 def test_each_difference_has_its_own_remedy():
     """An intermediate stream with a retention would lose records of a job that rests."""
     told = differences(
         TopicSpec("mid", 3, INTERMEDIATE),
-        Found("mid", 2, {"retention.ms": "604800000", "retention.bytes": "-1"}),
+        ExistingTopic("mid", 2, {"retention.ms": "604800000", "retention.bytes": "-1"}),
         CLIENT,
     )
     assert [d.what for d in told] == [
-        "it has 2 partitions, and 3 are needed",
-        "retention.ms is 604800000, and -1 is needed",
+        "it has 2 partitions, but 3 are needed",
+        "retention.ms is 604800000, but -1 is needed",
     ]
     assert told[1].remedy == (
         "kafka-configs.sh --bootstrap-server b:1 --alter --entity-type topics --entity-name mid --add-config retention.ms=-1"
@@ -54,7 +56,9 @@ def test_kafkas_tools_are_told_where_their_client_settings_stand():
     front = "--bootstrap-server b:1 --command-config client.properties"
     assert TopicSpec("t", 1).command(client) == f"kafka-topics.sh {front} --create --topic t --partitions 1"
     (told,) = differences(
-        TopicSpec("t", 1, {"cleanup.policy": "compact,delete"}), Found("t", 1, {"cleanup.policy": "delete"}), client
+        TopicSpec("t", 1, {"cleanup.policy": "compact,delete"}),
+        ExistingTopic("t", 1, {"cleanup.policy": "delete"}),
+        client,
     )
     assert told.remedy == (
         f"kafka-configs.sh {front} --alter --entity-type topics --entity-name t --add-config 'cleanup.policy=[compact,delete]'"
@@ -68,5 +72,5 @@ def test_a_topic_of_unknown_width_leaves_it_to_whoever_makes_it():
 
 def test_the_limit_is_the_topics_or_the_brokers_default():
     """Needed before anything is sent."""
-    assert Found("t", 1, {"max.message.bytes": "5"}).limit == 5
-    assert Found("t", 1, {}).limit == 1_048_588
+    assert ExistingTopic("t", 1, {"max.message.bytes": "5"}).limit == 5
+    assert ExistingTopic("t", 1, {}).limit == 1_048_588

@@ -86,7 +86,7 @@ def test_a_misspelt_field_of_any_step_is_named_with_those_that_there_are(step: A
 def test_a_key_that_is_a_whole_number_names_the_parameter_of_keys(step: Any) -> None:
     """`serde=`, which the message named, is that of the values: giving it changed nothing."""
     said = failed(lambda app: step(app.input("in")).to("out"), {"n": 5})
-    assert "the key cannot be written as text" in said
+    assert "the key cannot be encoded as text" in said
     assert "key_serde=" in said
     assert "another serde=" not in said
 
@@ -100,7 +100,7 @@ def test_a_key_that_a_table_does_not_take_names_the_table() -> None:
 
     said = failed(declare, {"n": 5})
     assert "map (" in said
-    assert "table seen: the key cannot be written as text" in said
+    assert "table seen: the key cannot be encoded as text" in said
     assert "key=" in said
 
 
@@ -132,7 +132,7 @@ def test_a_tombstone_is_called_one_where_user_code_cannot_take_it(step: str) -> 
             d.send("in", None, key="a")
     said = str(wrong.value)
     assert re.search(r"\(\S*test_blame\.py:\d+\)", said)
-    assert "its value is null (a tombstone): leave such records out with .filter(" in said
+    assert "its value is null (a tombstone): drop such records with .filter(" in said
 
 
 def test_a_null_value_is_not_blamed_for_what_another_record_did() -> None:

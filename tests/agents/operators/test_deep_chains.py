@@ -47,7 +47,7 @@ def test_a_failure_far_down_costs_its_record_and_no_other() -> None:
 
 
 def test_what_an_aggregate_gives_on_at_a_commit_goes_all_the_way_and_awaited_results_too() -> None:
-    """Rows that a step holds back are given on when the transaction closes: with it, and not after it."""
+    """Rows that a step holds back are emitted when the transaction closes: with it, and not after it."""
     app = hg.App("deep")
 
     async def slowly(value: dict[str, Any]) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def test_states_are_given_back_while_a_chunk_waits() -> None:
         other = memory.hold((), lambda: None)
         other.add(["x"], [bytes(2 << 20)])
         assert len(operator.states) == 50  # what is to be committed, and what the chunk adds to
-        aside = operator.suspend()  # as while a commit gives on what was held back
+        aside = operator.suspend()  # as while a commit emits what was held back
         other.add(["x"], [bytes(3 << 20)])
         assert len(operator.states) == 10
         operator.resume(aside)

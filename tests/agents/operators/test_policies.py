@@ -210,7 +210,7 @@ def test_a_value_that_a_table_cannot_hold_fails_the_chunk() -> None:
     app.input("in").map(note).to("out")
     with Driver(app) as d:
         d.send("in", "fine")
-        with pytest.raises(hg.DataError, match="cannot be written as json"):
+        with pytest.raises(hg.DataError, match="cannot be encoded as json"):
             d.send("in", "bad")
         assert [r.value for r in d.read("out")] == ["fine"]
         assert dict(d.table("seen")) == {"k": "fine"}

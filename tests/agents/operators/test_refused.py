@@ -395,7 +395,7 @@ def test_both_ways_measure_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_expected_is_said() -> None:
     """An error says what is wrong and what to do."""
-    with pytest.raises(Unwritable, match=r"partition 3.*Remedy: give one from 0 to 2"):
+    with pytest.raises(Unwritable, match=r"partition 3.*Remedy: use a number from 0 to 2"):
         check_partition("out", 3, 3)
     with pytest.raises(Unwritable, match=r"Remedy: round it"):
         whole_ms(1.5, "timestamp")

@@ -29,7 +29,7 @@ async def test_a_batch_that_takes_too_long_is_called_off_and_has_failed() -> Non
     runs = Runs(bridge, [], lambda _: named, lambda _: [], lambda: None, lambda: 0.01)
     runs.start([batch], 1)
     async with asyncio.timeout(20):
-        with pytest.raises(TookTooLong, match=r"30 rows took Spark longer than spark.batch-timeout, 0.01 s"):
+        with pytest.raises(TookTooLong, match=r"Spark took longer for its 30 rows than spark.batch-timeout, 0.01 s"):
             await runs.result(1)
         await called_off.wait()
     assert not runs.has(1)  # so it can be begun again

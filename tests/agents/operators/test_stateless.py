@@ -310,6 +310,6 @@ def test_what_cannot_be_written_is_an_error_of_the_step_that_writes() -> None:
     app = hg.App("job")
     app.input("in").map(lambda v: {1, 2}).to("out")
     with Driver(app) as d:
-        with pytest.raises(hg.UserCodeError, match="cannot be written as json"):
+        with pytest.raises(hg.UserCodeError, match="cannot be encoded as json"):
             d.send("in", 1)
         assert d.read("out") == []

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from headgate.agents.cli.options import Target
-from headgate.agents.cli.tables_clear import Plan, outcome, plan_of, text
+from headgate.agents.cli.tables_clear import ClearPlan, outcome, plan_of, text
 from headgate.agents.port.errors import Fenced, OutcomeUnknown
-from headgate.agents.process.clearing import Census, Found, Kept, Part, put_together, told
+from headgate.agents.process.clearing import Census, Kept, LogContents, Part, put_together, told
 from headgate.core.coordination.messages import Entry, SetRun, key_of
 from headgate.core.coordination.state import JobState
 from headgate.core.errors import HeadgateError, NotFound
@@ -67,13 +67,15 @@ def test_what_is_deleted() -> None:
 def test_what_is_known_when_the_write_has_failed() -> None:
     """Whoever reads it must know whether he may go on."""
     assert told(Fenced("x")).startswith("nothing was changed")
-    assert "is not known" in told(OutcomeUnknown("x"))
+    assert "it is unknown whether" in told(OutcomeUnknown("x"))
 
 
-def planned(*names: str, kinds: dict[str, str] = MappingProxyType({"n": "aggregate"}), state: str = "ended") -> Plan:  # type: ignore[assignment]
+def planned(
+    *names: str, kinds: dict[str, str] = MappingProxyType({"n": "aggregate"}), state: str = "ended"
+) -> ClearPlan:  # type: ignore[assignment]
     tables = {name: Kept(name, kind, (Part("Partition 0", 2, 7, True),)) for name, kind in kinds.items()}
     run = SetRun("r1", "d", state, "u")
-    found = Found(tables, {StreamPartition("orders", n): 5 for n in range(9)})
+    found = LogContents(tables, {StreamPartition("orders", n): 5 for n in range(9)})
     return plan_of(names, found, JobState().fold([Entry(0, key_of(run), run)]), TO)
 
 
@@ -89,7 +91,7 @@ def test_timers_and_rows_that_wait_are_cleared_only_by_name(names: tuple[str, ..
     plan = planned(*names, kinds=KINDS)
     assert [one.name for one in plan.cleared] == cleared
     assert sorted([*cleared, *plan.others]) == sorted(KINDS)
-    assert ("go into no batch" in text(TO, plan)) == ("daily" in cleared)
+    assert ("will not be in any batch" in text(TO, plan)) == ("daily" in cleared)
 
 
 def test_what_is_no_table_of_the_job() -> None:

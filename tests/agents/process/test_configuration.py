@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.agents.broker import registry
-from headgate.agents.process.configuration import Said, configure, find_file, read_file, variable
+from headgate.agents.process.configuration import CommandLine, configure, find_file, read_file, variable
 from headgate.core.errors import SettingError
 
 B = "broker:9092"
 
 
-def made(tmp_path: Path, said: Said | None = None, **more):
-    return configure(said or Said(B), environ=more.pop("environ", {}), directory=tmp_path, **more)
+def made(tmp_path: Path, said: CommandLine | None = None, **more):
+    return configure(said or CommandLine(B), environ=more.pop("environ", {}), directory=tmp_path, **more)
 
 
 def written(directory: Path, text: str) -> Path:
@@ -30,7 +30,7 @@ def test_the_nearest_to_the_worker_wins_and_every_loser_is_named(tmp_path: Path)
     path = written(tmp_path, '[commit]\ninterval = "4s"\n')
     found = made(
         tmp_path,
-        Said(B, settings={"commit.interval": "1s"}),
+        CommandLine(B, settings={"commit.interval": "1s"}),
         environ={"HEADGATE_COMMIT_INTERVAL": "2s"},
         app={"commit.interval": "5s"},
     )
@@ -54,7 +54,7 @@ def test_each_source_wins_when_no_nearer_one_speaks(tmp_path, flag, environ, ove
     path = written(tmp_path, 'commit.interval = "4s"\n') if file else None
     found = made(
         tmp_path,
-        Said(B, settings={"commit.interval": "1s"} if flag else {}),
+        CommandLine(B, settings={"commit.interval": "1s"} if flag else {}),
         environ={"HEADGATE_COMMIT_INTERVAL": "2s"} if environ else {},
         app={"commit.interval": "5s"} if app else {},
     )
@@ -102,7 +102,7 @@ def test_what_nobody_can_have_meant_in_a_file_is_refused(tmp_path: Path, text: s
 
 def test_an_unknown_flag_or_setting_of_the_app_is_refused(tmp_path: Path) -> None:
     """The same for every source that a person writes."""
-    for more in ({"said": Said(B, settings={"comit.interval": "1s"})}, {"app": {"comit.interval": "1s"}}):
+    for more in ({"said": CommandLine(B, settings={"comit.interval": "1s"})}, {"app": {"comit.interval": "1s"}}):
         with pytest.raises(SettingError, match=r"commit\.interval"):
             made(tmp_path, **more)
 
@@ -111,7 +111,7 @@ def test_a_variable_that_means_nothing_is_said_and_not_refused(tmp_path: Path) -
     """Whoever runs containers sets HEADGATE_SERVICE_HOST for a service of our name; that must not stop a worker."""
     found = made(tmp_path, environ={"HEADGATE_SERVICE_HOST": "10.0.0.1"})
     assert [remark.split(";")[0] for remark in found.remarks] == [
-        "the variable HEADGATE_SERVICE_HOST means nothing here"
+        "the variable HEADGATE_SERVICE_HOST has no effect here"
     ]
 
 
@@ -119,7 +119,7 @@ def test_passwords_come_through_the_environment_and_are_never_shown(tmp_path: Pa
     """They reach the client, and nothing that is printed."""
     found = made(
         tmp_path,
-        Said(B, ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=ann")),
+        CommandLine(B, ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=ann")),
         environ={"HEADGATE_CLIENT_SASL_PASSWORD": "hunter2"},
     )
     assert found.client.given["sasl.password"] == "hunter2"
@@ -132,19 +132,19 @@ def test_the_broker_comes_from_flag_variable_file_or_a_running_embedded_one(tmp_
     monkeypatch.setattr(registry, "running_broker", lambda: "127.0.0.1:5")
     written(tmp_path, 'bootstrap = "file:1"\n')
     env = {variable("bootstrap"): "env:1"}
-    assert made(tmp_path, Said("flag:1"), environ=env).client.bootstrap == "flag:1"
-    assert made(tmp_path, Said(), environ=env).client.bootstrap == "env:1"
-    assert made(tmp_path, Said()).client.bootstrap == "file:1"
+    assert made(tmp_path, CommandLine("flag:1"), environ=env).client.bootstrap == "flag:1"
+    assert made(tmp_path, CommandLine(), environ=env).client.bootstrap == "env:1"
+    assert made(tmp_path, CommandLine()).client.bootstrap == "file:1"
     elsewhere = tmp_path / "empty"
     elsewhere.mkdir()
     (tmp_path / "headgate.toml").unlink()
-    found = made(elsewhere, Said())
+    found = made(elsewhere, CommandLine())
     assert found.client.bootstrap == "127.0.0.1:5"
     assert "using the embedded broker" in found.remarks[0]
     monkeypatch.setattr(registry, "running_brokers", list)
     monkeypatch.setattr(registry, "running_broker", lambda: None)
-    with pytest.raises(SettingError, match="no broker is named"):
-        made(elsewhere, Said())
+    with pytest.raises(SettingError, match="no broker is given"):
+        made(elsewhere, CommandLine())
 
 
 def test_what_belongs_to_one_worker_wins_over_overrides_and_is_told_apart(tmp_path: Path) -> None:
@@ -160,5 +160,5 @@ def test_a_secure_embedded_broker_is_named_and_not_taken(monkeypatch: pytest.Mon
     one = SimpleNamespace(bootstrap="127.0.0.1:7", secrets=tmp_path, identity=SimpleNamespace(secure=True))
     monkeypatch.setattr(registry, "running_brokers", lambda: [one])
     with pytest.raises(SettingError, match="and the embedded one at") as wrong:
-        configure(Said(), environ={}, directory=tmp_path)
+        configure(CommandLine(), environ={}, directory=tmp_path)
     assert f"{tmp_path}/app.properties" in wrong.value.remedy

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.agents.process.configuration import Said, configure
+from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.launch import (
     Identity,
     bound_inputs,
@@ -47,7 +47,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def configured(tmp_path: Path, **settings):
     return configure(
-        Said("b:1", settings={"state.dir": str(tmp_path / "state"), **settings}), environ={}, directory=tmp_path
+        CommandLine("b:1", settings={"state.dir": str(tmp_path / "state"), **settings}), environ={}, directory=tmp_path
     )
 
 
@@ -65,9 +65,9 @@ def test_an_app_or_a_function_that_returns_one_is_loaded(jobs: Path) -> None:
     [
         ("nowhere:app", "no module 'nowhere'"),
         ("launched_job:ap", "it has launched_job:app"),
-        ("launched_job:number", "is int, no App"),
+        ("launched_job:number", "is int, not an App"),
         ("launched_broken:app", "not_there_at_all"),
-        (":app", "names no module"),
+        (":app", "does not name a module"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_there_is(jobs: Path, target: str, says: str) -> None:

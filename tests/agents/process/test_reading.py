@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.agents.process.reading import Heard, Hearing, Pace, pace_of
+from headgate.agents.process.reading import Hearing, HeartbeatPace, LastHeartbeat, pace_of
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.messages import Entry, ProcessorState, RunState, SetProcessor, SetRun, key_of
 from headgate.core.coordination.state import JobState
@@ -21,7 +21,7 @@ def life(incarnation: str, process: str, state: str = ProcessorState.JOINED) -> 
     [
         ([], 1.0, ["w1"]),  # so new that the stream does not know it
         ([life(FIRST, "a")], 1.0, ["w1"]),
-        ([life(FIRST, "a")], Pace().silent_s + 1, []),
+        ([life(FIRST, "a")], HeartbeatPace().silent_s + 1, []),
         ([life(FIRST, "a", ProcessorState.LEFT)], 1.0, []),
         ([life(SECOND, "b")], 1.0, []),  # what was known of the first is deleted
         ([life(SECOND, "a")], 1.0, ["w1"]),  # the same process, after it has lost its producer
@@ -31,13 +31,13 @@ def test_a_beat_outlives_its_process(lives: list[SetProcessor], age_s: float, pr
     """A job that was stopped, started and stopped again could not be reset for six seconds: its first worker was said to live."""
     state = JobState().fold(Entry(n, key_of(one), one) for n, one in enumerate(lives))
     beat = Heartbeat("w1", "a", FIRST, 0.0)
-    assert [one.processor for one in Hearing({"a": Heard(beat, age_s)}).present(state)] == present
+    assert [one.processor for one in Hearing({"a": LastHeartbeat(beat, age_s)}).present(state)] == present
 
 
 def test_who_has_no_incarnation_yet_lives() -> None:
     """Its first beat may come before it has begun a life."""
     state = JobState().fold([Entry(0, key_of(life(SECOND, "b")), life(SECOND, "b"))])
-    assert Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(state) != []
+    assert Hearing({"a": LastHeartbeat(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(state) != []
 
 
 @pytest.mark.parametrize(("state", "lives"), [(ProcessorState.LEFT, False), (ProcessorState.JOINED, True)])
@@ -45,7 +45,7 @@ def test_a_worker_that_came_and_went_between_two_beats_has_left(state: str, live
     """The last beat of a short batch knew of no incarnation yet, and `tables clear` was refused behind it for six seconds."""
     own = life(FIRST, "a", state)
     folded = JobState().fold([Entry(0, key_of(own), own)])
-    assert bool(Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(folded)) == lives
+    assert bool(Hearing({"a": LastHeartbeat(Heartbeat("w1", "a", "", 0.0), 1.0)}).present(folded)) == lives
 
 
 def test_a_worker_that_was_brief_and_has_a_successor_has_left() -> None:
@@ -53,19 +53,19 @@ def test_a_worker_that_was_brief_and_has_a_successor_has_left() -> None:
     state = JobState().fold(
         [Entry(0, key_of(life(SECOND, "b", ProcessorState.LEFT)), life(SECOND, "b", ProcessorState.LEFT))]
     )
-    assert Hearing({"a": Heard(Heartbeat("w1", "a", "", 0.0), 4.9)}).present(state) == []
+    assert Hearing({"a": LastHeartbeat(Heartbeat("w1", "a", "", 0.0), 4.9)}).present(state) == []
 
 
 def test_a_beat_with_a_name_that_is_no_incarnation_counts_as_living() -> None:
     """Nobody knows what it is; so nothing is done that could harm it."""
-    assert Hearing({"a": Heard(Heartbeat("w1", "a", "nonsense", 0.0), 1.0)}).present(JobState()) != []
+    assert Hearing({"a": LastHeartbeat(Heartbeat("w1", "a", "nonsense", 0.0), 1.0)}).present(JobState()) != []
 
 
 def test_who_speaks_seldom_lives() -> None:
     """`heartbeat.interval = 10s`, `session.timeout = 60s`: `reset` took such workers for gone six seconds after their last beat."""
     run = SetRun("r", "d", RunState.RUNNING, "uuid", settings={"heartbeat.interval": "10s", "session.timeout": "60s"})
     state = JobState().fold([Entry(0, key_of(run), run)])
-    assert pace_of(state) == Pace(speaks_s=25.0, silent_s=60.0)
+    assert pace_of(state) == HeartbeatPace(speaks_s=25.0, silent_s=60.0)
     beat = Heartbeat("w1", "a", FIRST, 0.0)
-    assert Hearing({"a": Heard(beat, 59.0, pace_of(state))}).present(state) == [beat]
-    assert Hearing({"a": Heard(beat, 61.0, pace_of(state))}).present(state) == []
+    assert Hearing({"a": LastHeartbeat(beat, 59.0, pace_of(state))}).present(state) == [beat]
+    assert Hearing({"a": LastHeartbeat(beat, 61.0, pace_of(state))}).present(state) == []

@@ -26,23 +26,23 @@ def run(of: str) -> c.SetRun:
     return c.SetRun("r1", "d", of, "u")
 
 
-def wish(verb: str, **more) -> c.SetRequest:
+def request(verb: str, **more) -> c.SetRequest:
     return c.SetRequest("u1", verb, **more)
 
 
 def test_a_final_answer_is_a_value_or_the_error_that_it_means() -> None:
     """Exit codes follow from the class: refused and failed 1, no live run 4."""
     live = state(run("running"))
-    assert a.outcome(wish("pause"), c.SetAnswer("u1", "done"), live, JOB) == a.Outcome(
+    assert a.outcome(request("pause"), c.SetAnswer("u1", "done"), live, JOB) == a.Outcome(
         "u1", "done", "", {}, "r1", "running"
     )
     with pytest.raises(a.Refused, match="drain of 'sales' was refused: other run"):
-        a.outcome(wish("drain"), c.SetAnswer("u1", "refused", "other run"), live, JOB)
+        a.outcome(request("drain"), c.SetAnswer("u1", "refused", "other run"), live, JOB)
     with pytest.raises(a.AnsweredFailed, match="Partition 3: boom") as failed:
-        a.outcome(wish("drain"), c.SetAnswer("u1", "failed", "Partition 3: boom"), live, JOB)
+        a.outcome(request("drain"), c.SetAnswer("u1", "failed", "Partition 3: boom"), live, JOB)
     with pytest.raises(NotFound, match="run r1 is drained") as absent:
         a.outcome(
-            wish("drain"),
+            request("drain"),
             c.SetAnswer("u1", "refused", "no live run", reason=c.Reason.NO_LIVE_RUN),
             state(run("drained")),
             JOB,
@@ -55,15 +55,15 @@ def test_what_needs_a_live_run_is_not_written_when_there_is_none(verb: str) -> N
     """Nobody may be there to refuse it, so it is refused here."""
     for found in (state(), state(run("stopped")), state(run("ended"))):
         with pytest.raises(NotFound):
-            a.absent(found, a.Wish(verb), JOB)
-    a.absent(state(run("draining")), a.Wish(verb), JOB)
-    a.absent(state(), a.Wish(verb, run_id="tonight"), JOB)
+            a.absent(found, a.Request(verb), JOB)
+    a.absent(state(run("draining")), a.Request(verb), JOB)
+    a.absent(state(), a.Request(verb, run_id="tonight"), JOB)
 
 
 def test_a_start_and_a_worker_that_goes_need_no_live_run() -> None:
     """`start` begins one; `stop --worker P --for-good` is about a processor."""
-    a.absent(state(run("stopped")), a.Wish("start"), JOB)
-    a.absent(state(run("stopped")), a.Wish("stop", arguments={"worker": "w1"}), JOB)
+    a.absent(state(run("stopped")), a.Request("start"), JOB)
+    a.absent(state(run("stopped")), a.Request("stop", arguments={"worker": "w1"}), JOB)
 
 
 GRANTS = (
@@ -78,26 +78,26 @@ GRANTS = (
 
 def test_a_deadline_lists_the_tasks_that_are_not_drained() -> None:
     """And not those that are."""
-    assert a.missing(state(*GRANTS), wish("drain")) == ["Partition 1 on w2: running, not drained"]
+    assert a.missing(state(*GRANTS), request("drain")) == ["Partition 1 on w2: running, not drained"]
 
 
 def test_a_deadline_of_a_stop_lists_what_is_not_released() -> None:
     """Of the whole job, or of the one worker."""
-    assert a.missing(state(*GRANTS), wish("stop")) == [
+    assert a.missing(state(*GRANTS), request("stop")) == [
         "Partition 0 on w1: drained, not released",
         "Partition 1 on w2: running, not released",
     ]
-    assert a.missing(state(*GRANTS), wish("stop", arguments={"worker": "w1"})) == [
+    assert a.missing(state(*GRANTS), request("stop", arguments={"worker": "w1"})) == [
         "Partition 0 on w1: drained, not released"
     ]
 
 
 def test_a_deadline_without_any_answer_says_who_should_have_given_it() -> None:
     """The leader by name, or that nobody leads."""
-    assert a.missing(state(run("running"), c.SetLeader(3, "w1", "p1")), wish("drain")) == [
+    assert a.missing(state(run("running"), c.SetLeader(3, "w1", "p1")), request("drain")) == [
         "it has not been accepted yet: the leader, w1, has not answered"
     ]
-    assert a.missing(state(), wish("start")) == [
+    assert a.missing(state(), request("start")) == [
         "it has not been accepted yet: there is no leader; a worker has not answered"
     ]
 
@@ -130,11 +130,11 @@ JOINED = (
         ("pause", {"stream": "orders"}, ""),
     ],
 )
-def test_a_refused_wish_names_what_was_probably_meant(verb: str, arguments: dict, remedy: str) -> None:
+def test_a_refused_request_names_what_was_probably_meant(verb: str, arguments: dict, remedy: str) -> None:
     """Tasks, workers and streams are known here; a name that is right brings no advice."""
     with pytest.raises(a.Refused) as refused:
         a.outcome(
-            wish(verb, arguments=arguments),
+            request(verb, arguments=arguments),
             c.SetAnswer("u1", "refused", "no"),
             state(run("running"), MODEL, *JOINED),
             JOB,
@@ -142,12 +142,12 @@ def test_a_refused_wish_names_what_was_probably_meant(verb: str, arguments: dict
     assert refused.value.remedy == remedy
 
 
-def test_a_wish_for_another_run_is_told_the_live_one() -> None:
+def test_a_request_for_another_run_is_told_the_live_one() -> None:
     """And nothing, when there is none."""
     for found, remedy in ((run("running"), "use --run-id r1, or omit it"), (run("ended"), "")):
         with pytest.raises(a.Refused) as refused:
             a.outcome(
-                wish("drain"),
+                request("drain"),
                 c.SetAnswer("u1", "refused", "other run: x", reason=c.Reason.OTHER_RUN),
                 state(found),
                 JOB,
@@ -155,13 +155,13 @@ def test_a_wish_for_another_run_is_told_the_live_one() -> None:
         assert refused.value.remedy == remedy
 
 
-def test_whoever_helps_is_named_when_nobody_has_taken_a_wish_up() -> None:
-    """A worker that is there may be stuck; where none is, one must be started. A wish for a run to come stays."""
+def test_whoever_helps_is_named_when_nobody_has_taken_a_request_up() -> None:
+    """A worker that is there may be stuck; where none is, one must be started. A request for a run to come stays."""
     there, nobody = state(run("running"), *JOINED), state(run("stopped"))
-    later = wish("start", not_after=1)
+    later = request("start", not_after=1)
     assert a.unheard(there, later, JOB) == "is a worker alive? `headgate status sales`; the request has expired"
     assert a.unheard(nobody, later, JOB).startswith("no worker is running: start one with `headgate run MODULE:app`")
-    assert a.unheard(nobody, wish("drain"), JOB).endswith("`headgate requests withdraw sales u1` withdraws it")
+    assert a.unheard(nobody, request("drain"), JOB).endswith("`headgate requests withdraw sales u1` withdraws it")
 
 
 @pytest.mark.parametrize(

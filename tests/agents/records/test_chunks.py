@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.records.chunks import Buffer, Chunk
-from headgate.agents.records.fetched import Batch
+from headgate.agents.records.chunks import Chunk, FetchBuffer
+from headgate.agents.records.fetched import RecordBatch
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import ArrowFrame, BatchFrame, Drain, UserFrame, Watermark, encode
 
@@ -26,12 +26,12 @@ class Rec:
 
 def batch(records, following=None, size=100):
     """A fetched batch of these records."""
-    return Batch.of(records, following=following, size=size)
+    return RecordBatch.of(records, following=following, size=size)
 
 
 def buffer_of(values, **options):
     """A buffer that holds these values from offset 0 in one batch."""
-    made = Buffer(AT, 0, **options)
+    made = FetchBuffer(AT, 0, **options)
     made.put([batch([Rec(i, v) for i, v in enumerate(values)])], 0, len(values))
     return made
 
@@ -49,7 +49,7 @@ def test_a_chunk_from_plain_columns():
 
 def test_positions_step_over_what_nobody_may_read():
     """An aborted batch at the front, a hole from compaction inside, a control batch at the end."""
-    buffer = Buffer(AT, 0)
+    buffer = FetchBuffer(AT, 0)
     assert buffer.empty
     buffer.put([], 0, 4)
     assert buffer.position == 4
@@ -69,7 +69,7 @@ def test_positions_step_over_what_nobody_may_read():
 
 def test_the_size_counts_the_batch_that_is_being_handed_out():
     """Its records are still held."""
-    buffer = Buffer(AT, 0)
+    buffer = FetchBuffer(AT, 0)
     buffer.put([batch([Rec(0), Rec(1)]), batch([Rec(2)])], 0, 3)
     assert buffer.size == 200
     buffer.take(1)
@@ -121,7 +121,7 @@ VALUES = st.lists(
 @given(VALUES, st.integers(1, 6), st.lists(st.integers(1, 4), min_size=1, max_size=12))
 def test_nothing_is_lost_doubled_or_reordered(frames, most, cuts):
     """However frames fall into batches, and whatever the size of chunks: all rows come out once, in order, and positions rise."""
-    buffer = Buffer(AT, 0, framed=True)
+    buffer = FetchBuffer(AT, 0, framed=True)
     records = [Rec(i, encode(frame)) for i, frame in enumerate(frames)]
     at = 0
     for cut in cuts:

@@ -8,12 +8,12 @@ import pytest
 
 import headgate as hg
 from headgate.agents.job.declaration import Declared
-from headgate.agents.records.chunks import Buffer
+from headgate.agents.records.chunks import FetchBuffer
 from headgate.agents.records.columns import Columns
-from headgate.agents.records.fetched import Batch
+from headgate.agents.records.fetched import RecordBatch
 from headgate.agents.runtime.chooser import TaskChooser
 from headgate.agents.runtime.head_readers import event_times, head_values
-from headgate.agents.runtime.intake import Head
+from headgate.agents.runtime.intake import PartitionHead
 from headgate.core.choosing.chooser import Choice
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
@@ -33,7 +33,7 @@ def seen(at, count=0, position=0, stable=None, **more):
         "answered_age_s": answered,
         "high_watermark": None if stable is None else stable + 3, "stable": stable, "degraded": None, "lost": None, "value": None,
     }  # fmt: skip
-    return Head(**{**values, **more})
+    return PartitionHead(**{**values, **more})
 
 
 def chooser_of(app, **settings):
@@ -163,15 +163,15 @@ def test_only_choosers_that_go_by_time_pay_for_it():
 def test_a_chunk_is_cut_by_event_time_and_a_control_message_has_none():
     """Cut by Kafka's timestamps, an aligned task read ahead of its other inputs, or stood still."""
     columns = [b'{"ts": 1}', b'{"ts": 5}', b'{"ts": 9}']
-    batch = Batch(lambda: Columns(columns, [900, 901, 902], 0), 0, 3, 3, 0, 0, 10)
-    buffer = Buffer(LOW, 0, times=times_of("ts"))
+    batch = RecordBatch(lambda: Columns(columns, [900, 901, 902], 0), 0, 3, 3, 0, 0, 10)
+    buffer = FetchBuffer(LOW, 0, times=times_of("ts"))
     buffer.put([batch], 0, 3)
     assert buffer.head().timestamp == 1
     assert len(buffer.take(10, up_to_ms=5)) == 2
     assert buffer.take(10, up_to_ms=5) is None
-    framed = Buffer(LOW, 0, framed=True)
+    framed = FetchBuffer(LOW, 0, framed=True)
     values = [encode(UserFrame(b"1")), encode(Drain("j/1", "r1", "t", 1, 1, "d"))]
-    framed.put([Batch(lambda: Columns(values, [900, 901], 0), 0, 2, 2, 0, 0, 10)], 0, 2)
+    framed.put([RecordBatch(lambda: Columns(values, [900, 901], 0), 0, 2, 2, 0, 0, 10)], 0, 2)
     assert framed.head().timestamp == 900
     assert len(framed.take(10)) == 1
     assert framed.head().timestamp == NO_TIME

@@ -34,7 +34,7 @@ def test_a_step_that_raises_keeps_none_from_being_done() -> None:
 
     found = asyncio.run(put_down(("a", at_once), ("b", later), ("store", lambda: done.append("store"))))
     assert done == ["store"]
-    assert found == [("the task did not end cleanly", part) for part in "ab"]
+    assert found == [("the task did not shut down cleanly", part) for part in "ab"]
 
 
 def test_a_step_that_is_cancelled_is_said() -> None:
@@ -44,7 +44,7 @@ def test_a_step_that_is_cancelled_is_said() -> None:
         raise asyncio.CancelledError
 
     found = asyncio.run(put_down(("user code", torn), ("store", lambda: None)))
-    assert found == [("a part of the task was cancelled at its end", "user code")]
+    assert found == [("a part of the task was cancelled at shutdown", "user code")]
 
 
 def test_a_step_that_does_not_end_is_left_behind() -> None:
@@ -69,7 +69,7 @@ def test_a_step_that_does_not_end_is_left_behind() -> None:
         finally:
             let_go.set()
 
-    assert asyncio.run(life()) == [("a part of the task does not end and is left behind", "user code")]
+    assert asyncio.run(life()) == [("a part of the task does not stop and is abandoned", "user code")]
     assert done[0] == "store"
 
 

@@ -11,7 +11,7 @@ import pytest
 from headgate.agents.job.schemas import CLOSED
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.runtime.state import TaskState
+from headgate.agents.runtime.state import TaskStore
 from headgate.agents.state import directory as module
 from headgate.agents.state.directory import Directory, open_best
 from headgate.agents.state.rocks import StoreMemory, open_rocks
@@ -33,7 +33,7 @@ def memory():
 @pytest.fixture
 def state(path, memory):
     """The state of a task that keeps it on disk, and knows nobody."""
-    return TaskState(
+    return TaskStore(
         KafkaPort(ClientSettings("nobody:1")),
         SimpleNamespace(tables=lambda: ()),
         "Partition 0",

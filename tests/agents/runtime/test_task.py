@@ -20,12 +20,12 @@ from headgate.agents.operators.trouble import may_pass
 from headgate.agents.port.absence import Unread
 from headgate.agents.records.chunks import Chunk
 from headgate.agents.runtime.buffer import Joining
-from headgate.agents.runtime.state import TaskState
+from headgate.agents.runtime.state import TaskStore
 from headgate.agents.runtime.task import TaskActor
 from headgate.agents.runtime.task_intake import TaskIntake
 from headgate.agents.state.store import NoDisk
 from headgate.agents.worker.faust_app import new_app
-from headgate.agents.worker.mailbox import Mailbox
+from headgate.agents.worker.mailbox import AgentMailbox
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
@@ -150,12 +150,12 @@ class Host:
     def again(self, start: Start, *orders: Any) -> None:
         pass
 
-    def open_state(self, task: str, log_partition: int) -> TaskState:
+    def open_state(self, task: str, log_partition: int) -> TaskStore:
         async def ends(_: StreamPartition) -> tuple[int, int, int]:
             return 0, 0, 10**15
 
         at = StreamPartition("log", log_partition)
-        return TaskState(
+        return TaskStore(
             self.port,
             self.declared,
             task,
@@ -179,8 +179,8 @@ class Host:
             run=nothing, stop=nothing, wake=none, decided=none, bound=none, seek=none, stop_fetching=none
         )
 
-    def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> Mailbox:
-        return Mailbox(self.app, name, on_letter, on_gone, on_again=on_again)
+    def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> AgentMailbox:
+        return AgentMailbox(self.app, name, on_letter, on_gone, on_again=on_again)
 
     # ----------------------------------------------------------------------------------------------------- for tests
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.agents.state.scan import TableReader, scan
+from headgate.agents.state.scan import RowDecoder, scan
 from headgate.agents.state.store import MemoryStore
 from headgate.core.task.checkpoint import log_value
 
@@ -12,7 +12,7 @@ def test_a_row_that_nobody_can_read_hides_no_other() -> None:
     store = MemoryStore("u")
     rows = {b"a": log_value(b"1"), b"b": b"\xff", b"c": log_value(b"3"), b"d": b""}
     store.write({"counts": rows})
-    found = dict(scan(TableReader(store), "counts", "", 10))
+    found = dict(scan(RowDecoder(store), "counts", "", 10))
     assert (found["a"], found["c"]) == (1, 3)
     assert found["b"]["bytes"] == "ff"
     assert found["b"]["unreadable"]

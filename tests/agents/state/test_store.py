@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
 from headgate.agents.state.rocks import StoreMemory, open_rocks, wipe
-from headgate.agents.state.store import MemoryStore, StoreBroken, StoreBusy, StoreHeld, StoreRefused, write_in_turn
+from headgate.agents.state.store import MemoryStore, StoreBusy, StoreHeld, StoreUnusable, WriteRefused, write_in_turn
 from headgate.core.errors import StoreUnreadable
 
 from ...pauses import Beside
@@ -67,7 +67,7 @@ def test_a_closed_store_does_not_say_that_there_is_nothing(store, way):
     store.close()
     with pytest.raises(StoreUnreadable, match="it is closed"):
         READS[way](store)
-    with pytest.raises(StoreRefused, match="is closed"):
+    with pytest.raises(WriteRefused, match="is closed"):
         store.write({"t": {b"k": b"v"}})
 
 
@@ -138,7 +138,7 @@ def test_foreign_newer_damaged_and_unmarked_stores_are_noticed(tmp_path):
     path = tmp_path / "t"
 
     def reason(job="u"):
-        with pytest.raises(StoreBroken) as broken:
+        with pytest.raises(StoreUnusable) as broken:
             open_rocks(path, memory, job)
         return broken.value.reason
 
@@ -209,8 +209,8 @@ def test_a_full_disk_is_said_with_its_remedy(tmp_path):
     told = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path / "t")], capture_output=True, text=True, timeout=180
     )
-    assert "takes no write" in told.stdout, told.stderr
-    assert "free disk space" in told.stdout
+    assert "accepts no write" in told.stdout, told.stderr
+    assert "free some disk space" in told.stdout
 
 
 class SlowDisk(StoreMemory):
@@ -300,13 +300,13 @@ def test_what_a_killed_process_left_is_worked_off_without_keeping_anybody_from_s
 FULL_FOR_A_MOMENT = """
 import resource, sys
 from pathlib import Path
-from headgate.agents.state.store import StoreRefused
+from headgate.agents.state.store import WriteRefused
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 
 def refused(position, value):
     try:
         store.write({"t": {b"k%d" % position: value}}, position=position)
-    except StoreRefused as error:
+    except WriteRefused as error:
         return str(error)
 
 memory = StoreMemory(8 << 20)
@@ -333,8 +333,8 @@ def test_a_disk_that_is_full_for_a_moment_leaves_no_hole(tmp_path):
     )
     lines = [line for line in told.stdout.splitlines() if line.split(":")[0] in ("first", "second", "here", "opened")]
     assert len(lines) == 4, told.stderr
-    assert "takes no write" in lines[0]
-    assert "has refused a write before, and takes none until it is opened again" in lines[1]
+    assert "accepts no write" in lines[0]
+    assert "has refused a write, and accepts no more until it is reopened" in lines[1]
     assert lines[2] == "here: 0 1"
     assert lines[3] == "opened: 0 {b'k0': b'0'} None None 2"
 
@@ -342,14 +342,14 @@ def test_a_disk_that_is_full_for_a_moment_leaves_no_hole(tmp_path):
 def test_a_store_that_refused_a_write_is_never_written_again(store):
     """Whoever asks, and whatever for: changes, a time, or an emptied table; what it held is still read."""
     store.write({"t": {b"k": b"1"}}, position=1)
-    with pytest.raises(StoreRefused, match="takes no write"):
+    with pytest.raises(WriteRefused, match="accepts no write"):
         store.write({"t": None}, position=2)
     for again in (
         lambda: store.write({"t": {b"k": b"3"}}, position=3),
         lambda: store.write({}, followed_until_ms=4),
         lambda: store.clear("t"),
     ):
-        with pytest.raises(StoreRefused, match="has refused a write before"):
+        with pytest.raises(WriteRefused, match="has refused a write, and accepts no more"):
             again()
     assert (store.meta.position, store.meta.followed_until_ms) == (1, None)
     assert store.get("t", b"k") == b"1"

@@ -152,10 +152,10 @@ def test_a_record_goes_where_its_key_belongs() -> None:
 @pytest.mark.parametrize(
     ("do", "says"),
     [
-        (lambda d: d.send("order", 1), "is no input"),
+        (lambda d: d.send("order", 1), "is not an input"),
         (lambda d: d.send("orders", order("DE"), partition=7), "no partition 7"),
         (lambda d: d.table("count"), "no table 'count'. Remedy: it has counts"),
-        (lambda d: d.read("sales-1-by-country"), "the job's own stream"),
+        (lambda d: d.read("sales-1-by-country"), "an internal stream of the job"),
         (lambda d: (d.end("orders"), d.send("orders", order("DE"))), "has ended"),
         (lambda d: (d.close(), d.send("orders", order("DE"))), "is closed"),
         (lambda d: Driver(counting(), partitions={"order": 2}), "no such topic"),

@@ -84,7 +84,7 @@ def test_one_id_asks_for_one_thing() -> None:
         d.metadata.put("requests", "later", later)
         d.metadata.put("requests", "later", later)
         assert d.metadata.get("requests", "later")["state"] == "written"
-        with pytest.raises(hg.testing.DriverError, match="'later' is there already"):
+        with pytest.raises(hg.testing.DriverError, match="'later' already exists"):
             d.metadata.put("requests", "later", {"verb": "pause"})
         d.metadata.remove("requests", "later")
         assert d.metadata.get("requests", "later")["state"] == "refused"

@@ -325,7 +325,7 @@ FAULTS: list[tuple[str, Exception | None, bool]] = [
     ("start", EnvironmentFault("no broker answers"), False),
     ("start", ProducerBroken("its coordinator has no leader"), False),
     ("begin", Fenced("another has the id"), True),
-    ("begin", ProducerBroken("no transaction can be begun"), False),
+    ("begin", ProducerBroken("cannot begin a transaction"), False),
     ("send", NotSent("the topic is gone"), False),
     ("sent", Fenced("another has the id"), True),
     ("commit", Fenced("at the commit", committed=None), True),

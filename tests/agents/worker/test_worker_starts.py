@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 import headgate as hg
-from headgate.agents.process.configuration import Said, configure
+from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.launch import Identity, Seat, worker_options
 from headgate.agents.worker.worker import Worker
 from headgate.core.orders import Abandon, RunView, Start
@@ -24,7 +24,7 @@ async def worker(tmp_path: Path) -> Any:
     """A worker that has a task which is about to end, and no producer: it was lost a moment ago."""
     app = hg.App("overtaken", serde=hg.json())
     app.input("orders").to("copies")
-    said = Said("127.0.0.1:1", settings={"state.dir": str(tmp_path)})
+    said = CommandLine("127.0.0.1:1", settings={"state.dir": str(tmp_path)})
     options = worker_options(
         app,
         configure(said, environ={}, directory=tmp_path),

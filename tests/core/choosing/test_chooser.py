@@ -1,4 +1,4 @@
-"""The words of choosing: what a head says of its partition."""
+"""The values of choosing: what a head says of its partition."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_a_thousand_tasks_on_a_hundred_processors_take_less_than_fifty_milliseco
 # ------------------------------------------------------------------------------------------------- a request of an operator
 
 
-def test_a_task_is_moved_by_wish_and_the_balance_stays():
+def test_a_task_is_moved_by_request_and_the_balance_stays():
     start = place(names(6), {}, dict.fromkeys(["p1", "p2", "p3"]), {})
     task = start["p1"][0]
     after = moved(start, task, "p3")
@@ -277,8 +277,8 @@ def test_a_placement_of_your_own_may_place_nothing_where_nobody_is():
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ({"p9": ["a", "b"]}, "names a processor that is not there: 'p9'"),
-        ({"p1": ["a", "b", "c"]}, "places a task that is not there: 'c'"),
+        ({"p9": ["a", "b"]}, "names an unknown processor: 'p9'"),
+        ({"p1": ["a", "b", "c"]}, "places an unknown task: 'c'"),
         ({"p1": ["a", "b"], "p2": ["b"]}, "places 'b' more than once"),
         ({"p1": ["a"]}, r"does not place 'b' \(1 of 2 tasks are left out\)"),
     ],
@@ -291,11 +291,11 @@ def test_a_placement_of_your_own_that_breaks_the_contract_is_refused_by_name(ans
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (None, "has answered None, which is no mapping"),
-        ({None: ["a"]}, "names a processor None, which is no text"),
-        ({"p1": "a"}, "gives 'p1' 'a', which is no list"),
-        ({"p1": ["a", float("nan")]}, "gives 'p1' nan, which is no task"),
-        ({"p1": [["a"]]}, "gives 'p1' ['a'], which is no task"),
+        (None, "returned None, which is not a mapping"),
+        ({None: ["a"]}, "names a processor None, which is not text"),
+        ({"p1": "a"}, "gives 'p1' 'a', which is not a list"),
+        ({"p1": ["a", float("nan")]}, "gives 'p1' nan, which is not a task"),
+        ({"p1": [["a"]]}, "gives 'p1' ['a'], which is not a task"),
         ({"p1": 3}, "raised TypeError"),
     ],
 )

@@ -76,7 +76,7 @@ def test_the_words_of_a_request(verb: str, arguments: dict, why: str):
 
 
 def test_what_a_request_brings_about_fits_into_the_messages_that_say_so() -> None:
-    """A setting of a megabyte, ten of which stand in one message, would have stopped every leader at its first word."""
+    """A setting of a megabyte, ten of which stand in one message, would have stopped every leader at its first message."""
     for request, why in [
         (SetRequest("u", "start", "r" * 201), "at most 200 characters"),
         (

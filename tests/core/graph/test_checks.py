@@ -57,7 +57,7 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_what_can_work_is_let_through(name):
     graph = Graph(*GOOD[name])
-    assert validate(graph) is graph
+    validate(graph)
 
 
 BAD = {
@@ -126,7 +126,7 @@ def test_what_cannot_work_is_refused_in_the_users_names(why):
 
 def test_a_long_chain_is_no_circle():
     stages = [Stage(f"s{n}", "map", (f"s{n - 1}" if n else "a",)) for n in range(300)]
-    assert validate(Graph((A,), tuple(stages)))
+    validate(Graph((A,), tuple(stages)))
 
 
 def test_what_a_stage_is_keyed_by():
@@ -147,7 +147,7 @@ def test_what_a_stage_is_keyed_by():
 
 
 def test_a_shared_stream_has_one_writer_in_a_job():
-    """Plain records between frames, or two voices of one task, would break whoever reads it."""
+    """Plain records between frames, or two senders for one task, would break whoever reads it."""
     share = Stage("s", "share", ("a",), writes=("clean",))
     for other in (Stage("t", "to", ("a",), writes=("clean",)), Stage("s2", "share", ("a",), writes=("clean",))):
         with pytest.raises(DeclarationError, match="shares with other jobs"):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from headgate.core.graph.checks import keys_of, validate
-from headgate.core.graph.graph import Graph, Input, Stage, loose_name
+from headgate.core.graph.graph import Graph, Input, Stage, loose_name, plain
 
 SALES = Graph(
     (
@@ -43,9 +40,7 @@ def test_a_graph_says_what_its_streams_are():
 def test_markers_follow_the_data_and_stop_at_shuffles_and_tables():
     assert SALES.upstreams("sales-1-by-country") == {"orders", "refunds"}
     assert SALES.upstreams("sales-1-all") == {"sales-1-by-country"}
-    assert SALES.feeds("refunds") == {"sales-1-by-country", "sales-1-news"}
-    assert SALES.feeds("rates") == frozenset()
-    assert SALES.feeds("sales-1-by-country") == {"sales-1-all"}
+    assert SALES.upstreams("sales-1-news") == {"refunds"}
 
 
 def test_a_stage_reads_more_than_flows_out_of_it():
@@ -60,49 +55,12 @@ def test_the_inputs_behind_a_stream_are_found_through_every_shuffle():
     assert SALES.origins("sales-1-news") == {"refunds"}
 
 
-def test_the_readers_of_a_stream_are_its_first_stages():
-    assert [stage.name for stage in SALES.readers("orders")] == ["filter", "alerts"]
-    assert [stage.name for stage in SALES.readers("sales-1-all")] == ["to"]
-
-
-def test_the_value_form_is_plain_and_comes_back_equal():
-    value = SALES.to_value()
-    assert value["inputs"][1] == {"stream": "refunds", "until": [[0, 10], [1, 12]]}
-    assert value["stages"][5] == {
+def test_a_part_is_plain_values_without_what_stands_at_its_default():
+    """A fingerprint covers them: a field that a newer version adds leaves the fingerprints of graphs without it as they are."""
+    assert plain(SALES.inputs[1]) == {"stream": "refunds", "until": [[0, 10], [1, 12]]}
+    assert plain(SALES.stages[5]) == {
         "name": "minutes", "verb": "window", "reads": ["by-country"], "stateful": True, "arguments": [["size", "1m"]],
     }  # fmt: skip
-    assert Graph.from_value(value) == SALES
-    assert Graph.from_value({}) == Graph()
-
-
-def test_a_value_of_a_newer_version_is_read_without_what_is_unknown():
-    assert Graph.from_value({"inputs": [{"stream": "a", "colour": "red"}], "weather": 1}) == Graph((Input("a"),))
-
-
-texts = st.text("abc-.é /", min_size=1, max_size=12)
-inputs = st.builds(
-    Input,
-    texts,
-    key=st.none() | texts,
-    broadcast=st.booleans(),
-    until=st.none() | st.just("newest"),
-    start=st.integers() | texts,
-)
-stages = st.builds(
-    Stage,
-    texts,
-    texts,
-    st.lists(texts, max_size=3).map(tuple),
-    on=st.just(()) | st.tuples(st.none() | texts, texts),
-    width=st.none() | st.integers(),
-    arguments=st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
-)
-
-
-@given(st.lists(inputs, max_size=3).map(tuple), st.lists(stages, max_size=3).map(tuple))
-@settings(deadline=None, max_examples=80)
-def test_any_graph_comes_back_from_its_value(some_inputs, some_stages):
-    assert Graph.from_value(Graph(some_inputs, some_stages).to_value()) == Graph(some_inputs, some_stages)
 
 
 # --------------------------------------------------------------------------------------------------------------- names
@@ -136,12 +94,13 @@ def test_walks_over_a_graph_are_not_bounded_by_the_stack():
     graph = Graph((Input("in", key="k"),), tuple(reversed(chain)))
     assert [one.name for one in graph.ordered] == [one.name for one in chain]
     assert graph.sources("m4999") == graph.flow("m4999") == {"in"}
-    assert validate(graph) is graph
+    validate(graph)
     assert keys_of(graph, "m4999") == {"k"}
     diamonds = []
     for n in range(200):
         front = f"d{n - 1}" if n else "in"
         diamonds += [Stage(f"a{n}", "map", (front,)), Stage(f"b{n}", "map", (front,))]
         diamonds.append(Stage(f"d{n}", "merge", (f"a{n}", f"b{n}")))
-    graph = validate(Graph((Input("in", key="k"),), tuple(diamonds)))
+    graph = Graph((Input("in", key="k"),), tuple(diamonds))
+    validate(graph)
     assert keys_of(graph, "d199") == {"k"}

@@ -1,4 +1,4 @@
-"""Routes and voices: what is said is the difference between what was said and what is so."""
+"""Routes and announcements: what is announced is the difference between what was announced and what is so."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def test_a_relay_speaks_for_all_to_the_others():
     assert relay(NOTHING_ANNOUNCED, Announcement(3, 7), ALL, BY, 1) == []
 
 
-voices = st.builds(
+announcements = st.builds(
     Announcement, st.integers(1, 2), st.integers(0, 9), st.booleans(), st.booleans(), st.sampled_from([None, "d"])
 )
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(voices, max_size=8))
+@given(st.lists(announcements, max_size=8))
 def test_saying_it_once_is_enough(states):
     """Whatever the task goes through: after it has spoken there is nothing left to say, and time never goes back."""
     said = NOTHING_ANNOUNCED

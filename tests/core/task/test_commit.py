@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
-from headgate.core.task.commit import LIVE, OPEN, OVER, Committer
+from headgate.core.task.commit import LIVE, OPEN, Committer, CommitterState
 from headgate.core.task.commit_protocol import (
     Applied,
     Apply,
@@ -79,10 +79,9 @@ SAMPLES: dict[type, object] = {
     ProducerFailed: ProducerFailed("gone"),
     Tick: Tick(),
 }
-STATES = (*LIVE, OVER)
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", CommitterState)
 @pytest.mark.parametrize("kind", get_args(CommitEvent))
 def test_every_pair_of_state_and_event_is_handled_or_raises_and_changes_nothing(state, kind):
     committer = reach(state)

@@ -1,4 +1,4 @@
-"""The committer's words are plain values: frozen, comparable, and never shared by accident."""
+"""The committer's events and instructions are plain values: frozen, comparable, and never shared by accident."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headgate.core.task.commit_protocol import CommitEvent, CommitInstruction, W
 
 
 def test_every_word_is_a_frozen_slotted_dataclass_with_a_docstring():
-    for word in (*get_args(CommitEvent), *get_args(CommitInstruction)):
-        assert dataclasses.is_dataclass(word), word
-        assert word.__dataclass_params__.frozen, word
-        assert "__slots__" in vars(word), word
-        assert word.__doc__, word
-        assert not word.__doc__.startswith(f"{word.__name__}("), word
+    for one in (*get_args(CommitEvent), *get_args(CommitInstruction)):
+        assert dataclasses.is_dataclass(one), one
+        assert one.__dataclass_params__.frozen, one
+        assert "__slots__" in vars(one), one
+        assert one.__doc__, one
+        assert not one.__doc__.startswith(f"{one.__name__}("), one
 
 
 def test_words_are_equal_by_value_and_cannot_be_changed():

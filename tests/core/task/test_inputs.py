@@ -130,7 +130,7 @@ def test_idleness_is_said_after_answered_fetches_over_the_whole_timeout():
     rig.wait(6)
     rig.feed(AtEnd(ORDERS0, 5))
     rig.wait(6)
-    assert "idle" not in [word for word, _, _ in rig.said()]
+    assert "idle" not in [kind for kind, _, _ in rig.said()]
     rig.feed(AtEnd(ORDERS0, 5))
     assert rig.said()[-1] == ("idle", 100, (0, 1))
     rig.wait(1)
@@ -160,7 +160,7 @@ def test_who_goes_back_is_not_idle_any_more():
     rig.feed(AtEnd(ORDERS0, 5))
     rig.feed(o.Seek("q", ORDERS0.stream, ORDERS0.partition, 0))
     rig.commit()
-    assert "idle" not in [word for word, _, _ in rig.said()]
+    assert "idle" not in [kind for kind, _, _ in rig.said()]
 
 
 def test_silence_is_not_idleness():
@@ -170,7 +170,7 @@ def test_silence_is_not_idleness():
     rig.feed(NotAnswered(ORDERS0))
     rig.wait(999)
     rig.feed(AtEnd(ORDERS0, 5))
-    assert "idle" not in [word for word, _, _ in rig.said()]
+    assert "idle" not in [kind for kind, _, _ in rig.said()]
 
 
 def known_idle(**changes: object) -> Rig:
@@ -191,14 +191,14 @@ def test_a_worker_that_was_stopped_before_it_could_say_idle_does_not_say_so_when
     rig.auto_commit = True
     rig.chunk(ORDERS0, 6, 90)
     rig.wait(1)
-    assert "idle" not in [word for word, _, _ in rig.said()]
+    assert "idle" not in [kind for kind, _, _ in rig.said()]
 
 
 def test_a_worker_that_was_stopped_and_has_missed_nothing_is_idle_with_the_next_answer():
     rig = known_idle()
     rig.now += 60
     rig.commit()
-    assert "idle" not in [word for word, _, _ in rig.said()]
+    assert "idle" not in [kind for kind, _, _ in rig.said()]
     rig.auto_commit = True
     rig.wait(1)
     rig.feed(AtEnd(ORDERS0, 5))
@@ -211,7 +211,7 @@ def test_an_answer_that_could_not_be_told_at_once_is_as_old_as_it_is():
     rig = known_idle(age_s=2.4)
     rig.now += 0.2
     rig.commit()
-    assert "idle" not in [word for word, _, _ in rig.said()]
+    assert "idle" not in [kind for kind, _, _ in rig.said()]
 
 
 def test_what_is_in_hand_when_the_commit_begins_is_no_silence():
@@ -219,7 +219,7 @@ def test_what_is_in_hand_when_the_commit_begins_is_no_silence():
     rig = known_idle()
     rig.feed(ChunkTaken(ORDERS0, 6))
     rig.commit()
-    assert "idle" not in [word for word, _, _ in rig.said()]
+    assert "idle" not in [kind for kind, _, _ in rig.said()]
 
 
 def said_idle() -> Rig:
@@ -296,7 +296,7 @@ def test_what_is_behind_an_open_transaction_is_not_idle():
     rig.feed(AtEnd(ORDERS0, 5))
     rig.wait(1)
     assert rig.said()[-1][0] == "idle"
-    rig.feed(NotAtEnd(ORDERS0, blocked=True))
+    rig.feed(NotAtEnd(ORDERS0))
     rig.wait(1)
     assert rig.said()[-1][0] == "wm"
     assert rig.feed(NotAtEnd(ORDERS0)) == []

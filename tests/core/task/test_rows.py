@@ -18,7 +18,6 @@ ROWS = {
     (":said", "s"): ("r", 1, 5, False, True, None),
     (":relayed", "s"): ("r", 1, 5, False, True, "drain"),
     ("s", -1, "told"): ("r", 0, 5, True, ""),
-    ("s", -1, "passed"): ("r", 1, 0, 5, True, ""),
     ("s", 0, "own"): ("r", 2, 5, False, ""),
     ("s", 0, "job", "sales/1"): ("r", "other run", 1, 2, ("past",), (1, 5, False, 0, "")),
     ("s", 1, "job", "sales/1"): ("r", "", -1, 0, (), None),

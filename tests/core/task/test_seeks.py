@@ -89,7 +89,7 @@ def test_no_seek_in_a_drain_or_behind_an_end():
     assert "ended" in rig.seeks()[0].refused
     rig.feed(o.RunChanged(run_view(draining="d")))
     rig.feed(o.Seek("s2", ORDERS, 0, 1))
-    assert "drains" in rig.seeks()[1].refused
+    assert "draining" in rig.seeks()[1].refused
     rig.hear(BY0, drain(ME))
     rig.feed(o.Seek("s3", ORDERS, 0, 1))
     assert "drained" in rig.seeks()[2].refused
@@ -101,12 +101,12 @@ def test_a_drain_overtakes_a_seek_that_has_not_been_applied():
     rig.feed(o.Seek("s1", ORDERS, 0, 1))
     rig.feed(o.RunChanged(run_view(draining="d")))
     rig.feed(ChunkDone(ORDERS0, 5))
-    assert "drains" in rig.seeks()[0].refused
+    assert "draining" in rig.seeks()[0].refused
     rig = Rig(source_plan()).start()
     rig.handle(o.Seek("s1", ORDERS, 0, "oldest"))
     rig.handle(o.RunChanged(run_view(draining="d")))
     rig.handle(OffsetsResolved(1, {ORDERS0: 1}))
-    assert "drains" in rig.seeks()[0].refused
+    assert "draining" in rig.seeks()[0].refused
     assert rig.handle(OffsetsResolved(1, {ORDERS0: 1})) == []
 
 
@@ -114,7 +114,7 @@ def test_lost_records_stop_the_task_and_say_how_many_they_are():
     rig = Rig(source_plan()).start()
     rig.feed(Lost(ORDERS0, 0, 30))
     assert rig.told() == ["running", "failed"]
-    assert "30 records of orders:0 are gone" in rig.task.why
+    assert "30 records of orders:0 are lost" in rig.task.why
     assert "seek" in rig.task.why
 
 
@@ -124,7 +124,7 @@ def test_a_log_that_ends_before_the_position_is_another_log():
     rig.feed(o.Seek("s1", ORDERS, 0, 20))
     rig.feed(Lost(ORDERS0, 20, 0, 3))
     assert rig.told() == ["running", "failed"]
-    assert "orders:0 was made anew or cut off: the position was 20, the log ends at 3" in rig.task.why
+    assert "orders:0 was recreated or truncated: the position was 20, the log ends at 3" in rig.task.why
     assert "seek" in rig.task.why
     rig = Rig(source_plan(on_lost="oldest")).start()
     rig.feed(o.Seek("s1", ORDERS, 0, 20))
@@ -185,10 +185,10 @@ def test_a_seek_that_was_planned_before_there_was_a_position_is_refused_where_th
     rig.feed(o.Seek("s1", ORDERS, 0, 1, o.NO_POSITION))
     assert rig.seeks() == [o.SeekApplied(ME, "s1")]
     rig.feed(o.Seek("s2", ORDERS, 0, 3, o.NO_POSITION))
-    assert rig.seeks()[1].refused == "orders:0 has moved: it had no position yet, and stands at 1"
+    assert rig.seeks()[1].refused == "orders:0 has moved: it had no position, and is now at 1"
     again = Rig(source_plan(), log=rig.log).start()
     again.feed(o.Seek("s3", ORDERS, 0, 3, o.NO_POSITION))
-    assert again.seeks()[0].refused == "orders:0 has moved: it had no position yet, and stands at 1"
+    assert again.seeks()[0].refused == "orders:0 has moved: it had no position, and is now at 1"
     early = Rig(source_plan(), offset=7, auto_commit=False)
     for event in (o.Start(ME, 1, run_view(), 0), o.Seek("s4", ORDERS, 0, 3, o.NO_POSITION)):
         early.feed(event)

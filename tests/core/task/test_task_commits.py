@@ -127,9 +127,11 @@ def test_a_lost_commit_voids_what_was_not_durable():
 def test_the_task_that_wrote_to_what_failed_is_failed_and_what_comes_later_changes_nothing():
     """A right was revoked: the incarnation is over for all, but only one task is to blame."""
     rig = Rig(source_plan()).start()
-    assert rig.feed(CommitLost("no right to write to out", blamed=True)) == [Discard("no right to write to out")]
+    assert rig.feed(CommitLost("no permission to write to out", blamed=True)) == [
+        Discard("no permission to write to out")
+    ]
     assert rig.feed(CommitLost("fenced")) == []
-    assert (rig.task.state, rig.task.why) == ("failed", "no right to write to out")
+    assert (rig.task.state, rig.task.why) == ("failed", "no permission to write to out")
 
 
 def test_a_full_disk_fails_the_task_after_its_last_commit():

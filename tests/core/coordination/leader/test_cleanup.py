@@ -17,7 +17,7 @@ from ...house import House
 
 
 def test_superseded_task_states_go_and_come_and_go():
-    """A zombie's late word about an old grant is ignored, and deleted again."""
+    """A zombie's late message about an old grant is ignored, and deleted again."""
     house = House()
     one = house.worker("p1")
     house.worker("p2")

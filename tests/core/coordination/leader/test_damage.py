@@ -151,7 +151,7 @@ def test_a_run_that_somebody_overwrote_goes_on_and_is_written_again() -> None:
     house.run(3)
     assert (house.state.run, house.owners(), house.state.damaged) == (run, owners, {})
     assert [one.exit for one in house.workers] == [None, None]
-    assert any("says nothing that can be read of 'set-run'" in note for note in notes(house))
+    assert any("about 'set-run', cannot be decoded" in note for note in notes(house))
     assert max(entry.offset for entry in house.log if entry.message == run) > len(house.log) - 4
 
 
@@ -162,7 +162,7 @@ def test_no_run_is_begun_over_one_that_nobody_can_read() -> None:
     house.worker("p1")
     house.run(5)
     assert house.state.run is None
-    assert any("nothing else is known of it" in note for note in notes(house))
+    assert any("there is no previous message" in note for note in notes(house))
 
 
 def test_a_grant_that_nobody_can_read_waits_for_the_fence_of_all_who_may_hold_it() -> None:
@@ -211,14 +211,14 @@ def test_an_override_that_is_none_is_said_and_counts_for_nothing() -> None:
     house.settle()
     assert one.config is not None
     assert one.config.overrides == {"release.timeout": "5s"}
-    assert any("the override of 'stall.timeout' counts for nothing" in note for note in notes(house))
+    assert any("the override of 'stall.timeout' has no effect" in note for note in notes(house))
     house.request("u1", "unset-config", setting="stall.timeout")
     assert house.answer("u1")[0] == "done"
     assert house.state.messages["set-config"].keys() == {("release.timeout",)}
 
 
 def test_what_a_worker_said_and_nobody_can_read_it_says_again() -> None:
-    """Its own record, and the state of its task: the leader would have waited for a word that was said."""
+    """Its own record, and the state of its task: the leader would have waited for a message that was there."""
     house = House()
     one = house.worker("p1")
     house.run(2)

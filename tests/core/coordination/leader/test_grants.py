@@ -11,7 +11,7 @@ from ...house import House
 
 
 def test_grants_rise_by_one_and_never_overlap():
-    """At every word of the stream at most one holder; `check_owners` watches the tasks themselves."""
+    """At every message of the stream at most one holder; `check_owners` watches the tasks themselves."""
     house = House()
     workers = [house.worker(f"p{n}") for n in range(1, 4)]
     house.run(4)

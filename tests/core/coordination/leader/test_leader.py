@@ -7,7 +7,7 @@ import pytest
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.events import Beat, FenceFailed, FenceReturned, Heartbeat, JobNote
-from headgate.core.coordination.leader.leader import STATES, Leader
+from headgate.core.coordination.leader.leader import Leader, LeaderState
 from headgate.core.coordination.leader.plan import LeaderConfig
 from headgate.core.coordination.leader.protocol import (
     BoundsResolved,
@@ -374,7 +374,7 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", LeaderState)
 def test_every_state_takes_what_its_table_says_and_nothing_else(state: str, event: object):
     """Illegal pairs raise and change nothing; legal ones lead to a state that the table names."""
     leader = Leader(LeaderConfig("p1", "me", "uuid"))

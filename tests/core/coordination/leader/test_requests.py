@@ -1,4 +1,4 @@
-"""Wishes: each gets its effect, and exactly one final answer."""
+"""Requests: each gets its effect, and exactly one final answer."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_drain_that_is_stopped_is_failed():
     house.request("u1", "drain")
     house.request("u2", "stop")
     assert house.answer("u1")[0] == "failed"
-    assert "goes on draining" in house.answer("u1")[1]
+    assert "resumes draining" in house.answer("u1")[1]
     house.request("u3", "drain")
     assert house.state.run.drain == "u1"
 
@@ -312,7 +312,7 @@ def test_configuration_is_checked_written_and_reaches_the_workers():
     house = a_house()
     house.request("a", "set-config", setting="commit.interval", value="1s")
     house.request("b", "set-config", setting="commit.interval", value="2s")
-    assert house.answer("b") == ("done", "applies at once")
+    assert house.answer("b") == ("done", "applies immediately")
     assert [change.value for change in house.state.configs["commit.interval"].changes] == ["1s", "2s"]
     assert house.workers[0].config.overrides == {"commit.interval": "2s"}
     house.request("c", "set-config", setting="buffer.bytes", value="1MiB")
@@ -387,7 +387,7 @@ def test_what_waits_is_withdrawn_and_what_is_under_way_is_not():
     house.request("b", "withdraw", request="a")
     assert (house.answer("a"), house.answer("b")) == (("refused", "withdrawn by me"), ("done", "drain of me"))
     house.request("c", "withdraw", request="a")
-    assert house.answer("c") == ("refused", "there is no request a that waits")
+    assert house.answer("c") == ("refused", "there is no pending request a")
     house = a_house()
     house.seeks = False
     house.request("d", "seek", stream="orders", to=5)
@@ -396,6 +396,6 @@ def test_what_waits_is_withdrawn_and_what_is_under_way_is_not():
     house.drains = False
     house.request("f", "drain")
     house.request("g", "withdraw", request="f")
-    assert house.answer("g") == ("refused", "drain is under way; it cannot be taken back")
+    assert house.answer("g") == ("refused", "drain is in progress; it cannot be withdrawn")
     house.request("h", "drain", run_id="a-run-that-is-not-there")
     assert "other run" in house.answer("h")[1]

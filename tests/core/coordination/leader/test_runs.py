@@ -341,7 +341,7 @@ def test_a_task_that_stirs_again_is_waited_for():
 
 
 def test_nothing_is_said_of_standing_still_while_no_task_has_failed():
-    """A batch that goes well writes no word more into the stream."""
+    """A batch that goes well writes no more messages into the stream."""
     house, one = batch()
     before = len(house.log)
     one.report("Partition 2", o.TaskState.RUNNING, still=True)

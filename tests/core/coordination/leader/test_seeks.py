@@ -105,8 +105,8 @@ def test_what_is_refused():
     house.worker("p1", plan())
     house.drains = False
     for uuid, arguments, why in [
-        ("a", {"stream": "nothing", "to": 1}, "no input of the job; it has orders"),
-        ("b", {"stream": "by-country", "to": 1}, "no input of the job"),
+        ("a", {"stream": "nothing", "to": 1}, "not an input of the job; it has orders"),
+        ("b", {"stream": "by-country", "to": 1}, "not an input of the job"),
         ("c", {"stream": "orders", "to": 1, "partition": 9}, "there is no partition 9"),
         ("d", {"stream": "orders", "to": 1, "run_id": "other"}, "other run"),
     ]:
@@ -175,11 +175,11 @@ def test_what_waits_can_be_taken_back():
     assert house.answer("u3")[0] == "refused"
     for uuid, request in (("u5", "u3"), ("u6", "nothing"), ("u7", "u7")):
         house.request(uuid, "withdraw", request=request)
-        assert "no request" in house.answer(uuid)[1]
+        assert "no pending request" in house.answer(uuid)[1]
     house.drains = False
     house.request("u8", "drain")
     house.request("u9", "withdraw", request="u8")
-    assert house.answer("u9") == ("refused", "drain is under way; it cannot be taken back")
+    assert house.answer("u9") == ("refused", "drain is in progress; it cannot be withdrawn")
 
 
 def test_what_is_taken_back_before_a_run_begins_does_not_touch_it():

@@ -286,14 +286,14 @@ def test_without_a_run_nothing_runs():
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released", NEVER_RAN)]
 
 
-def seek_wish(n: int) -> c.SeekRequest:
+def seek_request(n: int) -> c.SeekRequest:
     return c.SeekRequest(f"u{n}:0", f"u{n}", "s", 0, "oldest", None)
 
 
 def test_what_was_refused_is_told_to_nobody_again():
     """It would be carried out after its operator was told that it is not."""
     scene = Scene()
-    scene.say(replace(RUN, seeks=(seek_wish(1), seek_wish(2))))
+    scene.say(replace(RUN, seeks=(seek_request(1), seek_request(2))))
     assert len(scene.told()) == 3
     scene.tasks.sought(o.SeekApplied("t", "u1:0", "no such offset"))
     scene.tasks.sought(o.SeekApplied("t", "u2:0"))
@@ -301,13 +301,13 @@ def test_what_was_refused_is_told_to_nobody_again():
     assert [type(one) for one in scene.told(mono=100.0)] == [o.Start]
     scene = Scene()
     scene.say(c.SetTaskState("t", 2, "released", "", ("u2:0",), refused={"u1:0": "no such offset"}))
-    scene.say(replace(RUN, seeks=(seek_wish(1), seek_wish(2))))
+    scene.say(replace(RUN, seeks=(seek_request(1), seek_request(2))))
     assert [one.request for one in scene.told() if isinstance(one, o.Seek)] == ["u2:0"]
 
 
 def test_seeks_that_left_the_run_are_forgotten():
     scene = Scene()
-    scene.say(replace(RUN, seeks=(seek_wish(1),)))
+    scene.say(replace(RUN, seeks=(seek_request(1),)))
     scene.told()
     assert scene.tasks.mine["t"].told == {"u1:0"}
     scene.say(RUN)

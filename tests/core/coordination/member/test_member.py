@@ -7,7 +7,7 @@ import pytest
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.events import Beat, Fence, FenceFailed, FenceReturned, Heartbeat, JobNote
-from headgate.core.coordination.member.member import LATE, STATES, Member
+from headgate.core.coordination.member.member import LATE, Member, MemberState
 from headgate.core.coordination.member.plan import MemberConfig
 from headgate.core.coordination.member.protocol import (
     CloseProducer,
@@ -537,7 +537,7 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", MemberState)
 def test_every_state_takes_what_its_table_says_and_nothing_else(state: str, event: object):
     """Illegal pairs raise and change nothing; legal ones lead to a state that the table names."""
     member = Member(MemberConfig("p1", "me", "me"))

@@ -1,4 +1,4 @@
-"""The member's words: values that can be compared, recorded and replayed."""
+"""The member's events and instructions: values that can be compared, recorded and replayed."""
 
 from __future__ import annotations
 

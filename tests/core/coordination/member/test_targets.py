@@ -92,7 +92,7 @@ def test_a_task_without_a_target_is_tried_again_and_given_up():
         assert targets.wake(BOTH) is None
     targets.broke(["a"], "user code", None, now)
     assert targets.wake(BOTH) is None
-    assert targets.holds("a", now + 1e9).startswith("user code; given up after 6 tries: seek")
+    assert targets.holds("a", now + 1e9).startswith("user code; given up after 6 attempts: seek")
     assert targets.holds("b", now) == ""
 
 
