@@ -78,7 +78,13 @@ def test_the_image_has_every_room_and_what_the_build_reads() -> None:
     """What setup.cfg maps is copied before pip builds."""
     copied = {word for one in of("COPY", 1) for word in one.words}
     pairs = (line.split("=") for line in setup()["options"]["package_dir"].strip().splitlines())
-    assert {place.strip() for _, place in pairs} | {"setup.cfg", "pyproject.toml", "README.md", "LICENSE"} <= copied
+    assert {place.strip() for _, place in pairs} | {
+        "setup.cfg",
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+    } <= copied
 
 
 def test_the_extras_and_the_python_of_the_image_are_known() -> None:
