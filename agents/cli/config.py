@@ -18,10 +18,10 @@ from ...core.settings import find, parse, shown
 from ..process.reading import following, heard
 from ..process.requests import wall_ms
 from ..status.documents import config_document
-from .asks import Asker, asks
 from .group import Group
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_json, show_table
+from .steering import Asker, asks
 
 
 @click.group(cls=Group)

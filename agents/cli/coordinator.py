@@ -22,10 +22,10 @@ from ...core.errors import HeadgateError
 from ..kafka.scan import scan_topic
 from ..process.reading import must_exist, shown
 from ..process.requests import Request
-from .asks import Asker, asks
 from .group import Group, Mistyped
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
+from .steering import Asker, asks
 
 TYPES = {kind: message for message, (kind, _) in c.KEYS.items()}
 

@@ -23,7 +23,7 @@ from ..process.configuration import CommandLine, Configuration
 from ..process.launch import load_app
 from ..process.reading import OtherJob, following
 from ..worker.job_topics import JobTopics
-from ..worker.machines import leader_config
+from ..worker.machine_settings import leader_config
 from ..worker.options import WorkerOptions
 from .group import Group
 from .options import broker_options, configured, run_async

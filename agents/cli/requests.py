@@ -19,11 +19,11 @@ from ...core.errors import NotFound
 from ...core.settings import offer
 from ..process.reading import shown
 from ..process.requests import wall_ms
-from .asks import Asker, asks
 from .coordinator import plain
 from .group import Group
 from .options import broker_options, target
 from .output import output_option, show_json, show_table
+from .steering import Asker, asks
 
 
 @click.group(cls=Group)

@@ -25,10 +25,10 @@ from ..kafka.scan import scan_topic
 from ..port.bounds import offset_of
 from ..process.reading import following, heard, shown
 from ..process.requests import Request
-from .asks import Asker, asks
 from .group import Mistyped
 from .options import Target, confirmed, run_async
 from .output import show_json
+from .steering import Asker, asks
 
 TAIL = 2000
 """So many records from the end of a task log are looked through for the last checkpoint, before all of it is."""

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable
 from ...core.coordination import messages as c
 from ...core.coordination.state import JobState
 from ...core.errors import EnvironmentFault, HeadgateError
-from ..coordinator.stream import LeaderLost, LeaderWriter, fence
+from ..coordinator.coordinator_stream import LeaderLost, LeaderWriter, fence
 from ..kafka.port import KafkaPort
 from ..process.launch import user_name
 from ..process.reading import following, heard, shown

@@ -20,7 +20,7 @@ from ...core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
 from ...core.coordination.member.member import Member
 from ...core.errors import DataError, EnvironmentFault
 from ...core.names import StreamPartition
-from ..awaiting import passes
+from ..cancellation import passes
 from ..port.port import Apart, Consumer, Port, Tell, in_time, pause
 from ..records.columns import DamagedBatch
 from ..records.fetched import OutOfRange, Taken

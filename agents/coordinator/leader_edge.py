@@ -18,12 +18,12 @@ from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.graph import Graph
 from ...core.graph.model import JobModel
 from ...core.names import Topics
-from ..awaiting import answered
+from ..cancellation import answered
 from ..port.bounds import run_bounds
 from ..port.outlasting import outlasted
 from ..port.port import Offsets, Port, Process, pause
-from .driven import Driven
-from .stream import CoordinatorReader, LeaderLost, LeaderWriter
+from .coordinator_stream import CoordinatorReader, LeaderLost, LeaderWriter
+from .machine_edge import Driven
 
 log = structlog.get_logger("headgate.coordination")
 COUNT_S = 30.0

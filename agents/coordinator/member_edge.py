@@ -15,10 +15,10 @@ from ...core.errors import DeclarationError
 from ...core.graph.graph import Graph
 from ...core.names import StreamPartition, Topics, TransactionalId
 from ...core.orders import Order
-from ..awaiting import answered
+from ..cancellation import answered
 from ..port.port import Port, Process
-from .driven import Driven
-from .stream import CoordinatorReader, OwnWriter, WriteUnknown
+from .coordinator_stream import CoordinatorReader, OwnWriter, WriteUnknown
+from .machine_edge import Driven
 
 log = structlog.get_logger("headgate.coordination")
 

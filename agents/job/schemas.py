@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core.errors import DataError
 from ...core.graph.schema import ANY, Field, History, Schema, adopt
 from ...core.task.checkpoint import log_head
-from ..awaiting import passes, said
+from ..cancellation import passes, said
 from ..records import serdes
 from ..records.serdes import Serde
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...core.errors import DeclarationError
-from ..awaiting import passes, said
+from ..cancellation import passes, said
 from ..records.selecting import column_of
 from ..records.writable import check_times, whole_ms
 from .checks import check_function, check_selector

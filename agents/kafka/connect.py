@@ -23,7 +23,7 @@ from aiokafka.errors import (
     RequestTimedOutError,
 )
 
-from ..awaiting import asked_for
+from ..cancellation import asked_for
 from ..port.absence import brokers
 from ..port.outlasting import BrokerAway
 from .private import fetch_no_more, hang_up, quiet_metadata

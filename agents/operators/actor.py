@@ -15,7 +15,7 @@ from ..job.actors import Actor, hooks_of
 from ..job.checks import check_topic
 from ..records.record import Batch, Headers, Rows
 from ..records.writable import check_headers, whole_ms
-from .awaiting import call
+from .asynchronous import call
 from .stateless import Env, Operator, encode, encode_keys
 from .timers import EVENT, PROCESSING, Timers
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..awaiting import passes
+from ..cancellation import passes
 from ..job import steps as s
 from ..job.timestamps import BadTimestamp, timestamps_of
 from ..records.chunks import Chunk

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import StoreUnreadable, causes
-from ..awaiting import said
+from ..cancellation import said
 from ..job import steps as s
 from ..records.chunks import Chunk
 from ..records.target_rules import UnknownTarget

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from ...core.progress.frames import HEADER, BatchFrame, header_value
 from ...core.progress.frames import encode as encode_frame
-from ..awaiting import passes
+from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.declared_table import bound
@@ -26,7 +26,7 @@ from ..records.record import Batch, Headers, Rows
 from ..records.target_rules import UnknownTarget
 from ..records.writable import NO_TIMESTAMP
 from .actor import ActorOp
-from .awaiting import AgentOp, Deferred, MapAsyncOp, SinkOp
+from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
 from .decode import SourceOp
 from .failures import chunk_id
 from .key_test import KeyTest

@@ -41,7 +41,7 @@ from ...core.batches import (
 )
 from ...core.errors import DataError
 from ...core.progress.frames import MAX_TIME
-from ..awaiting import said
+from ..cancellation import said
 from ..job import steps as s
 from ..records.record import Rows
 from .spark_runs import Runs

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ...core.errors import DataError, HeadgateError, cause_for
-from ..awaiting import passes, said
+from ..cancellation import passes, said
 from ..job import steps as s
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking

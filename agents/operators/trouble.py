@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.errors import EnvironmentFault, HeadgateError, causes
-from ..awaiting import Unasked, passes, said, within
+from ..cancellation import Unasked, passes, said, within
 from ..job.checks import POLICIES
 from ..records.chunks import Chunk
 from ..records.record import Record

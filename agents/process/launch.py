@@ -29,8 +29,8 @@ from typing import IO, Any
 from ... import __version__
 from ...core.errors import DeclarationError, EnvironmentFault, HeadgateError, SettingError
 from ...core.names import JobName, processor_id
-from ...core.own_rule import called
 from ...core.settings import JOB, find, stream_problem
+from ...core.user_rule import called
 from ..by_name import imported
 from ..job.app import App
 from ..job.declaration import Declared

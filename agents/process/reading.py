@@ -26,7 +26,7 @@ from ...core.coordination.state import JobState
 from ...core.errors import DataError, DeclarationError, NotFound
 from ...core.names import JobName, Topics, incarnation_order, parse_internal
 from ...core.settings import find, offer, parse
-from ..coordinator.stream import CoordinatorReader
+from ..coordinator.coordinator_stream import CoordinatorReader
 from ..kafka.connect import CONNECT_S, closed, retried, started
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort

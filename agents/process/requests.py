@@ -31,7 +31,7 @@ from ...core.errors import DeadlinePassed, HeadgateError, NotFound
 from ...core.names import JobName, Topics
 from ...core.orders import RESTING
 from ...core.settings import duration_ms, offer
-from ..coordinator.stream import OwnWriter
+from ..coordinator.coordinator_stream import OwnWriter
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
 from .launch import user_name

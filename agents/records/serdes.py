@@ -24,7 +24,7 @@ import msgpack as _msgpack
 import orjson
 
 from ...core.errors import DataError, DeclarationError
-from ..awaiting import passes
+from ..cancellation import passes
 
 T = TypeVar("T")
 _SHOWN = 80

@@ -21,7 +21,7 @@ from ...core.names import StreamPartition
 from ...core.task import commit_protocol as e
 from ...core.task.commit import Committer, CommitterState
 from ...core.task.protocol import ApplyFailed
-from ..awaiting import said
+from ..cancellation import said
 from ..port.alarm import Alarm
 from ..port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, Spoiled, TargetFailed
 from ..port.port import Port, Timer

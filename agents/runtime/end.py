@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from ..awaiting import said
+from ..cancellation import said
 
 EndStep = tuple[str, Callable[[], Awaitable[None] | None]]
 """What it is, for people, and how it is done."""

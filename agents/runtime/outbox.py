@@ -27,7 +27,7 @@ import structlog
 
 from ...core.errors import cause_for
 from ...core.names import StreamPartition
-from ..awaiting import passes
+from ..cancellation import passes
 from ..port.errors import Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from ..port.port import BatchInWork, Port, Producer
 from .buffer import Joining, LogWrite, Sent, Transaction

@@ -17,7 +17,7 @@ from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ...core.task.checkpoint import CONTROL_TABLE, Checkpoint, decode_checkpoint, encode_checkpoint
 from ...core.task.rows import pack_rows, unpack_rows
-from ..awaiting import CalledOff
+from ..cancellation import CalledOff
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED
 from ..port.port import Port

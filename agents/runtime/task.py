@@ -25,7 +25,7 @@ from ...core.progress.frames import encode as encode_frame
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ...core.task.task import Task
-from ..awaiting import CalledOff, answered, passes, said
+from ..cancellation import CalledOff, answered, passes, said
 from ..operators.decode import BadRecord
 from ..operators.failures import store_failed, traceback_of
 from ..operators.pipeline import Pipeline

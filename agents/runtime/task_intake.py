@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
-from ..awaiting import answered
+from ..cancellation import answered
 from ..records.chunks import Chunk
 from .intake import Intake, PartitionHead
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..awaiting import answered
+from ..cancellation import answered
 from ..state.store import Disk
 from .ending import Ending
 from .faust_app import ActorApp

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..awaiting import passes
+from ..cancellation import passes
 from ..port.port import MailboxClosed
 from .sensors import place_of
 

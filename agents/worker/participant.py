@@ -25,7 +25,7 @@ from ...core.errors import DeclarationError
 from ...core.names import worker_id
 from ...core.orders import Order, Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
-from ..coordinator.driver import Coordination
+from ..coordinator.coordination import Coordination
 from ..coordinator.leader_edge import LeaderTopics
 from ..job.plans import task_settings
 from ..live_settings import Settings
@@ -33,7 +33,7 @@ from ..port.port import Offsets, Port
 from ..runtime.runtime import Runtime, RuntimeHost, TargetTopics
 from ..runtime.task import TaskActor
 from .load import load_of
-from .machines import leader_config, member_config
+from .machine_settings import leader_config, member_config
 from .options import WorkerOptions
 from .settings_taken import Overrides
 

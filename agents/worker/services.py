@@ -14,7 +14,7 @@ from typing import Any
 
 import mode
 
-from ..awaiting import passes
+from ..cancellation import passes
 
 
 class CoroutineService(mode.Service):

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from ..errors import HeadgateError
 from ..names import StreamPartition
-from ..own_rule import called, whole
+from ..user_rule import called, whole
 from .chooser import Choice, Head, Wait
 
 NEEDS = frozenset({"value"})

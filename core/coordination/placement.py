@@ -29,7 +29,7 @@ from typing import Protocol, cast
 
 from ..errors import DeclarationError
 from ..names import natural
-from ..own_rule import called
+from ..user_rule import called
 
 Placement = Mapping[str, tuple[str, ...]]
 """Processor → its tasks, both in natural order; immutable."""

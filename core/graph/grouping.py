@@ -22,7 +22,7 @@ from typing import cast
 
 from ..errors import DeclarationError
 from ..names import StreamPartition, natural, task_name
-from ..own_rule import called, whole
+from ..user_rule import called, whole
 
 Grouping = Mapping[str, tuple[StreamPartition, ...]]
 """Task name → its stream partitions, sorted; the tasks in natural order; immutable."""

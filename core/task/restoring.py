@@ -33,7 +33,7 @@ from .protocol import (
     TaskInstruction,
     WipeStore,
 )
-from .restore import Beginning, beginning, distrust
+from .store_trust import Beginning, beginning, distrust
 
 BEGINNING = 0
 """The number of the `ResolveOffsets` that belongs to the start; seeks and lost positions have others."""

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from headgate.agents.coordinator.stream import CoordinatorReader
+from headgate.agents.coordinator.coordinator_stream import CoordinatorReader
 from headgate.agents.kafka import private as rawkafka
 from headgate.agents.kafka.offsets import KafkaOffsets
 from headgate.agents.kafka.port import KafkaPort
@@ -518,7 +518,7 @@ async def test_positions_are_published_to_the_group(kafka, topic):
 @pytest.mark.asyncio
 async def test_the_end_of_the_coordinator_stream_is_not_asked_behind_a_long_poll(job, topic, monkeypatch):
     """Half a second of each start of a worker, and of each command, was spent behind one's own question for more records."""
-    monkeypatch.setattr("headgate.agents.coordinator.stream.POLL_MS", 30_000)
+    monkeypatch.setattr("headgate.agents.coordinator.coordinator_stream.POLL_MS", 30_000)
     stream = topic("steering", 1)
     await job.write(stream, [1])
     client = ClientSettings(job.bootstrap)

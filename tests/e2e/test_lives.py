@@ -9,7 +9,7 @@ from collections import Counter, deque
 import pytest
 
 import headgate as hg
-from headgate.agents.coordinator.stream import fence
+from headgate.agents.coordinator.coordinator_stream import fence
 from headgate.agents.kafka.port import KafkaPort
 from headgate.core.coordination.member.pauses import Pauses
 from headgate.core.names import JobName

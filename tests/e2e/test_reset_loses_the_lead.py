@@ -8,7 +8,7 @@ import pytest_asyncio
 import headgate as hg
 from headgate.agents.cli import reset, unattended
 from headgate.agents.cli.options import Target
-from headgate.agents.coordinator.stream import LeaderLost, LeaderWriter
+from headgate.agents.coordinator.coordinator_stream import LeaderLost, LeaderWriter
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.reading import following

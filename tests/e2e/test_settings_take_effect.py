@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 import headgate as hg
-from headgate.agents.coordinator import driven
+from headgate.agents.coordinator import machine_edge as driven
 from headgate.agents.worker import logs
 from headgate.core.settings import DYNAMIC, SETTINGS
 from headgate.spark_bridge.session import Spark

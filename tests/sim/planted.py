@@ -172,7 +172,7 @@ def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
 
 
 def _store_older_than_the_tombstones() -> list[tuple[Any, str, Any]]:
-    from headgate.core.task import restore as task_restore
+    from headgate.core.task import store_trust as task_restore
 
     return [(task_restore, "tombstones_gone", lambda store, log, wall_ms: "")]
 
@@ -287,7 +287,7 @@ def _half_a_chunk_completed() -> list[tuple[Any, str, Any]]:
 
 
 def _cancelled_await_taken_for_asked() -> list[tuple[Any, str, Any]]:
-    from headgate.agents import awaiting
+    from headgate.agents import cancellation as awaiting
 
     return [(awaiting, "asked_for", lambda: True)]
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from ...errors import DeclarationError
 from ...machine import Level, Now
 from ..events import JobNote
-from ..following import fits
 from ..messages import CLOSED, Delete, Entry, Key, Message, ProcessorState, SetProcessor, SetRun, Write, key_of
+from ..run_choice import fits
 from ..state import JobState
 from .plan import LeaderConfig, overridden
 from .protocol import BoundsResolved, LeaderInstruction, Refuse

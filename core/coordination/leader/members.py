@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..events import Fence
-from ..following import fits
 from ..messages import ProcessorState, SetFence, SetMember, SetProcessor
+from ..run_choice import fits
 from ..state import JobState, order
 from .draft import Draft
 

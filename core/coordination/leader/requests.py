@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from ...errors import DeclarationError
 from ...settings import DYNAMIC, find, override_problem, stream_problem
-from ..following import cannot_follow
 from ..messages import (
     CLOSED,
     AnswerState,
@@ -45,6 +44,7 @@ from ..requests import (
     may_follow,
     problem,
 )
+from ..run_choice import cannot_follow
 from .answers import Answer, no_live_run, other_run
 from .assignment import FOR_GOOD, rewanted
 from .draft import Draft

@@ -25,17 +25,9 @@ from typing import Any
 from ...errors import DeclarationError
 from ...graph.model import JobModel
 from ...settings import DYNAMIC, find
-from ..following import cannot_follow, late, may_begin
-from ..messages import (
-    CLOSED,
-    LIVE,
-    ProcessorState,
-    RunState,
-    SetProcessor,
-    SetRequest,
-    SetRun,
-)
+from ..messages import CLOSED, LIVE, ProcessorState, RunState, SetProcessor, SetRequest, SetRun
 from ..requests import DRAIN, START, drain_ends, problem
+from ..run_choice import cannot_follow, late, may_begin
 from ..state import JobState
 from .assignment import tasks_of
 from .damage import unknown

@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 from ...graph.fingerprint import differences
-from ..following import cannot_follow, ran
 from ..messages import CLOSED, RunState, SetProcessor, SetRun
+from ..run_choice import cannot_follow, ran
 from .plan import MemberConfig
 
 

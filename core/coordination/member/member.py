@@ -31,9 +31,9 @@ from ...names import incarnation_id
 from ...orders import SeekApplied, TaskReported
 from ...settings import PRODUCERS_OWN
 from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
-from ..following import fits, late, may_begin
 from ..liveness import Liveness
 from ..messages import CLOSED, AskEnd, End, Message, ProcessorState, Read, RunState, SetProcessor, SetRun, key_of
+from ..run_choice import fits, late, may_begin
 from ..state import JobState, order
 from .admission import over, refusal
 from .grants import Tasks

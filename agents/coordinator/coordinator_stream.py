@@ -16,7 +16,7 @@ from ...core.coordination import messages as c
 from ...core.coordination import wire as cb
 from ...core.errors import EnvironmentFault, cause_for
 from ...core.names import JobName, StreamPartition, leader_id, worker_id
-from ..awaiting import answered, said
+from ..cancellation import answered, said
 from ..port.errors import Fenced, OutboxError, OutcomeUnknown, classify
 from ..port.port import BatchInWork, Consumer, Offsets, Port, Producer, in_time
 from ..records.fetched import FetchAnswer, RecordBatch, Taken

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from headgate.core.coordination import messages as c
-from headgate.core.coordination.following import cannot_follow, fits, late, may_begin, ran
 from headgate.core.coordination.messages import Entry, key_of
+from headgate.core.coordination.run_choice import cannot_follow, fits, late, may_begin, ran
 from headgate.core.coordination.state import JobState
 
 RUN = c.SetRun(

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from ...core.errors import cause_for
-from ..awaiting import Unasked, passes, said, within
+from ..cancellation import Unasked, passes, said, within
 from ..job import steps as s
 from ..job.actors import Batches
 from ..job.checks import shown

@@ -7,7 +7,7 @@ import pytest
 from headgate.core.names import StreamPartition as SP
 from headgate.core.task.plan import FOREIGN, INTERMEDIATE, InputPlan
 from headgate.core.task.protocol import LogEnds, StoreOpened
-from headgate.core.task.restore import beginning, distrust
+from headgate.core.task.store_trust import beginning, distrust
 
 LOG = LogEnds(10, 50, 1000)
 

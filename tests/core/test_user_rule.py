@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.core.errors import DeclarationError, SettingError
-from headgate.core.own_rule import called, whole
+from headgate.core.user_rule import called, whole
 
 
 class Sulks(Exception):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.awaiting import Unasked, answered, passes, within
+from headgate.agents.cancellation import Unasked, answered, passes, within
 
 
 async def torn_down() -> None:

@@ -23,14 +23,14 @@ from ...core.coordination.member.member import Member
 from ...core.graph.graph import Graph
 from ...core.machine import Tick
 from ...core.names import Topics
-from ..awaiting import passes
+from ..cancellation import passes
 from ..port.outlasting import outlasted
 from ..port.port import Mailbox, Offsets, Port, Process, pause
 from ..records.columns import DamagedBatch
+from .coordinator_stream import CoordinatorReader
 from .heartbeat import Heartbeats, Pulse
 from .leader_edge import RESIGN_S, LeaderEdge, LeaderTopics
 from .member_edge import MemberEdge, World
-from .stream import CoordinatorReader
 
 log = structlog.get_logger("headgate.coordination")
 AGAIN_S = 2.0

@@ -14,11 +14,11 @@ from ...core.coordination import events as ce
 from ...core.coordination import messages as c
 from ...core.machine import Machine, Tick
 from ...core.names import JobName
-from ..awaiting import answered
+from ..cancellation import answered
 from ..port.alarm import Alarm
 from ..port.outlasting import outlasted
 from ..port.port import Port, Process
-from .stream import CoordinatorReader, fence
+from .coordinator_stream import CoordinatorReader, fence
 
 log = structlog.get_logger("headgate.coordination")
 
