@@ -1,1 +1,1 @@
-"""What the runtime needs of the world, as an interface, and what becomes of a question that is not answered."""
+"""The port: what the runtime needs of its surroundings, as interfaces, and what happens when a request gets no answer."""

@@ -1,8 +1,10 @@
-"""What does not answer is said in one line at a time, and ever more rarely, however many clients and inputs wait for it.
+"""Warnings about brokers that do not answer and inputs that are not read.
 
-- `brokers`: clients of this process that cannot start, or ask and get no answer: said after three seconds, and again after twice that, up
-  to once in five minutes; any answer ends it.
-- `Unread`: the inputs of one worker that are not read, each with its reason: the first at once, then all of them together.
+Each is a single log line, repeated at growing intervals, however many clients or inputs are affected.
+
+- `brokers`: clients of this process that cannot connect or get no answer. The first warning comes after three seconds; the interval then
+  doubles, up to five minutes. Any answer ends the series.
+- `Unread`: the inputs of one worker that are not read, each with its reason. The first is logged at once, later ones together.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ log = structlog.get_logger("headgate.connect")
 
 
 class Absence:
-    """Brokers that do not answer, as everybody in this process finds them."""
+    """Brokers that do not answer, for all clients of this process together."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -33,7 +35,7 @@ class Absence:
         self._told = False
 
     def missed(self, what: str, why: str, to_do: str) -> None:
-        """One more attempt was in vain."""
+        """Note one more failed attempt, and log a warning if one is due."""
         now = self._clock()
         if self._since is None:
             self._since, self._pause = now, FIRST_S
@@ -45,11 +47,11 @@ class Absence:
         for_s = round(now - self._since)
         if structlog.is_configured():
             log.warning("no broker answers", wanted_for=what, for_s=for_s, why=why, to_do=to_do)
-        else:  # a verb: nothing is logged there
+        else:  # a command: it has no log
             print(f"Still waiting: no broker answers for {for_s} s ({why}); {to_do}", file=sys.stderr, flush=True)
 
     def answered(self) -> None:
-        """Somebody did answer."""
+        """Note that a broker answered; this ends the series of warnings."""
         if self._told and structlog.is_configured() and self._since is not None:
             log.info("a broker answers again", after_s=round(self._clock() - self._since))
         self._since, self._told = None, False
@@ -59,7 +61,7 @@ brokers = Absence()
 
 
 class Unread:
-    """The inputs of a worker that are not read, and why."""
+    """The inputs of a worker that are not read, and the reason for each."""
 
     def __init__(self, say: Any = log, clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock
@@ -70,7 +72,7 @@ class Unread:
         self._timer: asyncio.TimerHandle | None = None
 
     def tell(self, at: str, why: str) -> None:
-        """This one is not read."""
+        """Note that this input is not read."""
         if not self._why:
             self._since, self._pause, self._most = self._clock(), 1.0, 0
         self._why[at] = why
@@ -79,7 +81,7 @@ class Unread:
             self._now()
 
     def back(self, at: str) -> None:
-        """It is read again, or by somebody else."""
+        """Note that this input is read again, or was given to another worker."""
         if self._why.pop(at, None) is None or self._why:
             return
         self.stop()
@@ -87,7 +89,7 @@ class Unread:
         self._say.info(word, inputs=self._most, after_s=round(self._clock() - self._since))
 
     def stop(self) -> None:
-        """Say nothing more."""
+        """Log nothing more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

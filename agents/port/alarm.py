@@ -1,6 +1,7 @@
-"""A timer for a machine's deadline.
+"""A timer for the deadline of a machine.
 
-Most events only move a deadline on. So a timer that comes too early stays: when it comes it looks again, and rings only if it is time.
+Most events only move the deadline further out. So the timer is not re-armed each time: when it fires too early, it checks the deadline
+again and rings only if it has passed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from .port import Clock, Timer
 
 
 class Alarm:
-    """Rings when the deadline has come; `see` is called whenever that may have moved."""
+    """Calls `ring` when the deadline has passed. The owner calls `see` whenever the deadline may have moved."""
 
     def __init__(self, deadline: Callable[[], float | None], clock: Clock, ring: Callable[[], None]) -> None:
-        """`ring` must lead to another `see`: it feeds the machine."""
+        """`ring` must feed the machine, so that `see` is called again."""
         self._deadline = deadline
         self._clock = clock
         self._ring = ring
@@ -22,7 +23,7 @@ class Alarm:
         self._armed = 0.0
 
     def see(self) -> None:
-        """Make sure that the deadline is not missed."""
+        """Make sure that the timer fires no later than the deadline."""
         deadline = self._deadline()
         if deadline is None or (self._timer is not None and self._armed <= deadline):
             return
@@ -39,7 +40,7 @@ class Alarm:
             self.see()
 
     def stop(self) -> None:
-        """Ring no more, unless `see` is called again."""
+        """Cancel the timer until `see` is called again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

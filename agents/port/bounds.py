@@ -1,4 +1,4 @@
-"""What `newest`, `oldest` or a time mean in a partition, now, and where a run and a restore go by that. Asked of the port."""
+"""Turns `newest`, `oldest` and times into the current offsets of a partition, for the bounds of a run and for restores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LOG_DELETE_RETENTION_MS = 7 * DAY_MS
 
 
 async def log_ends(offsets: Offsets, at: StreamPartition) -> tuple[int, int, int]:
-    """Start, end (open transactions included) and tombstone retention of a task log's partition."""
+    """The start, the end (open transactions included) and the tombstone retention of a partition of a task log."""
     return await offsets.start_of(at), await offsets.end_of(at, committed=False), LOG_DELETE_RETENTION_MS
 
 
 async def offset_of(offsets: Offsets, at: StreamPartition, bound: Bound) -> int:
-    """The offset that a bound means now. A time beyond the last record is the end."""
+    """The offset that a bound stands for now. A time after the last record means the end."""
     if isinstance(bound, int):
         return bound
     if isinstance(bound, str):
@@ -34,7 +34,7 @@ async def offset_of(offsets: Offsets, at: StreamPartition, bound: Bound) -> int:
 
 
 async def resolved(offsets: Offsets, order: t.ResolveOffsets) -> t.OffsetsResolved:
-    """All that a task asked for."""
+    """The answer to a task's request for offsets."""
     positions = {at: await offset_of(offsets, at, bound) for at, bound in order.positions.items()}
     until = {at: await offset_of(offsets, at, bound) for at, bound in order.until.items()}
     ends = {at: await offset_of(offsets, at, "newest") for at in sorted(order.ends)}
@@ -44,7 +44,7 @@ async def resolved(offsets: Offsets, order: t.ResolveOffsets) -> t.OffsetsResolv
 async def run_bounds(
     offsets: Offsets, graph: Graph, counts: Mapping[str, int]
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """Where the inputs of a new run start and end, for those whose bounds must be asked."""
+    """Where the inputs of a new run start and end. Inputs whose bounds need no lookup are left out."""
     starts: dict[str, tuple[int, ...]] = {}
     untils: dict[str, tuple[int, ...]] = {}
     for one in graph.inputs:

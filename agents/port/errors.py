@@ -1,7 +1,7 @@
-"""How a transaction can fail, and what is known afterwards.
+"""How writing and committing can fail, and what is known afterwards.
 
-After any of these the producer is dead and a new incarnation must be made: a transaction that aborts would leave aiokafka's
-sequence numbers behind, and a commit without an answer may have happened.
+After any of these errors the producer is dead and a new incarnation must be made: aiokafka's sequence numbers are wrong after an aborted
+transaction, and a commit without an answer may have succeeded.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from ...core.names import StreamPartition
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a broker said of a batch that it did not take: its own code, which records it was for, and why."""
+    """A broker's answer to a batch that it rejected: the error code, the rejected records and the reason."""
 
     code: int
     why: str
     records: tuple[int, ...] = ()
-    """Their numbers within the batch; none when it was not about records."""
+    """Their indexes within the batch; empty if the broker named none."""
     first: str = ""
-    """The first of them, for people."""
+    """A description of the first of them, for people."""
 
 
 class NotSent(EnvironmentFault):
-    """A batch was not handed over; its `__cause__` is for the producer to explain."""
+    """A batch was not handed over. `Producer.explain` interprets its `__cause__`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What was raised for a batch, as far as its producer can tell what it means."""
+    """The meaning of an error that a batch raised, as far as the producer can tell."""
 
     said: str
-    """For people."""
+    """The error as text, for people."""
     code: int = 0
-    """Kafka's; 0 when it was no broker who said it, -1 for one that the client does not know."""
+    """Kafka's error code; 0 if the error did not come from a broker, -1 if the client does not know the code."""
     fenced: bool = False
     elsewhere: bool = False
     """The topic has no such partition."""
     forbidden: frozenset[str] = frozenset()
-    """The topics that may not be written, where a broker took none of the partitions for their sake."""
+    """Topics without write permission, when the broker rejected all partitions of the request because of them."""
     refusal: Refusal | None = None
     error: OutboxError | None = None
-    """It was said in headgate's own words already."""
+    """Set if the error is one of headgate's own already."""
 
 
 GONE, FORBIDDEN = 3, 29
-"""Kafka's codes for a topic or partition that does not exist, and for one that may not be written."""
+"""Kafka's error codes for "unknown topic or partition" and for "topic authorization failed"."""
 
 
 class OutboxError(EnvironmentFault):
-    """The producer is dead. `committed`: whether the transaction counts; None when that is not known."""
+    """The producer is dead. `committed`: whether its transaction was committed; None if that is not known."""
 
     committed: bool | None = False
 
 
 class Fenced(OutboxError):
-    """Another process has initialised this transactional id, or the transaction outlived its timeout: this incarnation is over."""
+    """This incarnation is over: another process initialised the transactional id, or the transaction outlived its timeout."""
 
     def __init__(self, detail: str, *, committed: bool | None = False) -> None:
         self.committed = committed
@@ -68,7 +68,7 @@ class Fenced(OutboxError):
 
 
 class OutcomeUnknown(OutboxError):
-    """The commit was asked for and not answered: it may have happened. The checkpoint in the task log tells."""
+    """The commit was sent but not answered, so it may have succeeded. The checkpoint in the task log shows whether it did."""
 
     committed = None
 
@@ -79,11 +79,11 @@ class OutcomeUnknown(OutboxError):
 
 
 class ProducerBroken(OutboxError):
-    """The producer failed before the commit was asked for; nothing of the transaction counts."""
+    """The producer failed before the commit was sent. Nothing of the transaction counts."""
 
 
 class Spoiled(ProducerBroken):
-    """Outputs of some tasks stand in the transaction without their positions, so it must not commit. The others are not to blame."""
+    """The transaction contains outputs of some tasks without their positions, so it must not commit. The other tasks are not to blame."""
 
     def __init__(self, tasks: frozenset[str], why: str) -> None:
         self.tasks = tasks
@@ -92,10 +92,10 @@ class Spoiled(ProducerBroken):
 
 
 class TargetFailed(OutboxError):
-    """One target cannot be written. `tasks` wrote to it; the other tasks are not to blame."""
+    """One target cannot be written. `tasks` are those that wrote to it; the others are not to blame."""
 
     refused = False
-    """The target is well: it was one of the records that it did not take. Then `tasks` wrote that record."""
+    """True if the target is healthy but rejected a record. `tasks` are then those that wrote the record."""
 
     def __init__(self, target: StreamPartition, tasks: frozenset[str], why: str, code: int = GONE) -> None:
         self.target, self.tasks, self.code = target, tasks, code
@@ -103,7 +103,7 @@ class TargetFailed(OutboxError):
 
 
 class RecordRefused(TargetFailed):
-    """The broker did not take a record, or a batch, and it is not the topic's fault."""
+    """The broker rejected a record or a batch, and the topic is not the reason."""
 
     refused = True
 
@@ -113,9 +113,9 @@ class RecordRefused(TargetFailed):
 
 
 OF_A_TARGET = frozenset({3, 5, 6, 10, 16, 17, 18, 29, 44, 56})
-"""Codes that speak of a topic or partition: gone, without a leader, forbidden, with another limit. Whoever writes there is concerned."""
+"""Codes about a topic or partition: missing, leaderless, forbidden or with a lower limit. All tasks that write there are affected."""
 OF_THE_PRODUCER = frozenset({31, 35, 45, 48, 49, 51, 52, 53, 59, 120})
-"""Codes that speak of the producer, its transaction or its permissions: no record and no target is to blame."""
+"""Codes about the producer, its transaction or its permissions: neither a record nor a target is to blame."""
 FENCED = frozenset({47, 90})
 
 
@@ -134,9 +134,10 @@ def _remedy(topic: str, code: int) -> str:
 def classify(
     cause: Cause, target: StreamPartition, everybody: frozenset[str], parts: Iterable[tuple[int, str]] = ()
 ) -> OutboxError:
-    """The typed error for what a send to one target raised. Any refusal of a broker that is not about the producer has a target.
+    """The typed error for a failed send to one target. Any broker error that is not about the producer names a target.
 
-    `everybody`: who writes to the target; `parts`: who wrote the batch, up to which of its records.
+    `everybody`: the tasks that write to the target. `parts`: which task wrote which part of the batch, each with the index behind its last
+    record.
     """
     if cause.error is not None:
         return cause.error
@@ -157,11 +158,11 @@ def classify(
 
 
 UNKNOWN = -1
-"""What a client makes of every code that it does not know."""
+"""The code that a client reports for any code that it does not know."""
 
 
 def _wrote(refusal: Refusal | None, parts: list[tuple[int, str]]) -> frozenset[str]:
-    """Who wrote the records that were refused; all who wrote the batch, where the broker names none."""
+    """The tasks that wrote the rejected records, or all that wrote to the batch if the broker names no records."""
     if refusal is None or not refusal.records:
         return frozenset(task for _, task in parts)
     return frozenset(task for task in (_of(index, parts) for index in refusal.records) if task)

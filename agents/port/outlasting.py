@@ -1,4 +1,4 @@
-"""Waiting for a broker that is away, for as long as it takes."""
+"""Waiting for a broker that does not answer, without a limit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ R = TypeVar("R")
 
 
 class BrokerAway(EnvironmentFault):
-    """No broker answered until the deadline."""
+    """No broker answered before the deadline."""
 
 
 async def outlasted(ask: Callable[[], Awaitable[R]]) -> R:
-    """Ask again after every deadline, for as long as it takes: a broker that is away ends no worker that runs, and is said (`brokers`)."""
+    """Repeat a request until a broker answers. A missing broker does not end a running worker; `brokers` logs the warnings."""
     while True:
         with contextlib.suppress(BrokerAway):
             return await ask()

@@ -1,9 +1,9 @@
-"""The port: all that a task's runtime needs of the world. Kafka's bytes, the clock, threads.
+"""The port: all that the runtime needs of its surroundings: Kafka's bytes, the clock, threads.
 
-Whatever carries out what the machines say (of tasks: all of `runtime`; of a process: `coordinator`) speaks to this and to nothing else:
-so it is the same code on a worker (`kafka.port`: Kafka, the wall clock, threads) and in a test driver (`testing.port`: logs in memory,
-virtual time). It speaks of bytes and offsets, never of a client library; what is raised is headgate's own: `errors` where something is
-written, `records.fetched` where something is read, `EnvironmentFault` for the rest.
+The code that carries out the instructions of the machines (`runtime` for tasks, `coordinator` for the process) uses only this interface. So
+the same code runs on a worker (`kafka.port`: Kafka, the wall clock, threads) and in the test driver (`testing.port`: logs in memory,
+virtual time). The interface is in terms of bytes and offsets, never of a client library. It raises headgate's own errors: those of `errors`
+for writing, of `records.fetched` for reading, and `EnvironmentFault` for the rest.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ R = TypeVar("R")
 
 
 class Timer(Protocol):
-    """Something that the clock will call."""
+    """A pending call of the clock."""
 
     def cancel(self) -> None:
-        """It is not called any more."""
+        """Cancel the call."""
         ...
 
 
 class Clock(Protocol):
-    """Time, for whoever waits. Of one event loop."""
+    """Time and timers of one event loop."""
 
     def now(self) -> Now:
-        """Both times."""
+        """The monotonic time and the wall-clock time."""
         ...
 
     def call_later(self, delay_s: float, callback: Callable[..., None], *args: Any) -> Timer:
-        """Call this once when so much time has passed; never before this returns."""
+        """Call `callback` once after the delay; never before this method returns."""
         ...
 
     async def wait(self, event: asyncio.Event, most_s: float | None) -> bool:
-        """Wait for the event, at most so long; whether it came."""
+        """Wait for the event, for at most `most_s`. Returns whether it was set."""
         ...
 
 
 async def pause(clock: Clock, seconds: float) -> None:
-    """Wait so long."""
+    """Wait for this long."""
     await clock.wait(asyncio.Event(), seconds)
 
 
 async def in_time(clock: Clock, most_s: float, work: Awaitable[R]) -> R:
-    """What is awaited; `TimeoutError` after so long. Then it is called off, and may have happened."""
-    running, done = asyncio.ensure_future(work), asyncio.Event()  # noqa: TID251 - awaited here, with its end
+    """The result of `work`, or `TimeoutError` after `most_s`. On a timeout the work is cancelled; it may have taken effect nevertheless."""
+    running, done = asyncio.ensure_future(work), asyncio.Event()  # noqa: TID251 - awaited here, to its end
     running.add_done_callback(lambda _: done.set())
     try:
         if not await clock.wait(done, most_s):
@@ -65,38 +65,38 @@ async def in_time(clock: Clock, most_s: float, work: Awaitable[R]) -> R:
 
 
 class MailboxClosed(HeadgateError):
-    """The actor behind a mailbox has stopped; `__cause__` says why, if it failed."""
+    """The actor behind a mailbox has stopped. If it failed, `__cause__` is the reason."""
 
 
 class Mailbox(Protocol):
-    """One actor: its letters are awaited for one at a time, in the order in which they were put in."""
+    """The mailbox of one actor. Letters are handled one at a time, in the order in which they were put."""
 
     async def start(self) -> None:
-        """From here on letters are taken."""
+        """Start taking letters."""
         ...
 
     async def put(self, letter: Any) -> None:
-        """Put a letter in; waits while it is full. Raises `MailboxClosed` when the actor has gone."""
+        """Put a letter into the mailbox; waits while it is full. Raises `MailboxClosed` if the actor has stopped."""
         ...
 
     async def stop(self) -> None:
-        """End the actor (what runs is cancelled)."""
+        """Stop the actor and cancel what it is doing."""
         ...
 
 
 class Offsets(Protocol):
-    """Where logs start and end, asked of a broker now. While none answers these wait; what it refuses is raised."""
+    """Looks up where logs start and end. While no broker answers, these methods wait; a broker's error is raised."""
 
     async def start_of(self, at: StreamPartition) -> int:
-        """Where the log begins."""
+        """The first offset of the log."""
         ...
 
     async def end_of(self, at: StreamPartition, *, committed: bool) -> int:
-        """Where it ends: for a reader of what is committed, or with open transactions."""
+        """The end of the log: with `committed`, where a read_committed consumer stops; else including open transactions."""
         ...
 
     async def of_time(self, at: StreamPartition, ms: int) -> int | None:
-        """The first record of this time or later; None when there is none."""
+        """The offset of the first record with this timestamp or a later one; None if there is none."""
         ...
 
 
@@ -105,7 +105,7 @@ class BatchInWork(Protocol):
 
     count: int
     parts: list[tuple[int, str]]
-    """Who wrote it: each task with the number of records up to which it did."""
+    """Which task wrote which part: for each part, the index behind its last record, and the task."""
 
     @property
     def size(self) -> int:
@@ -120,31 +120,32 @@ class BatchInWork(Protocol):
         headers: Sequence[Sequence[tuple[str, bytes | None]]] | None,
         start: int,
     ) -> int:
-        """Append records from index `start` on; the index of the first that did not fit (the number of values when all did)."""
+        """Append records from index `start`. Returns the index of the first that did not fit, or the number of values if all did."""
         ...
 
     def written_by(self, task: str) -> None:
-        """What was added since the last time is this task's."""
+        """Mark what was added since the last call as written by this task."""
         ...
 
 
 class Producer(Protocol):
-    """One client that writes: in the transactions of one transactional id, or, without one, at once.
+    """A client that writes: in transactions if it has a transactional id, otherwise at once.
 
-    Whoever starts one with a transactional id fences the one that had it: what that one has open is aborted, and it can write no more.
+    Starting one fences the previous producer with the same transactional id: its open transaction is aborted, and it can write no more.
 
-    One coroutine owns it. After any failure it is thrown away.
+    It belongs to one coroutine. After any failure it must be discarded.
     """
 
     async def start(self, *, deadline_s: float) -> None:
-        """Connect, and initialise the transactional id, exactly once. While no broker answers it tries again, until the deadline.
+        """Connect, and initialise the transactional id exactly once. Retries until the deadline while no broker answers.
 
-        Raises `EnvironmentFault` when nobody answers, `ProducerBroken` when the id cannot be initialised; nothing is left open then.
+        Raises `EnvironmentFault` if no broker answers, and `ProducerBroken` if the id cannot be initialised. In both cases nothing is left
+        open.
         """
         ...
 
     def batch(self, limit: int) -> BatchInWork:
-        """A batch for this producer, of at most so many bytes before compression. It may be made before `start`."""
+        """An empty batch for this producer, of at most `limit` bytes before compression. It may be made before `start`."""
         ...
 
     async def begin(self) -> None:
@@ -152,16 +153,18 @@ class Producer(Protocol):
         ...
 
     async def send(self, at: StreamPartition, batch: BatchInWork) -> asyncio.Future[int]:
-        """Hand a batch over. Waits for room in the client, without a word for a topic that is gone or a partition without a leader.
+        """Hand a batch over. Waits while the client has no room, silently if the topic is gone or the partition has no leader.
 
-        The future is the offset of its first record (-1: it was there already, nobody knows where), or raises. Raises `NotSent`;
-        what it or the future raises is for `explain` alone, and may be left unasked. Batches for one partition stand in its log in
-        the order in which they were handed over.
+        The future gives the offset of the batch's first record, or -1 if the broker had the batch already and its offset is not known.
+        Raises `NotSent`. Only `explain` can interpret what this method or the future raises; the future's error need not be retrieved. The
+        log of a partition contains the batches in the order in which they were handed over.
         """
         ...
 
     async def commit(self) -> None:
-        """Commit what was sent; every future must have succeeded. Raises `Fenced` or `OutcomeUnknown`; cancelled, it may have happened."""
+        """Commit the transaction. All futures must have succeeded. Raises `Fenced` or `OutcomeUnknown`; if cancelled, it may have
+        committed.
+        """
         ...
 
     async def abort(self) -> None:
@@ -169,102 +172,105 @@ class Producer(Protocol):
         ...
 
     async def discard(self) -> None:
-        """Throw it away, also in the middle of something: nothing is left open, nothing is raised, and nothing is written any more."""
+        """Close the producer, in whatever state it is. Nothing is left open, nothing is raised, and nothing more is written."""
         ...
 
     def explain(self, error: BaseException, at: StreamPartition) -> Cause:
-        """What it means that this was raised for a batch of this partition."""
+        """What an error means that was raised for a batch of this partition."""
         ...
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic exists, as far as was heard last."""
+        """Whether the topic exists, according to the latest metadata."""
         ...
 
     def leaderless(self, at: StreamPartition) -> bool:
-        """Whether nobody takes what is for this partition, as far as was heard last."""
+        """Whether this partition has no leader, according to the latest metadata."""
         ...
 
     def look_again(self) -> None:
-        """Ask anew which topics and leaders there are."""
+        """Request new metadata."""
         ...
 
 
 class Consumer(Protocol):
-    """One client that reads the partitions of one task, read committed, each from where it was told to, and never from elsewhere.
+    """A client that reads the partitions of one task, read committed. It starts each at the given offset and never resets a position by
+    itself.
 
-    Each answer of a broker is told to `answered`, before `take` gives what it brought. Nothing but `start` is asked of it before that
-    has returned.
+    It reports each fetch answer to `answered` before `take` returns the records of that answer. No method but `start` may be called before
+    `start` has returned.
     """
 
     async def start(self, where: Callable[[], Mapping[StreamPartition, int]], *, deadline_s: float) -> None:
-        """Connect, and fetch these partitions from these positions, which are asked for when it is connected. While no broker answers
-        it tries again, until the deadline. Nothing has been fetched when this returns: a pause in the same step of the loop is in time.
+        """Connect, and start fetching these partitions. `where` gives the positions; it is called once the client is connected.
+
+        Retries until the deadline while no broker answers. When this returns, nothing has been fetched yet: a `pause` before the next await
+        takes effect in time.
         """
         ...
 
     async def take(self) -> list[Taken]:
-        """What has been fetched, without waiting for the network. It goes on behind what was taken."""
+        """What has been fetched since the last call, without waiting for the network."""
         ...
 
     def seek(self, at: StreamPartition, offset: int) -> None:
-        """Go on elsewhere. What comes of before is told by its `start`, or does not come."""
+        """Continue at another offset. Records fetched before the seek do not come any more, or are recognisable by their `start`."""
         ...
 
     def pause(self, at: StreamPartition) -> None:
-        """Fetch nothing of this."""
+        """Stop fetching this partition."""
         ...
 
     def resume(self, at: StreamPartition) -> None:
-        """Fetch it again."""
+        """Fetch this partition again."""
         ...
 
     def long_poll(self, most_ms: int) -> None:
-        """How long a broker may hold the next fetch back when it has nothing new."""
+        """Set how long a broker may hold back the next fetch answer when there is nothing new."""
         ...
 
     async def bounds(self, at: StreamPartition, *, within_s: float) -> tuple[int, int] | None:
-        """Where the log of a partition starts and ends for it; None when nobody says it in time."""
+        """The start and the end of the partition's log for this reader; None if no answer comes in time."""
         ...
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic exists, as far as was heard last."""
+        """Whether the topic exists, according to the latest metadata."""
         ...
 
     @property
     def dead(self) -> bool:
-        """Whether it reads no more, and will not: then another takes its place."""
+        """Whether fetching has ended for good. The consumer must then be replaced."""
         ...
 
     async def stop(self) -> None:
-        """Close it; nothing is raised."""
+        """Close the consumer. Raises nothing."""
         ...
 
 
 Tell = Callable[..., None]
-"""`tell(callback, *arguments)`: have this called in the loop of whoever asked for what runs apart."""
+"""`tell(callback, *arguments)`: call this in the loop that started the separate work."""
 
 
 class Apart(Protocol):
-    """Something that runs apart."""
+    """Work that runs separately."""
 
     async def stop(self) -> None:
-        """Cancel it, and wait until it has ended."""
+        """Cancel the work, and wait until it has ended."""
         ...
 
 
 class Process(Protocol):
-    """The process around whatever runs over a port: who runs its coroutines, and hears of what must not happen."""
+    """The process around the runtime: it runs coroutines and reports what must not happen."""
 
     def crash(self, error: BaseException) -> None:
-        """Something that must not happen did."""
+        """End the process because of an error that must not happen."""
         ...
 
     def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
-        """Run something beside that ends by itself; what it raises ends the process."""
+        """Run a coroutine in the background that ends by itself. An exception of it ends the process."""
         ...
 
     async def serve(self, name: str, work: Awaitable[None]) -> Any:
-        """Run something beside for as long as the process lives, or until it ends."""
+        """Run a coroutine in the background until it ends or the process does."""
         ...
 
     def mailbox(
@@ -274,16 +280,16 @@ class Process(Protocol):
         on_gone: Callable[[BaseException | None], None],
         on_again: Callable[[], None],
     ) -> Mailbox:
-        """An actor's mailbox. `on_gone` is told once when the actor has stopped, `on_again` when somebody has started it again."""
+        """A mailbox for an actor. `on_gone` is called once when the actor has stopped, `on_again` when it has been started again."""
         ...
 
 
 class Port(Protocol):
-    """The world."""
+    """The surroundings of a runtime."""
 
     @property
     def where(self) -> str:
-        """What it is, for people who must be told that it does not answer."""
+        """What it connects to, for messages to people."""
         ...
 
     @property
@@ -291,7 +297,7 @@ class Port(Protocol):
 
     @property
     def silent(self) -> bool:
-        """Whether it can be silent. Else every fetch is answered at any moment, and nobody need look who has not been."""
+        """Whether a fetch can stay unanswered. If not, nobody has to watch for silent partitions."""
         ...
 
     def producer(
@@ -305,7 +311,9 @@ class Port(Protocol):
         transaction_timeout_ms: int,
         idempotent: bool = False,
     ) -> Producer:
-        """A producer that is not started. `idempotent`: no copy of an earlier batch lands behind a newer one, without an id either."""
+        """A producer, not yet started. `idempotent`: even without a transactional id, a retry never puts a copy of an earlier batch behind
+        a newer one.
+        """
         ...
 
     def consumer(
@@ -317,20 +325,20 @@ class Port(Protocol):
         max_wait_ms: int,
         raw: bool,
     ) -> Consumer:
-        """A consumer that is not started."""
+        """A consumer, not yet started."""
         ...
 
     async def probe(self, transactional_id: str, target: StreamPartition, *, narrower: bool) -> str:
-        """Why this partition cannot be written now; nothing when it can. Asked in a transaction of this id that is aborted at once.
+        """Why this partition cannot be written now; empty if it can. Tested with a transaction of this id, which is aborted at once.
 
-        `narrower`: whether the topic may have come back with fewer partitions; then it is well when its first one is.
+        `narrower`: the topic may have been created again with fewer partitions. If this partition does not exist, the first one is tested.
         """
         ...
 
     def apart(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> Apart:
-        """Run this where a busy loop does not hold it up, until it is stopped. It uses producers and consumers of its own."""
+        """Run this separately, where a busy loop does not delay it, until it is stopped. It uses producers and consumers of its own."""
         ...
 
     async def beside(self, work: Callable[[], R]) -> R:
-        """Run something that takes long, or waits for a disk, where it holds up nobody. It cannot be called off."""
+        """Run something slow or blocking in a thread. It cannot be cancelled."""
         ...
