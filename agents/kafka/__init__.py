@@ -1,1 +1,1 @@
-"""Kafka behind the port: which client is used, how it is configured, corrected, connected and closed."""
+"""The port over Kafka: which client library is used, how it is configured, corrected, connected and closed."""

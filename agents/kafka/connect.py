@@ -1,7 +1,7 @@
-"""Starting a Kafka client: again and again while no broker answers, up to a deadline, and then with a clear error.
+"""Starts Kafka clients. Retries until a deadline while no broker answers, then raises a clear error.
 
-aiokafka's `start()` raises at once when nobody answers, and the transactional producer's waits for ever on a transaction that is
-being ended. Both are wrong for a long-lived worker: a broker that restarts is not an error, and nothing may hang in silence.
+aiokafka's `start()` raises at once if no broker answers, and that of the transactional producer waits without limit for a transaction that
+is being completed. Neither suits a long-lived worker: a broker that restarts is not an error, and nothing may hang silently.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .private import fetch_no_more, hang_up, quiet_metadata
 
 log = structlog.get_logger("headgate.connect")
 CONNECT_S = 20.0
-"""How long somebody at a command line waits for a connection."""
+"""How long a command waits for a connection."""
 AWAY = (
     KafkaConnectionError,
     KafkaTimeoutError,
@@ -41,7 +41,7 @@ AWAY = (
     ConnectionError,
     asyncio.TimeoutError,
 )
-"""What a broker that comes or goes makes a client raise; anything else is an answer."""
+"""What a client raises when a broker comes or goes. Any other error is an answer."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
@@ -56,7 +56,7 @@ HELPS = {
     "WRONG_VERSION_NUMBER": "the broker does not use TLS on this port: check security.protocol and the port",
     " closed": "check whether the broker requires TLS or a user: -X security.protocol=…",
 }
-"""What helps against what aiokafka says."""
+"""Advice for known texts in aiokafka's errors."""
 _ADDRESS = re.compile(r"\('([^']+)', (\d+), [^)]*\)")
 
 
@@ -70,14 +70,14 @@ C = TypeVar("C", bound=Client)
 
 
 async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0, close: str = "stop") -> C:
-    """A started client. `make` gives a fresh one for each attempt, because a client whose start failed cannot be started again."""
+    """A started client. A client whose start failed cannot be started again, so `make` creates a new one for each attempt."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + deadline_s
     pause = FIRST_PAUSE_S
     while True:
         client, heard = make(), Overheard()
         try:
-            with quiet_metadata(), heard:  # quiet, or asking for a topic would have the broker make it
+            with quiet_metadata(), heard:  # quiet: otherwise asking for a topic would create it
                 await asyncio.wait_for(client.start(), max(1.0, give_up - loop.time()))
             brokers.answered()
             return client
@@ -101,7 +101,7 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
 
 
 def plain(error: BaseException) -> str:
-    """What a client says of a broker that is away, without the addresses of sockets as Python has them.
+    """A client's error as text, without the socket addresses as Python prints them.
 
     >>> plain(KafkaConnectionError("Unable to bootstrap from [('b', 1, <AddressFamily.AF_INET: 2>)]"))
     'Unable to bootstrap from [b:1]'
@@ -111,14 +111,16 @@ def plain(error: BaseException) -> str:
 
 
 class Overheard(logging.Handler):
-    """While it is entered: what aiokafka said last. Its errors name no reason (a wrong password is `unable to bootstrap`), its log does."""
+    """Keeps the last error that aiokafka logged while this is entered. Its exceptions give no reason (a wrong password is `unable to
+    bootstrap`); its log does.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One more line."""
+        """Keep this line."""
         self.last = record.getMessage().removeprefix("Unable connect to ")
 
     def __enter__(self) -> None:
@@ -129,15 +131,15 @@ class Overheard(logging.Handler):
 
 
 async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -> None:
-    """Close a client that may be broken, whatever is away; the one way in which headgate closes clients of aiokafka's.
+    """Close a client that may be broken. headgate closes all of aiokafka's clients in this way.
 
-    What it says in its last moments interests nobody: nothing is raised, no cancellation either, unless somebody cancels the one who
-    closes. It may not hang, and when this returns or raises its connections are gone.
+    Errors of the closing client are ignored, its cancellations too; only a cancellation of the caller is raised. It takes at most
+    `within_s`, and afterwards the connections are closed in any case.
     """
     client = getattr(stop, "__self__", None)
 
     async def close() -> None:
-        with contextlib.suppress(Exception):  # a client that is thrown away cannot fail us any more
+        with contextlib.suppress(Exception):  # the client is thrown away: its errors do not matter
             await fetch_no_more(client)
             await stop()
 
@@ -150,7 +152,7 @@ async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -
 
 
 async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: float = 60.0) -> Any:
-    """Ask a broker something until it answers; an answer that is a refusal is raised at once."""
+    """Repeat a request until a broker answers. An error in the answer is raised at once."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + deadline_s
     pause = FIRST_PAUSE_S
@@ -161,7 +163,7 @@ async def retried(ask: Callable[[], Awaitable[Any]], what: str, *, deadline_s: f
             return answer
         except (*AWAY, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and asked_for():
-                raise  # else a connection was torn down under the question
+                raise  # otherwise a connection was closed during the request
             brokers.missed(what, plain(error), CHECK)
             if loop.time() + pause > give_up:
                 raise BrokerAway(f"{what}: no broker answered for {deadline_s:g} s ({plain(error)})") from error

@@ -1,4 +1,4 @@
-"""A consumer of the port, on Kafka: aiokafka's, assigned by hand, without a group, read committed."""
+"""The port's consumer over Kafka: an aiokafka consumer, assigned by hand, without a group, read committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .settings import ClientSettings
 
 
 class KafkaConsumer:
-    """One `AIOKafkaConsumer`. It never resets a position by itself."""
+    """Wraps one `AIOKafkaConsumer`. It never resets a position by itself."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class KafkaConsumer:
         self._take = taker(consumer, raw=self._raw)
         if positions := where():
             consumer.assign([TopicPartition(*at) for at in positions])
-            for at, position in positions.items():  # no await between assign and seek: nothing may ask for a reset
+            for at, position in positions.items():  # no await after assign: aiokafka might reset the position
                 consumer.seek(TopicPartition(*at), position)
 
     def _make(self) -> AIOKafkaConsumer:
@@ -89,7 +89,7 @@ class KafkaConsumer:
         set_long_poll(self._live(), most_ms)
 
     async def bounds(self, at: StreamPartition, *, within_s: float) -> tuple[int, int] | None:
-        """See `port`. The answer that refuses a position does not say them."""
+        """See `port`. Asks for both, because the answer that rejects a position does not contain them."""
         consumer, tp = self._live(), TopicPartition(*at)
         try:
             async with asyncio.timeout(within_s):

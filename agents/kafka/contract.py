@@ -1,7 +1,7 @@
-"""Which of aiokafka's private names headgate uses, and whether they are as it expects.
+"""Lists the private names of aiokafka that headgate uses, and checks that they are as expected.
 
-Decides whether the fast paths of private.py (reading, clients) and record_batch.py (writing) may be taken. With any shortcoming both use
-public calls only: slower, and with the same result. A contract test fails when aiokafka changes.
+It decides whether private.py (reading, clients) and record_batch.py (writing) may take their fast paths. If a check fails, both use public
+calls only: slower, with the same result. A contract test fails when aiokafka changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiokafka.producer.transaction_manager import TransactionManager
 
 
 def shortcomings() -> list[str]:
-    """What of aiokafka's private side is not as this file needs it; empty when the fast paths can be used."""
+    """What differs in aiokafka from what headgate's fast paths need; empty if they can be used."""
     missing: list[str] = []
 
     def need(owner: Any, name: str, *words: str) -> None:
@@ -56,7 +56,7 @@ def shortcomings() -> list[str]:
 
 
 def _source(found: Any) -> str:
-    """The text of a function, or of all methods of a class: Python looks for a class by parsing its whole file."""
+    """The source of a function, or of all methods of a class. For a class itself, `inspect` would parse the whole file."""
     parts = [one for one in vars(found).values() if inspect.isfunction(one)] if inspect.isclass(found) else [found]
     try:
         return "".join(map(inspect.getsource, parts))
@@ -65,7 +65,7 @@ def _source(found: Any) -> str:
 
 
 def reading_shortcomings() -> list[str]:
-    """The same for the two corrections that consumers need also without the fast paths."""
+    """The same for the two corrections that consumers need even without the fast paths."""
     wanted = (
         ("FetchResult", "getall", "for msg in self._partition_records:"),
         ("PartitionRecords", "_contains_abort_marker", "next(next_batch)"),
@@ -79,6 +79,6 @@ def reading_shortcomings() -> list[str]:
 
 
 READING_SHORTCOMINGS = reading_shortcomings()
-"""As this process found it, before anything was corrected."""
+"""As found in this process, before any correction."""
 SHORTCOMINGS = [*shortcomings(), *READING_SHORTCOMINGS]
-"""As this process found it."""
+"""As found in this process."""

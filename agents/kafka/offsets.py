@@ -1,4 +1,4 @@
-"""What a broker says of offsets: where logs start and end, and where a time is."""
+"""Looks up offsets: where logs start and end, and which offset a time has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .settings import ClientSettings
 
 
 class KafkaOffsets:
-    """Two consumers that never fetch: one sees committed ends, the other all."""
+    """Two consumers that never fetch: one sees the committed ends, the other all."""
 
     def __init__(self, client: ClientSettings) -> None:
         self.client = client
@@ -29,7 +29,7 @@ class KafkaOffsets:
             )
 
     async def stop(self) -> None:
-        """Close."""
+        """Close both."""
         for consumer in (self._committed, self._all):
             if consumer is not None:
                 await closed(consumer.stop)

@@ -1,4 +1,4 @@
-"""Single records written by a command: acknowledged by all replicas, idempotent, one after the other, in nobody's transaction."""
+"""Writes single records for a command: acknowledged by all replicas, idempotent, one after the other, without a transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEND_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One record. `partition` None leaves it to the key."""
+    """One record. If `partition` is None, the key decides."""
 
     topic: str
     key: bytes | None
@@ -30,7 +30,7 @@ class Plain:
 
 
 async def put(client: ClientSettings, records: Iterable[Plain]) -> list[int]:
-    """Write them, in order; their offsets. What was acknowledged before an error stays written."""
+    """Write the records in order and return their offsets. Records acknowledged before an error remain written."""
     options = client.producer(acks="all", enable_idempotence=True)
     producer = await started(partial(AIOKafkaProducer, **options), "producer", deadline_s=20.0)
     try:

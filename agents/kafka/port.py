@@ -42,7 +42,7 @@ class WallClock:
 
 
 class OwnThread:
-    """A coroutine in a thread and event loop of its own. Made in the loop that is told."""
+    """Runs a coroutine in a thread with its own event loop. `tell` calls back into the loop in which this object was made."""
 
     def __init__(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> None:
         self._work = work
@@ -72,7 +72,7 @@ class OwnThread:
             self._told.call_soon_threadsafe(callback, *arguments)
 
     async def stop(self) -> None:
-        """See `port`. One that does not end is left behind: its thread is a daemon."""
+        """See `port`. If the thread does not end in time, it is left behind; it is a daemon thread."""
         await asyncio.to_thread(self._ready.wait, 5.0)
         if self._loop is not None and self._stopping is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stopping.set)
@@ -80,7 +80,7 @@ class OwnThread:
 
 
 class KafkaPort:
-    """Everything real."""
+    """The real surroundings: Kafka, clocks, threads."""
 
     silent = True
 
@@ -135,7 +135,7 @@ class KafkaPort:
         return await probe(self.client, transactional_id, target, narrower=narrower)
 
     def apart(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> OwnThread:
-        """See `port`: in a thread and event loop of its own."""
+        """See `port`. Uses a thread with its own event loop."""
         return OwnThread(name, work)
 
     async def beside(self, work: Callable[[], R]) -> R:

@@ -1,19 +1,21 @@
-"""aiokafka from within: record batches taken whole, and what its clients get wrong.
+"""Reaches into aiokafka: takes whole record batches, and corrects faults of its clients.
 
-Only this file, `record_batch` (the way out), `refusal` (what was not taken) and `contract` (what must hold) touch its private names.
-What it decides: how an answer is read and a fetched batch is taken before aiokafka makes an object per record of it, and which of
-aiokafka's habits are corrected on the clients that headgate starts (never on others of the same process).
+Only this file, `record_batch` (writing), `refusal` (rejected batches) and `contract` (what they rely on) use aiokafka's private names.
+
+It decides how fetched batches are taken before aiokafka makes an object of each record, and which of aiokafka's faults are corrected.
+Corrections apply to the clients that headgate starts; those that apply to the whole process are named below.
 
 Promises:
 
-- Where aiokafka is not as `contract` expects, `taker()` uses `getmany`: slower, and with the same result.
-- A taken batch has passed its checksum, is no control batch, and belongs to no aborted transaction.
-- Positions advance over control, aborted and empty batches, also over control batches that the log cleaner has emptied.
-- What cannot be read is an error of its partition, at its offset, each time that it is fetched; what stands before it is handed out. This
-  and the emptied control batches are corrected for every consumer of the process: aiokafka's own stop for good, or lose records.
-- Sequence numbers wrap to zero behind 2**31-1, as Java's do; aiokafka's own go negative, which brokers refuse for ever.
-- No client that is started under `quiet_metadata()` makes a broker create a topic, and a corrected one asks for metadata at
-  most once in its back-off, where aiokafka spins a whole core while a leader is missing.
+- If aiokafka is not as `contract` expects, `taker()` uses `getmany`: slower, with the same result.
+- A batch that is returned has passed its checksum, is no control batch, and belongs to no aborted transaction.
+- Positions advance over control batches, aborted batches and empty batches, also over control batches that the log cleaner has emptied.
+- An unreadable batch is an error of its partition, at its offset, whenever it is fetched. The records before it are returned. This, and the
+  handling of emptied control batches, is corrected for every consumer of the process; without it, aiokafka's consumers stop for good or
+  lose records.
+- Sequence numbers continue at zero after 2**31-1, as in the Java client. aiokafka's become negative, and brokers then reject them for good.
+- A client that is started under `quiet_metadata()` never makes a broker create a topic. A corrected client requests metadata at most once
+  every `PACE_S`, where aiokafka keeps a core busy while a leader is missing.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ from .refusal import hear_refusals
 
 MAX_SEQUENCE = 0x7FFFFFFF
 PACE_S = 0.1
-"""At most one forced metadata request a client in this time."""
+"""The shortest time between two forced metadata requests of a client."""
 _ABORT = b"\x00\x00"
 _FETCH_API = 1
 
@@ -76,9 +78,9 @@ admin_module.MetadataRequest = _metadata_request
 
 @contextlib.contextmanager
 def quiet_metadata() -> Iterator[None]:
-    """Clients started in here never make a broker create a topic: their metadata task inherits this context.
+    """Clients started in this context never make a broker create a topic, because their metadata task inherits the context.
 
-    An admin client asks in the context of its caller instead.
+    An admin client is different: it requests metadata in the context of each caller.
     """
     token = _quiet.set(True)
     try:
@@ -109,7 +111,8 @@ def _pace(client: Any) -> None:
 
 
 def correct_producer(producer: AIOKafkaProducer) -> AIOKafkaProducer:
-    """Sequence numbers that wrap as brokers expect, no spinning while a leader is missing, and refusals as the broker said them."""
+    """Correct a producer: sequence numbers wrap, metadata requests are paced while a leader is missing, and the broker's reasons are kept.
+    """
     any_producer: Any = producer
     manager = any_producer._txn_manager
     if manager is not None:
@@ -124,7 +127,7 @@ def correct_producer(producer: AIOKafkaProducer) -> AIOKafkaProducer:
 
 
 def is_dead(producer: AIOKafkaProducer) -> bool:
-    """The producer's sender has ended, or its transactions are in a fatal state: nothing will ever be written by it."""
+    """Whether the producer can never write again: its sender has ended, or its transaction manager is in a fatal state."""
     any_producer: Any = producer
     task = any_producer._sender.sender_task
     manager = any_producer._txn_manager
@@ -135,14 +138,14 @@ def is_dead(producer: AIOKafkaProducer) -> bool:
 
 
 def reads_no_more(consumer: AIOKafkaConsumer) -> bool:
-    """The consumer's fetching was ended by an error: nothing will ever be read by it, and it waits without a word."""
+    """Whether an error has ended the consumer's fetching. It will never read again, and waits silently."""
     any_consumer: Any = consumer
     fetching = getattr(any_consumer._fetcher, "_fetch_task", None)
     return fetching is not None and fetching.done()
 
 
 def unread(tp: TopicPartition, error: BaseException) -> EnvironmentFault:
-    """What keeps a partition from being read, in headgate's words."""
+    """headgate's error for what keeps a partition from being read."""
     said = str(error.args[0] if error.args else error)
     if isinstance(error, OffsetOutOfRangeError | NoOffsetForPartitionError):
         return OutOfRange(said or type(error).__name__)
@@ -158,10 +161,10 @@ def unread(tp: TopicPartition, error: BaseException) -> EnvironmentFault:
 
 
 class _Pieces:
-    """What a connection has read: whatever came, in pieces, until an answer is whole.
+    """Collects what a connection has read, in pieces, until an answer is complete.
 
-    asyncio's reader lets one buffer grow by a quarter of a megabyte at a time, and copies it each time; it also stops listening whenever
-    more is there than it likes. Only aiokafka's own coroutine reads here, two numbers of bytes in turn: a length, and an answer.
+    asyncio's reader enlarges one buffer by a quarter of a megabyte at a time and copies it each time, and pauses reading when its limit is
+    reached. Here only aiokafka's own coroutine reads: a length first, then an answer of that length.
     """
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
@@ -171,7 +174,7 @@ class _Pieces:
         self._wanted = 0
 
     def feed_data(self, data: bytes) -> None:
-        """As `StreamReader.feed_data`; the reading coroutine is woken only when it has what it waits for."""
+        """As `StreamReader.feed_data`, but wakes the reading coroutine only once all the bytes that it waits for are there."""
         self._pieces.append(data)
         self._size += len(data)
         if self._size >= self._wanted:
@@ -200,7 +203,7 @@ class _Pieces:
 
 
 class _Protocol(conn_module.AIOKafkaProtocol):
-    """A connection of aiokafka's whose reader takes pieces."""
+    """An aiokafka connection whose reader is a `_Pieces`."""
 
     def __init__(self, closed: Any, reader: asyncio.StreamReader, **options: Any) -> None:
         pieces, patched = _Pieces(reader), cast("Any", reader)
@@ -213,7 +216,7 @@ if not rawcontract.SHORTCOMINGS:
 
 
 class _KeptRecords:
-    """What the fetcher makes of the bytes that came, and the bytes themselves, which aiokafka's own class keeps to itself."""
+    """The records of a fetch answer together with their raw bytes, which aiokafka's own class hides."""
 
     __slots__ = ("has_next", "next_batch", "raw", "size_in_bytes")
 
@@ -225,7 +228,9 @@ class _KeptRecords:
         self.size_in_bytes: Any = records.size_in_bytes
 
     def let_go(self) -> None:
-        """Forget the bytes: who holds this is part of a ring around a generator that nobody runs, and only the collector ends rings."""
+        """Drop the bytes. This object is in a reference cycle with a generator that nobody resumes, and only the garbage collector frees
+        cycles.
+        """
         self.raw = b""
         self.has_next = self.next_batch = self.size_in_bytes = None
 
@@ -236,7 +241,7 @@ if not rawcontract.SHORTCOMINGS:
 
 
 def _whole_part(self: Any, max_records: int | None = None) -> list[Any]:
-    """As `FetchResult.getall`, which loses the records that stand before a batch that it cannot read."""
+    """Replaces `FetchResult.getall`, which loses the records before a batch that it cannot read."""
     found: list[Any] = []
     if not self.check_assignment(self._topic_partition) or not self.has_more():
         return found
@@ -257,7 +262,7 @@ def _whole_part(self: Any, max_records: int | None = None) -> list[Any]:
 
 
 def _emptied_or_abort(self: Any, next_batch: Any) -> bool:
-    """As `PartitionRecords._contains_abort_marker`, which raises for ever on a control batch that the log cleaner has emptied."""
+    """Replaces `PartitionRecords._contains_abort_marker`, which keeps raising on a control batch that the log cleaner has emptied."""
     return _ends_abort(next_batch)
 
 
@@ -267,7 +272,7 @@ if not rawcontract.READING_SHORTCOMINGS:
 
 
 def observe(consumer: AIOKafkaConsumer, answered: Callable[[StreamPartition, FetchAnswer], None]) -> None:
-    """Tell of every fetch that a broker answered, also of those that aiokafka logs and forgets. Call after `start()`."""
+    """Report every fetch answer, also those that aiokafka only logs. Call it after `start()`."""
     client: Any = consumer._client
     _pace(client)
     send = client.send
@@ -288,7 +293,7 @@ def observe(consumer: AIOKafkaConsumer, answered: Callable[[StreamPartition, Fet
 
 
 def set_long_poll(consumer: AIOKafkaConsumer, wait_ms: int) -> None:
-    """How long the broker may hold the next fetch back when it has nothing new."""
+    """Set how long the broker may hold back the next fetch answer when there is nothing new."""
     fetcher: Any = consumer._fetcher
     if hasattr(fetcher, "_fetch_max_wait_ms"):
         fetcher._fetch_max_wait_ms = wait_ms
@@ -302,7 +307,7 @@ def taker(consumer: AIOKafkaConsumer, *, raw: bool = True) -> Callable[[], Any]:
 
 
 class _RawTaker:
-    """Takes the batches out of the fetcher, as `fetched_records` would, without its object per record."""
+    """Takes the batches out of the fetcher as `fetched_records` does, but without an object for each record."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self.fetcher: Any = consumer._fetcher
@@ -321,7 +326,7 @@ class _RawTaker:
                     continue
                 state = assignment.state_value(tp)
                 if not state.has_valid_position or state.position != wanted.next_fetch_offset:
-                    del fetcher._records[tp]  # a seek came between
+                    del fetcher._records[tp]  # a seek came in between
                     fetcher._notify(fetcher._wait_consume_future)
                     continue
                 taken = self._filter(tp, wanted)
@@ -348,14 +353,14 @@ class _RawTaker:
             if not taken.batches:
                 why = error if isinstance(error, CorruptRecordException) else repr(error)
                 taken.error = DamagedBatch(f"the batch at offset {taken.next_position} cannot be read: {why}")
-            # else: what stands before it is good, and the next fetch begins with the damaged one
+            # else: the records before it are good, and the next fetch begins with the damaged batch
         share = left // max(1, len(taken.batches))
         for made in taken.batches:
             made.size = share
         return taken
 
     def _readable(self, tp: TopicPartition, wanted: Any, taken: Taken) -> Iterator[tuple[Any, int, int]]:
-        """The batches that may be seen, each with its place in the bytes; the position moves over the others."""
+        """The visible batches, each with its start and end in the bytes. The position advances over the others."""
         records, aborting, aborts = wanted._records, set[int](), list(wanted._aborted_transactions)
         raw: bytes = records.raw
         end = 0
@@ -380,8 +385,9 @@ class _RawTaker:
 
 
 def _ends_abort(batch: Any) -> bool:
-    """Whether a producer that was aborting is not any more. A control batch that the log cleaner has emptied says not which end it was,
-    and ended the transaction before it, whichever."""
+    """Whether this control batch ends the aborted transaction of its producer. A control batch that the log cleaner has emptied does not
+    say whether it committed or aborted; it ended the transaction before it in either case.
+    """
     marker = next(iter(batch), None)
     return marker is None or marker.key[2:4] == _ABORT
 
@@ -395,7 +401,7 @@ def _sound(batch: Any, raw: bytes, start: int, end: int) -> bool:
 
 def _describe(batch: Any, size: int, raw: bytes, start: int, end: int) -> RecordBatch:
     base = getattr(batch, "base_offset", None)
-    if base is None:  # a format older than version 2 has no head to read
+    if base is None:  # a format before version 2: there is no header to read
         records = list(batch)
         return RecordBatch.of(records, following=batch.next_offset, size=size)
     count = batch.last_offset_delta + 1
@@ -404,7 +410,7 @@ def _describe(batch: Any, size: int, raw: bytes, start: int, end: int) -> Record
 
 
 class _PlainTaker:
-    """The same through `getmany`, with public names only."""
+    """Does the same through `getmany`, with public names only."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self.consumer = consumer
@@ -440,23 +446,23 @@ class _PlainTaker:
 
 
 def knows_topic(producer: AIOKafkaProducer, topic: str) -> bool:
-    """Whether the producer's last metadata names the topic; a topic that was deleted is in it no more."""
+    """Whether the producer's latest metadata contains the topic. A deleted topic disappears from it."""
     return producer.client.cluster.partitions_for_topic(topic) is not None
 
 
 def leaderless(client: client_module.AIOKafkaClient, at: StreamPartition) -> bool:
-    """Whether the last metadata names nobody who takes this partition; of brokers that all are away it says what it said before."""
+    """Whether the latest metadata shows no leader for this partition. While all brokers are away, the metadata does not change."""
     return client.cluster.leader_for_partition(TopicPartition(*at)) in (None, -1)
 
 
 def look_again(producer: AIOKafkaProducer) -> None:
-    """Have the producer ask for metadata now: while a transaction waits for a partition that is gone, nothing else makes it ask."""
+    """Make the producer request metadata now. While a transaction waits for a partition that is gone, nothing else makes it do so."""
     with quiet_metadata():
         producer.client.force_metadata_update()
 
 
 def cause_of_death(producer: AIOKafkaProducer) -> BaseException | None:
-    """What ended the producer's sender, if it has ended."""
+    """The error that ended the producer's sender, if one did."""
     any_producer: Any = producer
     task = any_producer._sender.sender_task
     if task is None or not task.done() or task.cancelled():
@@ -465,7 +471,9 @@ def cause_of_death(producer: AIOKafkaProducer) -> BaseException | None:
 
 
 def transaction_error(producer: AIOKafkaProducer) -> BaseException | None:
-    """Why the open transaction can only be aborted, if that is so: aiokafka tells it at the commit, and sends on until then."""
+    """Why the open transaction can only be aborted, if so. aiokafka itself reports this only at the commit, and continues to send until
+    then.
+    """
     any_producer: Any = producer
     manager = any_producer._txn_manager
     waiter = None if manager is None else manager._transaction_waiter
@@ -475,8 +483,9 @@ def transaction_error(producer: AIOKafkaProducer) -> BaseException | None:
 
 
 async def fetch_no_more(client: Any) -> None:
-    """Let a consumer's fetches end. aiokafka cancels and awaits them one by one when it closes, and the first that stands in a request that
-    nobody answers raises its cancellation out of `stop()`: the others, and the connections, are left open then."""
+    """Cancel a consumer's fetches before it is closed. aiokafka's `stop()` cancels and awaits them one by one; the first that waits for an
+    unanswered request raises `CancelledError` out of `stop()`, which leaves the other fetches and the connections open.
+    """
     fetcher = getattr(client, "_fetcher", None)
     if fetcher is None or not hasattr(fetcher, "_pending_tasks"):
         return
@@ -486,12 +495,12 @@ async def fetch_no_more(client: Any) -> None:
     await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
-            task.exception()  # nobody will ask for it
+            task.exception()  # mark as retrieved
     fetcher._pending_tasks.clear()
 
 
 def hang_up(client: Any) -> None:
-    """Close the connections of one of aiokafka's clients, without waiting for anything."""
+    """Close the connections of an aiokafka client, without waiting for anything."""
     inner = getattr(client, "_client", None) or getattr(client, "client", None)
     if not isinstance(inner, client_module.AIOKafkaClient):
         return
@@ -504,14 +513,14 @@ def hang_up(client: Any) -> None:
 
 
 async def discard(producer: AIOKafkaProducer, *, patience_s: float = 3.0) -> None:
-    """Close a producer that may be beyond closing: what it still holds is thrown away."""
+    """Close a producer that may be broken. Batches that it still holds are dropped."""
     any_producer: Any = producer
     accumulator, sender = any_producer._message_accumulator, any_producer._sender
     accumulator.fail_all(KafkaError("the producer is thrown away"))
     for batch in [*(b for queue in accumulator._batches.values() for b in queue), *accumulator._pending_batches]:
         for future in (batch.future, batch._drain_waiter):
             if future.done() and not future.cancelled():
-                future.exception()  # nobody will ask for it
+                future.exception()  # mark as retrieved
     accumulator._batches.clear()
     any_producer._closed = True
     task = sender.sender_task

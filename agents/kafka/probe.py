@@ -1,9 +1,9 @@
-"""Asking whether a target would take something now, without writing anything to it.
+"""Tests whether a partition can be written now, without writing to it.
 
-A partition is well when it has a leader and a broker takes it into a transaction, for that is where the permission to write is checked.
-The transaction is one of the probe's own, and is aborted at once: no reader sees anything of it, and no producer of data is touched.
+A partition is healthy if it has a leader and a broker adds it to a transaction, because that is when the broker checks the permission to
+write. The probe uses a transaction of its own and aborts it at once, so readers see nothing and no other producer is affected.
 
-Promises: the answer is a reason, or nothing; it comes within `PATIENCE_S`; nothing is created by asking.
+Promises: it returns a reason, or an empty text if the partition can be written; it answers within `PATIENCE_S`; it creates nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .settings import ClientSettings
 PATIENCE_S = 20.0
 PAUSE_S = 0.1
 TIMEOUT_MS = 10_000
-"""How long a broker keeps a probe's transaction open, if the one who asks dies in the middle."""
+"""How long a broker keeps a probe's transaction open if the prober dies."""
 _WAIT = (
     ConcurrentTransactions,
     CoordinatorLoadInProgressError,
@@ -46,9 +46,9 @@ _WAIT = (
 
 
 async def probe(client: ClientSettings, transactional_id: str, target: StreamPartition, *, narrower: bool) -> str:
-    """Why this partition cannot be written; nothing when it can.
+    """Why this partition cannot be written; empty if it can.
 
-    `narrower`: whether the topic may have come back with fewer partitions; then it is well when its first one is.
+    `narrower`: the topic may have been created again with fewer partitions. If this partition does not exist, the first one is tested.
     """
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -88,7 +88,7 @@ async def _asked(client: AIOKafkaClient, transactional_id: str, target: StreamPa
 
 
 async def _taken(client: AIOKafkaClient, transactional_id: str, target: StreamPartition) -> str:
-    """Take the partition into a transaction, and abort that."""
+    """Add the partition to a transaction, and abort it."""
     begun = await _said(client, transactional_id, InitProducerIdRequest(transactional_id, TIMEOUT_MS))
     who = (transactional_id, begun.producer_id, begun.producer_epoch)
     try:
@@ -100,7 +100,7 @@ async def _taken(client: AIOKafkaClient, transactional_id: str, target: StreamPa
 
 
 async def _said(client: AIOKafkaClient, transactional_id: str, request: Any) -> Any:
-    """What the transaction's coordinator answers; asked again while it is only not ready. Raises what it refuses with."""
+    """The answer of the transaction coordinator. Retries while the coordinator is not ready; raises any other error."""
     while True:
         try:
             node = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)

@@ -1,6 +1,6 @@
-"""A producer of the port, on Kafka: aiokafka's, corrected (`private`), with what it raises translated.
+"""The port's producer over Kafka: an aiokafka producer, corrected (`private`), whose errors are translated.
 
-Promises: the transactional id is initialised exactly once; what is thrown away leaves no connection and no task behind.
+Promises: the transactional id is initialised exactly once; a discarded producer leaves no connection and no task behind.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ABORT_S = 3.0
 
 
 class KafkaProducer:
-    """One `AIOKafkaProducer`."""
+    """Wraps one `AIOKafkaProducer`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class KafkaProducer:
             try:
                 async with asyncio.timeout(max(0.1, until - time.monotonic())):
                     with quiet_metadata():
-                        # the connection may be tried again; what comes behind it initialises the id, and may not
+                        # connecting may be repeated; what follows initialises the transactional id and may not
                         await producer.client.bootstrap()
                         break
             except (KafkaConnectionError, TimeoutError) as error:
@@ -164,7 +164,7 @@ class KafkaProducer:
             KafkaError,
             AssertionError,
             IllegalOperation,
-        ) as error:  # the last: the transaction has failed meanwhile
+        ) as error:  # the last one: the transaction has failed meanwhile
             raise NotSent(f"{at}: {error!r}") from error
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -178,7 +178,7 @@ class KafkaProducer:
             else:
                 answer.set_result(-1 if done.result() is None else done.result().offset)
                 return
-            answer.exception()  # whoever is not asked any more is not missed
+            answer.exception()  # mark as retrieved: the caller may have given up
 
         sent.add_done_callback(came)
         return answer
@@ -206,7 +206,7 @@ class KafkaProducer:
     # ------------------------------------------------------------------------------------------------------- what is known
 
     def explain(self, error: BaseException, at: StreamPartition) -> Cause:
-        """See `port`. aiokafka says it in three places: in what it raises, in why its sender ended, and at the next commit."""
+        """See `port`. aiokafka reports errors in three places: in what it raises, in how its sender ended, and at the next commit."""
         producer = self.producer
         refusal = None
         if isinstance(error, NotSent) and error.__cause__ is not None:

@@ -1,7 +1,7 @@
-"""Record batches on their way out: built a column at a time, without one call chain per record.
+"""Builds record batches for writing, a column at a time, without a chain of calls for each record.
 
-With the compiled part (`columns.c`) a batch is packed by it and given to aiokafka's sender as if aiokafka had built it; without, or when
-aiokafka is not as `contract` expects, aiokafka's own builder appends record by record, with the same bytes as the result.
+The compiled part (`columns.c`) packs a batch, which is given to aiokafka's sender as if aiokafka had built it. Without the compiled part,
+or if aiokafka is not as `contract` expects, aiokafka's own builder appends the records one by one, with the same bytes as the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class Builder:
-    """One record batch under construction for one partition. `add` takes columns and says how many records fitted.
+    """One record batch under construction for one partition. `add` takes columns and returns the index of the first record that did not
+    fit.
 
     >>> builder = Builder(1 << 16, None, transactional=False)
     >>> builder.add([None, b"k"], [b"a", b"b"], [1, 2], None, 0)
@@ -35,11 +36,11 @@ class Builder:
         self.count = 0
         self._first_ms = 0
         self.parts: list[tuple[int, str]] = []
-        """Who wrote it: each task with the number of records up to which it did."""
+        """Which task wrote which part: for each part, the index behind its last record, and the task."""
         plain = rawcontract.SHORTCOMINGS or columns.compiled is None
         kind, most = (
             (BatchBuilder, limit + 1) if plain else (_Packed, limit)
-        )  # what fits is decided here: aiokafka's two differ
+        )  # `add` decides what fits: aiokafka's two builders differ
         self.batch: Any = kind(most, CODECS[compression], is_transactional=int(transactional))
 
     def add(
@@ -50,7 +51,7 @@ class Builder:
         headers: Sequence[Headers] | None,
         start: int,
     ) -> int:
-        """Append records from index `start` on; the index of the first that did not fit (the number of values when all did)."""
+        """Append records from index `start`. Returns the index of the first that did not fit, or the number of values if all did."""
         batch = self.batch
         if isinstance(batch, _Packed):
             at = batch.add(keys, values, stamps, headers, start)
@@ -69,7 +70,7 @@ class Builder:
         return len(values)
 
     def written_by(self, task: str) -> None:
-        """What was added since the last time is this task's."""
+        """Mark what was added since the last call as written by this task."""
         parts = self.parts
         if parts and parts[-1][1] == task:
             parts[-1] = (self.count, task)
@@ -83,7 +84,7 @@ class Builder:
 
 
 class _Packed(BatchBuilder):
-    """A batch whose records are packed a column at a time, by the compiled part. For the sender it is as any other."""
+    """A batch whose records the compiled part packs a column at a time. aiokafka's sender handles it like any other."""
 
     def __init__(self, batch_size: int, compression_type: int, *, is_transactional: int) -> None:
         self._limit = batch_size
@@ -119,7 +120,7 @@ class _Packed(BatchBuilder):
         return at
 
     def append(self, **record: Any) -> None:
-        """Nothing else gets in: aiokafka asks when somebody sends a single record to the same partition."""
+        """Reject the record: aiokafka calls this when somebody sends a single record to the same partition."""
         return
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
@@ -149,7 +150,7 @@ class _Packed(BatchBuilder):
 
 
 def _varint(value: int) -> int:
-    """Bytes of a number that is written zigzag, seven bits a byte."""
+    """The size in bytes of a zigzag varint."""
     return max(1, -(-((value << 1) ^ (value >> 63)).bit_length() // 7))
 
 
@@ -158,7 +159,7 @@ def _room(size: int) -> int:
 
 
 def _size_of(key: bytes | None, value: bytes | None, headers: Headers, delta_ms: int, delta: int) -> int:
-    """Bytes of a record in a batch, to the byte, as `columns.c` counts them."""
+    """The exact size in bytes of a record in a batch, as `columns.c` counts it."""
     body = 1 + _varint(delta_ms) + _varint(delta) + _varint(len(headers))
     for content in (key, value):
         body += 1 if content is None else _room(len(content))
@@ -168,7 +169,7 @@ def _size_of(key: bytes | None, value: bytes | None, headers: Headers, delta_ms:
 
 
 def _plain(value: Any) -> bytes | None:
-    """Whatever aiokafka takes for bytes, as bytes."""
+    """Any kind of bytes that aiokafka accepts, as `bytes`."""
     if value is None or type(value) is bytes:
         return value
     if not isinstance(value, bytes | bytearray | memoryview):

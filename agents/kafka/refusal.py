@@ -1,7 +1,7 @@
-"""What a broker says of a batch that it does not take: aiokafka keeps neither which record it was nor a code that it does not know.
+"""Keeps a broker's reasons for rejecting a batch. aiokafka drops which record was meant, and every error code that it does not know.
 
-Promises: the broker's last words on each partition are kept, whatever the code; where it speaks version 8 of the request, they name the
-records. Nothing of this can fail a request that would have been answered.
+Promises: the broker's latest error for each partition is kept, whatever the code. If the broker speaks version 8 of the request, the error
+names the records. Nothing here can fail a request that would otherwise be answered.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _memory_records: Any = getattr(fetcher_module, "MemoryRecords", None)
 
 
 def hear_refusals(client: Any) -> None:
-    """aiokafka forgets which record it was, and every code that it does not know: keep the broker's last words on each partition."""
+    """Make the client keep the broker's latest error for each partition, with the rejected records."""
     send, refusals = client.send, dict[tuple[str, int], Refusal]()
 
     async def heard(node_id: Any, request: Any, **options: Any) -> Any:
         if type(request) is not ProduceRequest:
             return await send(node_id, request, **options)
         patched: Any = request
-        patched._CLASSES = _PRODUCE  # where the broker speaks version 8, it names the records
+        patched._CLASSES = _PRODUCE  # a broker that speaks version 8 names the records
         response = await send(node_id, request, **options)
         for topic, partitions in getattr(response, "topics", ()):
             for partition, code, *rest in partitions:
@@ -52,8 +52,8 @@ def _refusal(request: Any, topic: str, partition: int, code: int, rest: list[Any
 
 
 def _shown(batch: bytes, index: int) -> str:
-    """Key and time of one record of a batch, for people."""
-    with contextlib.suppress(Exception):  # the words of a refusal are worth more than what it speaks of
+    """Key and timestamp of one record of a batch, for people."""
+    with contextlib.suppress(Exception):  # the broker's reason matters more than the record's description
         record = list(_memory_records(batch).next_batch())[index]
         key = record.key if record.key is None else bytes(record.key)[:80]
         return f"key {key!r}, timestamp {record.timestamp}"
@@ -61,6 +61,6 @@ def _shown(batch: bytes, index: int) -> str:
 
 
 def refusal_of(producer: AIOKafkaProducer, at: StreamPartition) -> Refusal | None:
-    """What the broker said of the last batch for this partition that it did not take."""
+    """The broker's latest error for this partition, if there was one."""
     any_client: Any = producer.client
     return getattr(any_client, "headgate_refusals", {}).get((at.stream, at.partition))

@@ -1,7 +1,7 @@
-"""Records of a topic, read from outside for people: from where to where, and no further.
+"""Reads the records of a topic for commands.
 
-Ends are asked once, at the start, so a reading always ends, also while somebody writes. No group is joined, nothing is committed, a topic
-that does not exist is not created.
+The ends are looked up once, at the start, so a scan ends even while others write. It joins no group, commits nothing, and does not create a
+topic that does not exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .topics import TopicsAdmin
 
 
 async def width_of(client: ClientSettings, topic: str) -> int:
-    """How many partitions a topic has; `NotFound` if it does not exist."""
+    """The number of partitions of a topic. Raises `NotFound` if the topic does not exist."""
     admin = TopicsAdmin(client)
     await admin.start(deadline_s=CONNECT_S)
     try:
@@ -45,8 +45,9 @@ async def scan_topic(
     committed: bool = True,
     follow: bool = False,
 ) -> AsyncIterator[Any]:
-    """Records of a topic in the order of each partition. `first`: an offset to begin with; `last`: only so many from the end of each
-    partition; `follow`: go on behind the end, for ever."""
+    """The records of a topic, in the order of each partition. `first`: the offset to start at; `last`: only so many records from the end of
+    each partition; `follow`: continue behind the end without limit.
+    """
     width = await width_of(client, topic)
     wanted = [TopicPartition(topic, n) for n in range(width) if partition in (None, n)]
     if not wanted:
@@ -78,5 +79,5 @@ async def scan_topic(
 
 
 def partial_of(options: dict[str, Any]) -> Any:
-    """A maker of consumers."""
+    """A function that makes consumers."""
     return partial(AIOKafkaConsumer, **options)

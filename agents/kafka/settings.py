@@ -1,12 +1,13 @@
-"""Client settings: what a user writes under Java's or librdkafka's names becomes what aiokafka takes.
+"""Client settings: translates the names of the Java client and of librdkafka into aiokafka's.
 
     ClientSettings.parse("broker:9092", ["security.protocol=SASL_SSL", "sasl.username=ann", "sasl.password=…"])
 
 Promises:
 
-- A setting that is not known is refused, with the nearest known name; so is a value of the wrong kind, and a setting of
-  headgate's own (transactional id, isolation, acknowledgements, …), because the guarantees rest on it.
-- TLS: PEM files or inline PEM under both families of names; a truststore in JKS or PKCS12 is refused with the command that converts it.
+- An unknown setting is refused, and the error suggests the nearest known name. Values of the wrong type are refused too, and settings that
+  headgate makes itself (transactional id, isolation, acknowledgements, …), because its guarantees depend on them.
+- TLS takes PEM files or inline PEM under both families of names. A JKS or PKCS12 truststore is refused, and the error contains the command
+  that converts it.
 - Secrets never appear in `repr`, in errors, or in `shown()`.
 """
 
@@ -32,12 +33,12 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of this name holds something that must not be shown."""
+    """Whether a setting of this name contains a secret."""
     return bool(_SECRET.search(name))
 
 
 def mask(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings for people: secrets are replaced, by stars of a constant number."""
+    """The settings for people. Each secret is replaced by the same number of stars."""
     return {name: MASK if is_secret(name) else value for name, value in settings.items()}
 
 
@@ -76,7 +77,7 @@ def _mechanism(name: str, text: str) -> str:
 _Reader = Callable[[str, str], Any]
 _ALL, _READ, _WRITE = "all", "consumer", "producer"
 _PASSED: dict[str, tuple[str, str, _Reader]] = {
-    # name: (who takes it, aiokafka's name, how its text is read)
+    # name: (which clients take it, aiokafka's name, how the text is parsed)
     "security.protocol": (_ALL, "security_protocol", _protocol),
     "sasl.mechanism": (_ALL, "sasl_mechanism", _mechanism),
     "sasl.mechanisms": (_ALL, "sasl_mechanism", _mechanism),
@@ -132,7 +133,7 @@ KNOWN = frozenset((*_PASSED, *_TLS, _JAAS))
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Where the brokers are and how to talk to them. `given` holds the user's own words, checked."""
+    """The brokers' addresses and how to talk to them. `given` contains the user's own settings, checked."""
 
     bootstrap: str
     given: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
@@ -159,7 +160,7 @@ class ClientSettings:
 
     @classmethod
     def parse(cls, bootstrap: str, pairs: Iterable[str] = ()) -> ClientSettings:
-        """From `-b` and every `-X key=value`; the last of two with the same name wins.
+        """From `-b` and every `-X key=value`. If a name is given twice, the last one wins.
 
         >>> ClientSettings.parse("b:9092", ["client.id=x"]).given["client.id"]
         'x'
@@ -174,7 +175,7 @@ class ClientSettings:
         return cls(bootstrap, MappingProxyType(given))
 
     def shown(self) -> dict[str, str]:
-        """For people and logs."""
+        """The settings for people and logs, without secrets."""
         return {"bootstrap.servers": self.bootstrap, **mask(self.given)}
 
     def __repr__(self) -> str:
@@ -182,19 +183,19 @@ class ClientSettings:
 
     @property
     def guarded(self) -> bool:
-        """Whether the brokers ask for more than an address: TLS or a user."""
+        """Whether the brokers need more than an address: TLS or a user."""
         return any(name.startswith(("security.", "sasl.", "ssl.")) for name in self.given)
 
     def consumer(self, **ours: Any) -> dict[str, Any]:
-        """Arguments for an `AIOKafkaConsumer`; `ours` wins over what the user gave."""
+        """Arguments for an `AIOKafkaConsumer`; `ours` override the user's."""
         return {**self._arguments(_READ), **ours}
 
     def producer(self, **ours: Any) -> dict[str, Any]:
-        """Arguments for an `AIOKafkaProducer`."""
+        """Arguments for an `AIOKafkaProducer`; `ours` override the user's."""
         return {**self._arguments(_WRITE), **ours}
 
     def admin(self, **ours: Any) -> dict[str, Any]:
-        """Arguments for an `AIOKafkaAdminClient`."""
+        """Arguments for an `AIOKafkaAdminClient`; `ours` override the user's."""
         return {**self._arguments(_ALL), **ours}
 
     def _protocol(self) -> str:
@@ -232,7 +233,7 @@ class ClientSettings:
 
 
 def _address(text: str) -> None:
-    """`host`, `host:port` or `[address]:port`, which is what the client takes. Raises for anything else."""
+    """Accept `host`, `host:port` and `[address]:port`, as aiokafka does; raise for anything else."""
     host, port = text, "9092"
     if text.startswith("["):
         host, closed, behind = text[1:].partition("]")
@@ -251,7 +252,7 @@ def _address(text: str) -> None:
 
 
 def _jaas(text: str) -> tuple[str | None, str | None]:
-    """User and password of a Java login line: `org…PlainLoginModule required username="ann" password="…";`."""
+    """User and password from a JAAS login line: `org…PlainLoginModule required username="ann" password="…";`."""
     try:
         words = shlex.split(text.rstrip().rstrip(";"))
     except ValueError:
@@ -314,7 +315,7 @@ def _identity(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
     key = _pem(_first(given, "ssl.key.pem", "ssl.keystore.key"))
     if not certificate or not key:
         return
-    # Python's ssl reads a key from a file only; the file is ours alone and gone before this returns.
+    # Python's ssl reads keys from files only. This file is readable for us alone and is removed before this function returns.
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         Path(file.name).chmod(0o600)
         file.write(key + "\n" + certificate)

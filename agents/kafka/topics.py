@@ -1,11 +1,11 @@
-"""Topics: created with the right settings before anything touches them, compared at each start, and trimmed.
+"""Topics: created with the right settings before anything uses them, compared at each start, and trimmed.
 
-What it decides: which differences between a topic and what the job needs of it refuse the start. Promises:
+It decides which differences between a topic and what the job needs refuse the start. Promises:
 
-- Nothing here makes a broker create a topic by itself, and no setting of a topic that exists is ever changed (Kafka's only way
-  in this client replaces all of them).
-- A difference is reported with the command that removes it; `plan` prints the commands that create what is missing.
-- Trimming deletes records of the partitions that it is told, and reports each partition's own error.
+- No broker creates a topic because of a request made here, and no setting of an existing topic is changed (the only call that this client
+  has for it replaces all settings).
+- A difference is reported with the command that removes it. `plan` prints the commands that create what is missing.
+- Trimming deletes only records of the given partitions, and reports an error for each partition that failed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ANY_TIME = {
     "message.timestamp.before.max.ms": str(FOREVER_MS),
     "message.timestamp.after.max.ms": str(FOREVER_MS),
 }
-"""Event times are what users write, and clocks differ: no topic of ours refuses anything because of them. (Kafka's default is an hour.)"""
+"""Users choose the event times, and clocks differ, so headgate's topics reject no timestamp. (Kafka's default allows an hour.)"""
 COORDINATOR = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 HEARTBEAT = {"cleanup.policy": "delete", "retention.ms": "3600000", **_ANY_TIME}
 TASK_LOG = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS), **_ANY_TIME}
@@ -67,17 +67,17 @@ DEAD_LETTERS = {"cleanup.policy": "delete", "retention.ms": str(14 * DAY_MS), **
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that the job needs. `config` is what it is created with; what of it matters is compared at each start."""
+    """A topic that the job needs. It is created with `config`; the settings that matter are compared at each start."""
 
     name: str
     partitions: int
-    """0: whoever makes it has to say."""
+    """0: the caller that creates it must choose."""
     config: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     replication: int = -1
     """-1: the brokers' default."""
 
     def command(self, client: ClientSettings | None = None) -> str:
-        """The command that creates it, for teams that may not create topics from an application.
+        """The command that creates it, for teams whose applications may not create topics.
 
         >>> TopicSpec("t", 2, {"cleanup.policy": "compact"}).command(ClientSettings("b:1"))
         'kafka-topics.sh --bootstrap-server b:1 --create --topic t --partitions 2 --config cleanup.policy=compact'
@@ -93,7 +93,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExistingTopic:
-    """A topic as it is."""
+    """A topic as it exists."""
 
     name: str
     partitions: int
@@ -101,18 +101,18 @@ class ExistingTopic:
 
     @property
     def limit(self) -> int:
-        """The largest batch that it takes."""
+        """The size in bytes of the largest batch that the topic accepts."""
         return int(self.config.get("max.message.bytes", 1_048_588))
 
     @property
     def rules(self) -> Rules | None:
-        """What else it does not take."""
+        """The topic's other rules for records."""
         return Rules.of(self.config)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as the job needs it."""
+    """One difference between a topic and what the job needs."""
 
     topic: str
     what: str
@@ -123,7 +123,7 @@ class Difference:
 
 
 def tool(name: str, client: ClientSettings | None = None) -> list[str]:
-    """One of Kafka's own tools, and how it reaches the brokers. What this needs beside an address it takes from a file only.
+    """The command line of one of Kafka's tools, with how it reaches the brokers. Kafka's tools take client settings only from a file.
 
     >>> tool("kafka-configs.sh", ClientSettings("b:1", {"security.protocol": "SSL"}))
     ['kafka-configs.sh', '--bootstrap-server', 'b:1', '--command-config', 'client.properties']
@@ -133,7 +133,7 @@ def tool(name: str, client: ClientSettings | None = None) -> list[str]:
 
 
 def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSettings | None = None) -> list[Difference]:
-    """How a topic differs from what is needed, with the remedy of each difference."""
+    """The differences between an existing topic and what is needed, each with its remedy."""
     if found is None:
         return [Difference(spec.name, "it does not exist", spec.command(client))]
     out: list[Difference] = []
@@ -168,14 +168,14 @@ def _normal(value: str) -> str:
 
 
 class TopicsAdmin:
-    """What a job does to topics. One admin client, opened by `start`."""
+    """The operations of a job on topics. `start` opens one admin client."""
 
     def __init__(self, client: ClientSettings) -> None:
         self._client = client
         self._admin: AIOKafkaAdminClient | None = None
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
-        """Connect; tries again while no broker answers."""
+        """Connect. Retries while no broker answers."""
         with quiet_metadata():
             self._admin = await started(
                 lambda: AIOKafkaAdminClient(**self._client.admin()), "topics", deadline_s=deadline_s, close="close"
@@ -193,7 +193,7 @@ class TopicsAdmin:
         return self._admin
 
     async def find(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
-        """The topics of these that exist, with their settings. Asking creates nothing."""
+        """Those of these topics that exist, with their settings. Nothing is created."""
         admin, wanted = self._open(), sorted(set(names))
         if not wanted:
             return {}
@@ -215,7 +215,7 @@ class TopicsAdmin:
         return {name: ExistingTopic(name, width, configs.get(name, {})) for name, width in widths.items()}
 
     async def names(self) -> list[str]:
-        """Every topic that may be seen, in order."""
+        """The names of all visible topics, sorted."""
         return sorted(await retried(self._open().list_topics, "topics"))
 
     async def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
@@ -233,7 +233,7 @@ class TopicsAdmin:
     async def ensure(
         self, specs: Iterable[TopicSpec], *, create: bool = True, deadline_s: float = 30.0
     ) -> dict[str, ExistingTopic]:
-        """Create what is missing, then compare everything; raises one error that lists every difference with its remedy."""
+        """Create what is missing, then compare all topics. Raises one error that lists every difference with its remedy."""
         wanted = {spec.name: spec for spec in specs}
         found = await self.find(wanted)
         missing = [spec for name, spec in wanted.items() if name not in found]
@@ -274,7 +274,7 @@ class TopicsAdmin:
         return f"\n{ABOUT_PROPERTIES}" if self._client.guarded else ""
 
     async def _appeared(self, wanted: Mapping[str, TopicSpec], deadline_s: float) -> dict[str, ExistingTopic]:
-        """A broker may say `created` a moment before it knows the topic."""
+        """Wait until the topics are visible: a broker may confirm a creation a moment before it knows the topic."""
         give_up = asyncio.get_running_loop().time() + deadline_s
         while True:
             found = await self.find(wanted)
@@ -283,7 +283,7 @@ class TopicsAdmin:
             await asyncio.sleep(0.05)
 
     async def trim(self, before: Mapping[StreamPartition, int]) -> dict[StreamPartition, int | HeadgateError]:
-        """Delete the records below each offset: the partition's new log start, or why it could not be."""
+        """Delete the records below each offset. Returns each partition's new log start, or the error."""
         admin = self._open()
         asked = {TopicPartition(*at): RecordsToDelete(before_offset=offset) for at, offset in before.items()}
         if not asked:
@@ -292,7 +292,7 @@ class TopicsAdmin:
             done = await admin.delete_records(asked)
             return {StreamPartition(*tp): low for tp, low in done.items()}
         except KafkaError:
-            # the client stops at the first bad partition and does not say which: one by one, then
+            # the client stops at the first failing partition and does not name it: retry one by one
             out: dict[StreamPartition, int | HeadgateError] = {}
             for tp, records in asked.items():
                 at = StreamPartition(*tp)
@@ -306,14 +306,17 @@ class TopicsAdmin:
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:
-    """The client refuses the protocol's -1 ("the brokers' default") in its constructor, and passes it on."""
+    """A topic with the protocol's -1 ("the brokers' default") as replication factor. The client's constructor refuses it, but sends it if
+    set later.
+    """
     new = NewTopic(spec.name, spec.partitions, 1, topic_configs=dict(spec.config))
     new.replication_factor = spec.replication
     return new
 
 
 def _without_times(spec: TopicSpec) -> TopicSpec:
-    """For brokers before Kafka 3.6, which do not know these settings, and take every time by default."""
+    """The topic without the timestamp limits. Brokers before Kafka 3.6 do not know these settings, and accept every timestamp by default.
+    """
     return replace(spec, config={name: value for name, value in spec.config.items() if name not in _ANY_TIME})
 
 
