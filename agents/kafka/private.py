@@ -111,8 +111,7 @@ def _pace(client: Any) -> None:
 
 
 def correct_producer(producer: AIOKafkaProducer) -> AIOKafkaProducer:
-    """Correct a producer: sequence numbers wrap, metadata requests are paced while a leader is missing, and the broker's reasons are kept.
-    """
+    """Correct a producer: sequence numbers wrap, metadata requests are paced, and the broker's reasons for rejecting a batch are kept."""
     any_producer: Any = producer
     manager = any_producer._txn_manager
     if manager is not None:

@@ -315,8 +315,7 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
 
 
 def _without_times(spec: TopicSpec) -> TopicSpec:
-    """The topic without the timestamp limits. Brokers before Kafka 3.6 do not know these settings, and accept every timestamp by default.
-    """
+    """The topic without the timestamp limits. Brokers before 3.6 do not know these settings, and accept every timestamp."""
     return replace(spec, config={name: value for name, value in spec.config.items() if name not in _ANY_TIME})
 
 
