@@ -1,1 +1,1 @@
-"""The coordinator stream in and out: who reads it, who writes it, and the heartbeats beside it."""
+"""Reads and writes the coordinator stream and the heartbeats, through the port."""

@@ -1,12 +1,12 @@
-"""How a process is steered: the coordinator stream and the heartbeats go to its `Member` and its `Leader`, which are driven.
+"""Feeds the coordinator stream and the heartbeats to the `Member` and the `Leader` of a process, and drives both.
 
     reader ─ mailbox ─ member_edge, leader_edge ─ orders, records, transactions, fences
     heartbeats ──────────┘
 
-The machines are fed on one loop, one event at a time. Nothing is decided here. It speaks to the port, and to the process that it steers.
+Both machines are fed on one loop, one event at a time. Nothing is decided here. This code uses the port, and the process around it.
 
-Promises: the stream is read in its order, and nothing in it is passed: what is damaged is fetched again until it can be read; a reader
-that has died is replaced where it stood.
+Promises: the stream is read in order, without gaps: a damaged batch is fetched again until it can be read. A reader that has died is
+replaced and continues at the same position.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from .member_edge import MemberEdge, World
 
 log = structlog.get_logger("headgate.coordination")
 AGAIN_S = 2.0
-"""How often what could not be read of the coordinator stream is fetched again."""
+"""The pause before a failed read of the coordinator stream is repeated."""
 
 
 class Coordination:
-    """The two machines and their edges, what they read, and the heartbeats. The machines are there from `start` on."""
+    """Both machines with their edges, the reader and the heartbeats. The machines exist once `start` was called."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Coordination:
     ) -> None:
         self.reader = CoordinatorReader(port, offsets, names.coordinator)
         self.blocked = ""
-        """What keeps this process from following the job."""
+        """Why this process cannot follow the job; empty if it can."""
         self.stopped = False
         self.member: Member
         self.leader: Leader
@@ -70,7 +70,7 @@ class Coordination:
         self._stamp = stamp
 
     async def start(self, member: Member, leader: Leader, *, beat_s: float) -> None:
-        """Connect, wake the machines, and follow the job."""
+        """Connect, start the machines, and follow the job."""
         process, port, names = self._process, self._port, self._names
         letters = process.mailbox("coordinator", self._letter, self._gone, lambda: None)
         await letters.start()
@@ -105,7 +105,7 @@ class Coordination:
             try:
                 event = await self.reader.read()
             except DamagedBatch as error:
-                # grants may stand in it: it is read again, and never passed
+                # the batch may contain grants: it is read again, never skipped
                 self.blocked = f"the coordinator stream cannot be read behind {self.reader.position}: {error}"
                 log.error("the coordinator stream is damaged", why=self.blocked)
                 await pause(clock, AGAIN_S)
@@ -136,30 +136,30 @@ class Coordination:
     # ------------------------------------------------------------------------------------------------------------- events
 
     def beat(self, event: ce.Beat) -> None:
-        """A heartbeat was heard."""
+        """Feed a received heartbeat to both machines."""
         self.feed_member(event)
         self.feed_leader(event)
 
     def feed_member(self, event: Any) -> None:
-        """One event for the member."""
+        """Feed one event to the member."""
         if not self.stopped:
             self.member_edge.driven.feed(event)
 
     def feed_leader(self, event: Any) -> None:
-        """One event for the leader."""
+        """Feed one event to the leader."""
         if not self.stopped:
             self.leader_edge.driven.feed(event)
 
     # ------------------------------------------------------------------------------------------------------------ its end
 
     async def resign(self) -> None:
-        """Give the leadership back, if it has it, and wait until that is said; not for long."""
+        """Hand back the leadership, if this process has it, and wait until that is written, for at most `RESIGN_S`."""
         self.feed_leader(lw.Resign())
         if not await self._port.clock.wait(self.leader_edge.resigned, RESIGN_S):
             log.warning("left without handing back the leadership")
 
     def stop(self) -> None:
-        """Feed nothing any more."""
+        """Feed the machines nothing more."""
         self.stopped = True
         for edge in self._edges():
             edge.driven.stop()
@@ -169,11 +169,11 @@ class Coordination:
 
     @property
     def resigned(self) -> bool:
-        """Whether the leadership is given back."""
+        """Whether the leadership was handed back."""
         return any(edge.resigned.is_set() for edge in self._edges() if isinstance(edge, LeaderEdge))
 
     async def hush(self) -> None:
-        """No heartbeats any more."""
+        """Stop sending and receiving heartbeats."""
         await self.pulse.hush()
 
     async def close(self) -> None:

@@ -1,10 +1,11 @@
-"""The coordinator stream, in and out: what a worker's `Member` and `Leader` machines read, and how their writes get there.
+"""Reads the coordinator stream for the `Member` and `Leader` machines of a worker, and writes their messages.
 
-One reader; two writers that never meet. The leader's writes go in short transactions under the leader's transactional id, so Kafka
-itself refuses a leader that was replaced. A worker's own messages are single records, acknowledged one after the other, in nobody's
-transaction, so that nobody's open transaction can hold up the stream.
+There is one reader and there are two writers that never interfere. The leader writes in short transactions under the leader's transactional
+id, so Kafka itself rejects a leader that was replaced. A worker writes its own messages as single acknowledged records outside of any
+transaction, so an open transaction of another process cannot delay them.
 
-Promises: a failed or doubtful write is reported as such, never retried in silence; fencing initialises the other's id and nothing else.
+Promises: a write that failed, or may have failed, is reported as such and never retried silently. Fencing initialises the other
+incarnation's transactional id and does nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..records.fetched import FetchAnswer, RecordBatch, Taken
 
 LEADER_TRANSACTION_MS = 10_000
 ANSWER_S = 30.0
-"""So long a writer waits for its transaction, or for one record."""
+"""How long a writer waits for its transaction, or for one record."""
 POLL_MS = 500
 FETCH_BYTES = 1 << 20
 BATCH_BYTES = c.MAX_VALUE + 2 * c.MAX_KEY
@@ -42,12 +43,12 @@ class CoordinatorReader:
         self._answered = asyncio.Event()
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
-        """Connect, and stand at the beginning."""
+        """Connect, and read from the beginning."""
         self.position = await self._offsets.start_of(self.at)
         await self.again(deadline_s=deadline_s)
 
     async def again(self, *, deadline_s: float = 60.0) -> None:
-        """Go on where reading stood, with another client."""
+        """Continue at the same position with a new client."""
         await self.stop()
         consumer = self._port.consumer(
             self._on_answer, name="coordinator stream", fetch_bytes=FETCH_BYTES, max_wait_ms=POLL_MS, raw=True
@@ -59,7 +60,9 @@ class CoordinatorReader:
         self._answered.set()
 
     async def read(self) -> c.Read | None:
-        """The next records, or None when nothing came for a moment. Also says when only the position moved (markers)."""
+        """The next records, or None if nothing came for a moment. The result may be without records: then only the position has advanced
+        (transaction markers).
+        """
         consumer = self._consumer
         assert consumer is not None, "start() comes first"
         if consumer.dead:
@@ -73,7 +76,9 @@ class CoordinatorReader:
         return self._read(taken[0]) if taken else None
 
     def _read(self, taken: Taken) -> c.Read | None:
-        """What was fetched, up to a batch that cannot be decoded; that one is fetched again, and raised when nothing stands before it."""
+        """Decode what was fetched, up to the first batch that cannot be decoded. That batch is fetched again; its error is raised if it is
+        the first.
+        """
         if taken.error is not None:
             raise taken.error
         before, entries = self.position, list[c.Entry]()
@@ -99,18 +104,18 @@ class CoordinatorReader:
         ]
 
     async def end(self) -> int:
-        """The read-committed end, asked of the broker now."""
+        """The current read-committed end of the stream, as the broker reports it."""
         return await self._offsets.end_of(self.at, committed=True)
 
     async def stop(self) -> None:
-        """Close the connection."""
+        """Close the client."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.stop()
 
 
 class LeaderLost(Exception):
-    """The leader's producer is dead; `fenced` when another candidate took the id."""
+    """The leader's producer is dead. `fenced`: another candidate has taken the id."""
 
     def __init__(self, why: str, *, fenced: bool) -> None:
         super().__init__(why)
@@ -118,7 +123,9 @@ class LeaderLost(Exception):
 
 
 class LeaderWriter:
-    """Writes in transactions under the leader's id. After any error it is finished; a candidate makes a new one."""
+    """Writes transactions under the leader's transactional id. After any error it cannot be used again; the next candidate makes a
+    new one.
+    """
 
     def __init__(self, port: Port, job: JobName, topic: str, stamp: c.Stamp) -> None:
         self._port = port
@@ -127,7 +134,7 @@ class LeaderWriter:
         self._producer: Producer | None = _producer(port, leader_id(job), LEADER_TRANSACTION_MS)
 
     async def start(self) -> None:
-        """Initialise the leader's id: whoever held it can write no more."""
+        """Initialise the leader's transactional id, which fences the previous leader."""
         producer = self._live()
         try:
             await producer.start(deadline_s=20.0)
@@ -143,12 +150,12 @@ class LeaderWriter:
         return self._producer
 
     async def commit(self, writes: Iterable[c.Write]) -> int:
-        """One transaction; the offset of its last record."""
+        """Write one transaction. Returns the offset of its last record."""
         producer = self._live()
         try:
             with answered("the leader's transaction"):
                 return await in_time(self._port.clock, ANSWER_S, self._written(producer, writes))
-        except Exception as error:  # a library may be wrong in any way
+        except Exception as error:  # any error of the client ends this writer
             await self.stop()
             raise LeaderLost(said(error), fenced=isinstance(error, Fenced)) from error
 
@@ -174,20 +181,21 @@ class LeaderWriter:
         return (cb.encode_key(write.key), None) if isinstance(write, c.Delete) else cb.encode(write, self._stamp)
 
     async def stop(self) -> None:
-        """Close; an open transaction is left to the broker's timeout or the next candidate."""
+        """Close the producer. The broker's timeout or the next candidate aborts a transaction that is still open."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.discard()
 
 
 class WriteUnknown(Exception):
-    """Some of it may or may not be in the stream."""
+    """Some of the messages may be in the stream, or all, or none."""
 
 
 class OwnWriter:
-    """A worker's own single records: one in flight, acknowledged by all replicas, a fresh producer after any doubt.
+    """Writes the worker's own messages: one in flight at a time, acknowledged by all replicas, with a new producer after any doubt.
 
-    Idempotent, so that a copy of an earlier message, late on a broken connection, cannot land behind a newer one of the same key.
+    The producer is idempotent: a retry over a broken connection must not put a copy of an earlier message behind a newer one with the same
+    key.
     """
 
     def __init__(self, port: Port, topic: str, stamp: c.Stamp) -> None:
@@ -197,7 +205,7 @@ class OwnWriter:
         self._producer: Producer | None = None
 
     async def write(self, messages: Iterable[c.Message]) -> int:
-        """Write them in order; the offset of the last one. Raises `WriteUnknown`."""
+        """Write the messages in order. Returns the offset of the last one. Raises `WriteUnknown`."""
         last = -1
         try:
             with answered("a write to the coordinator stream"):
@@ -226,7 +234,7 @@ class OwnWriter:
 
 
 async def fence(port: Port, job: JobName, processor: str, incarnation: str) -> None:
-    """Initialise a worker incarnation's transactional id: its open transaction is aborted, and it can write nothing any more."""
+    """Fence a worker's incarnation: initialising its transactional id aborts its open transaction, and it can write no more."""
     producer = _producer(port, worker_id(job, processor, incarnation), LEADER_TRANSACTION_MS)
     await producer.start(deadline_s=20.0)
     await producer.discard()
@@ -253,10 +261,10 @@ async def _handed_over(producer: Producer, at: StreamPartition, batch: BatchInWo
 
 
 async def _acknowledged(producer: Producer, at: StreamPartition, future: asyncio.Future[int]) -> int:
-    """The offset of the first record of a batch."""
+    """The offset of the first record of the batch."""
     try:
         offset = await future
-    except Exception as error:  # noqa: BLE001 - what the port means by it is asked of the port
+    except Exception as error:  # noqa: BLE001 - the producer explains its own errors
         meant = _meant(producer, at, error)
         raise meant from cause_for(meant, error)
     if offset < 0:

@@ -1,10 +1,10 @@
-"""Heartbeats: said and heard apart from everything else, so that a busy actor is not a dead process.
+"""Sends and receives heartbeats, apart from the main loop, so that a busy actor does not look like a dead process.
 
-Every second a worker says who it is, and how long ago its main loop last turned; a loop that is stuck shows in that number and
-not as silence. What is heard, one's own beats included, goes to the main loop as events. Beats are worth nothing when they are
-old: a producer that cannot send drops them, and nothing is ever retried.
+Every second a worker sends who it is and how long ago its main loop last turned. A stuck loop therefore shows as a growing number, not as
+silence. Received heartbeats, the worker's own included, become events on the main loop. Old heartbeats are worthless, so a producer that
+cannot send drops them; nothing is ever retried.
 
-Promise: whatever stands in the topic, it is passed. What is no heartbeat of this version is told as such, and the next one is heard.
+Promise: no record of the topic stops the listener. A record that is no heartbeat of this version is reported and skipped.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CONNECT_S = 5.0
 SEND_S = 5.0
 POLL_MS = 500
 TURN_S = 0.5
-"""How often the main loop says that it turns."""
+"""How often the main loop records that it turns."""
 
 
 class Heartbeats:
-    """What runs apart. `say()` is asked there for each beat: it must only read plain values."""
+    """Sends and receives heartbeats in a separate thread. `say()` is called there for each heartbeat, so it may only read plain values."""
 
     def __init__(
         self,
@@ -46,7 +46,9 @@ class Heartbeats:
         unread: Callable[[str, int, int, str], None],
         interval_s: float = 1.0,
     ) -> None:
-        """`heard`: told of each beat, on the loop that has called `start`; so is `unread`: topic, partition, offset, why."""
+        """`heard` is called with each received heartbeat, in the loop that called `start`; so is `unread`, with topic, partition, offset
+        and reason.
+        """
         self.say = say
         self._port = port
         self._at = StreamPartition(topic, 0)
@@ -54,15 +56,15 @@ class Heartbeats:
         self._unread = unread
         self._interval_s = interval_s
         self._position: int | None = None
-        """What is heard next; None when it goes on from the present."""
+        """The next offset to read; None to continue at the end of the topic."""
         self._apart: Apart | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start sending and receiving."""
         self._apart = self._port.apart("headgate-heartbeat", self._live)
 
     async def stop(self) -> None:
-        """End, with the clients."""
+        """Stop, and close the clients."""
         if self._apart is not None:
             await self._apart.stop()
 
@@ -91,7 +93,7 @@ class Heartbeats:
                     sent = await in_time(clock, SEND_S, producer.send(self._at, batch))
                     await in_time(clock, 2 * SEND_S, sent)
                     await pause(clock, max(0.0, due - clock.now().mono))
-            except BaseException as error:  # heartbeats that end would look like a death
+            except BaseException as error:  # a sender that ended would make this process look dead
                 if passes(error):
                     raise
                 log.debug("heartbeat not sent", error=str(error))
@@ -117,7 +119,7 @@ class Heartbeats:
             except (DamagedBatch, OutOfRange) as error:
                 if isinstance(error, DamagedBatch) and self._position is not None:
                     tell(self._unread, *self._at, self._position, str(error))
-                # the topic keeps an hour; whoever was away longer goes on from the present
+                # the topic keeps one hour: after a longer absence, continue at its end
                 await self._missed(error)
                 self._position = None
             except BaseException as error:  # see above
@@ -132,7 +134,7 @@ class Heartbeats:
         await pause(self._port.clock, self._interval_s)
 
     async def _begin(self, consumer: Consumer) -> None:
-        """Go on where listening stood, or else from the present."""
+        """Continue at the last position, or at the end of the topic if there is none."""
         await consumer.start(lambda: {self._at: self._position or 0}, deadline_s=CONNECT_S)
         if self._position is not None:
             return
@@ -164,7 +166,7 @@ class Heartbeats:
 
 
 class Pulse:
-    """What heartbeats say of this process: that it lives, how long ago its main loop has turned, and what it has to do."""
+    """What the heartbeats of this process say: that it lives, how long ago its main loop turned, and its load."""
 
     def __init__(self, port: Port, load: Callable[[], Mapping[str, float]]) -> None:
         self.heartbeats: Heartbeats | None = None
@@ -176,23 +178,23 @@ class Pulse:
         self._leader: Leader
 
     def begin(self, member: Member, leader: Leader, heartbeats: Heartbeats) -> None:
-        """From here on they are said."""
+        """Start the heartbeats."""
         self._member, self._leader, self.heartbeats = member, leader, heartbeats
         heartbeats.start()
 
     async def turn(self) -> None:
-        """The main loop's turns."""
+        """Record the turns of the main loop, and its load."""
         while True:
             self._turned = self._clock.now().mono
             self._load = self._load_of()
             await pause(self._clock, TURN_S)
 
     def age(self) -> float:
-        """How long ago the main loop turned; may be asked in any thread."""
+        """How long ago the main loop turned. Any thread may call this."""
         return self._clock.now().mono - self._turned
 
     def say(self) -> Heartbeat:
-        """The next heartbeat; asked in another thread."""
+        """The next heartbeat. Called in the heartbeat thread."""
         member, leader = self._member, self._leader
         return Heartbeat(
             processor=member.config.processor,
@@ -205,6 +207,6 @@ class Pulse:
         )
 
     async def hush(self) -> None:
-        """They are said no more."""
+        """Stop the heartbeats."""
         if self.heartbeats is not None:
             await self.heartbeats.stop()

@@ -1,6 +1,6 @@
-"""What carries out the instructions of a process's `Leader`: its transactions, the topics that they speak of, the bounds of a new run.
+"""Carries out the instructions of a process's `Leader`: its transactions, the topics that they refer to, the bounds of a new run.
 
-Promises: a transaction that failed, or may have, is said as such; the producer that it failed with is not used again.
+Promises: the leader is told of every transaction that failed or may have failed, and the producer that failed is not used again.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ from .machine_edge import Driven
 
 log = structlog.get_logger("headgate.coordination")
 COUNT_S = 30.0
-"""How often the partitions of inputs are counted."""
+"""How often the partitions of the inputs are counted."""
 RESIGN_S = 5.0
 
 
 class LeaderTopics(Protocol):
-    """The topics of the job, as far as its leader makes and counts them."""
+    """The topics of the job, as far as the leader creates and counts them."""
 
     async def input_counts(self) -> dict[str, int]:
-        """How many partitions each input has, now. Raises `EnvironmentFault` for one that does not exist; `BrokerAway` for no answer."""
+        """The current number of partitions of each input. Raises `EnvironmentFault` if one does not exist, and `BrokerAway` if no broker
+        answers.
+        """
         ...
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
-        """Make task log and intermediate streams as wide as the model says."""
+        """Create the task log and the intermediate streams with the widths of the model."""
         ...
 
 
 class LeaderEdge:
-    """The leader, and what it has of the world."""
+    """The leader, with the clients that it needs."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class LeaderEdge:
         stamp: c.Stamp,
         reader: CoordinatorReader,
     ) -> None:
-        """`refuse`: told when no run of this code can begin."""
+        """`refuse` is called if no run of this code can begin."""
         self.leader = leader
         self.resigned = asyncio.Event()
         self.driven = Driven(
@@ -111,7 +113,7 @@ class LeaderEdge:
                 last = await self._writer.commit(order.writes)
             except LeaderLost as error:
                 self.driven.feed(lw.LeaderIdLost(error.fenced, str(error)))
-            except Exception as error:  # noqa: BLE001 - a topic that cannot be made: said, and tried again by a new term
+            except Exception as error:  # noqa: BLE001 - a topic cannot be created: logged here, and tried again in a new term
                 log.error("the leader could not write", error=str(error))
                 self.driven.feed(lw.LeaderIdLost(False, str(error)))
             else:
@@ -120,7 +122,7 @@ class LeaderEdge:
         self._process.spawn(work(), "leader's commit")
 
     async def _make_topics(self, writes: tuple[c.Write, ...]) -> None:
-        """Those that the leader's writes speak of."""
+        """Create the topics that these writes refer to."""
         models = [write.model for write in writes if isinstance(write, c.SetJobModel)]
         logs = {write.task: write.partition for write in writes if isinstance(write, c.SetChangelog)}
         if not models and not logs:
@@ -136,7 +138,7 @@ class LeaderEdge:
         self._process.spawn(work(), "resolve")
 
     async def _bounds(self, run_id: str) -> lw.BoundsResolved:
-        """Where a new run starts and ends."""
+        """The offsets where the inputs of a new run start and end."""
         starts, untils = await run_bounds(self._offsets, self._graph, await self._topics.input_counts())
         return lw.BoundsResolved(run_id, starts, untils)
 
@@ -147,7 +149,7 @@ class LeaderEdge:
         self.resigned.set()
 
     async def count(self) -> None:
-        """Count the partitions of the inputs, for as long as the process lives."""
+        """Count the partitions of the inputs again and again, until cancelled."""
         known = False
         while True:
             try:
@@ -155,7 +157,7 @@ class LeaderEdge:
             except EnvironmentFault as error:
                 if not known:
                     raise
-                # an input that vanishes under a running job is its tasks' business: they say so, with their own policy
+                # if an input disappears while the job runs, its tasks report it, under their own policy
                 log.warning("inputs cannot be counted", why=str(error))
             else:
                 known = True
@@ -163,6 +165,6 @@ class LeaderEdge:
             await pause(self._port.clock, COUNT_S)
 
     async def close(self) -> None:
-        """Close its client."""
+        """Close the producer."""
         if self._writer is not None:
             await self._writer.stop()

@@ -1,6 +1,6 @@
-"""A machine that steers, driven: events in, its instructions carried out in their order, its deadline awaited.
+"""Drives one of the two machines: feeds it events, carries out its instructions in order, and keeps its deadline.
 
-What an instruction wants of the world that takes time runs beside, and its answer is the next event.
+Instructions that take time run in the background, and their results come back as events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = structlog.get_logger("headgate.coordination")
 
 
 class Driven:
-    """Either of a process's two machines. It carries out itself what both of them ask for."""
+    """Drives the member or the leader of a process. It carries out itself the instructions that both machines have."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Driven:
         reader: CoordinatorReader,
         handlers: Mapping[type[Any], Callable[[Any], None]],
     ) -> None:
-        """`handlers`: how its own instructions are carried out."""
+        """`handlers`: how to carry out the instructions that only this machine has."""
         self._machine = machine
         self._process = process
         self._port = port
@@ -46,7 +46,7 @@ class Driven:
         self._stopped = False
 
     def feed(self, event: Any) -> None:
-        """One event."""
+        """Feed one event to the machine, and carry out its instructions."""
         if self._stopped:
             return
         for instruction in self._machine.handle(event, self._port.clock.now()):
@@ -54,7 +54,7 @@ class Driven:
         self._alarm.see()
 
     def stop(self) -> None:
-        """It is fed nothing any more."""
+        """Feed nothing more."""
         self._stopped = True
         self._alarm.stop()
 
@@ -69,7 +69,7 @@ class Driven:
             try:
                 with answered("the fence"):
                     await fence(self._port, self._job, order.processor, order.incarnation)
-            except Exception as error:  # noqa: BLE001 - the machine asks again, and says so
+            except Exception as error:  # noqa: BLE001 - the machine logs it and tries again
                 self.feed(ce.FenceFailed(order.processor, order.incarnation, str(error)))
             else:
                 self.feed(ce.FenceReturned(order.processor, order.incarnation))

@@ -1,4 +1,4 @@
-"""What carries out the instructions of a process's `Member`: its records, the lives of its producer, probes, and what is told its tasks."""
+"""Carries out the instructions of a process's `Member`: its records, its producers, probes, and orders to its tasks."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ log = structlog.get_logger("headgate.coordination")
 
 
 class World(Protocol):
-    """What is steered."""
+    """The process that the member steers."""
 
     def tell(self, task: str, order: Order) -> None: ...
     def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None: ...
     def standing(self, ready: bool, why: str) -> None: ...
     def load(self) -> Mapping[str, float]:
-        """What heartbeats say of it, beside that it lives."""
+        """The load values that a heartbeat contains."""
         ...
 
     def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
-        """A record of the job's own topics is none that anybody understands; it was passed."""
+        """Note that a record of one of the job's own topics could not be understood and was skipped."""
         ...
 
     async def init_producer(self, incarnation: str) -> None: ...
     async def close_producer(self, incarnation: str) -> None: ...
     async def learn(self, topic: str) -> None:
-        """A target is well again: its width and limits may be others."""
+        """Look up the width and the limits of a target again, after it has recovered."""
         ...
 
     def exit(self, code: int, why: str) -> None:
-        """The member says that it is over."""
+        """The member has decided that the process must exit."""
         ...
 
     @property
     def refuse(self) -> Callable[[DeclarationError], None]:
-        """What was declared cannot run: leave, and end with this."""
+        """Called with the error if the declared job cannot run: the process leaves, and ends with this error."""
         ...
 
 
 class MemberEdge:
-    """The member, and what it has of the world."""
+    """The member, with the clients that it needs."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class MemberEdge:
         self._graph = graph
         self._names = names
         self._probing = asyncio.Lock()
-        """Probes share a transactional id, so they come one after the other."""
+        """All probes use the same transactional id, so they run one at a time."""
 
     def _record(self, order: mw.WriteMessages) -> None:
         async def work() -> None:
@@ -110,7 +110,7 @@ class MemberEdge:
             try:
                 with answered("the producer's start"):
                     await self._world.init_producer(order.incarnation)
-            except Exception as error:  # noqa: BLE001 - the machine decides what follows, and it is logged there
+            except Exception as error:  # noqa: BLE001 - logged here; the machine decides what follows
                 self.driven.feed(mw.ProducerLost(order.incarnation, f"{type(error).__name__}: {error}"))
             else:
                 self.driven.feed(mw.ProducerReady(order.incarnation))
@@ -125,7 +125,7 @@ class MemberEdge:
             try:
                 with answered("the probe"):
                     why = await self.probe(order.target)
-            except Exception as error:  # noqa: BLE001 - the machine asks again, with growing pauses
+            except Exception as error:  # noqa: BLE001 - the machine probes again, with growing pauses
                 why = f"{type(error).__name__}: {error}"
             log.info("target was asked", target=str(order.target), well=not why, why=why)
             self.driven.feed(mw.Probed(order.target, why))
@@ -133,7 +133,7 @@ class MemberEdge:
         self._process.spawn(work(), f"probe of {order.target}")
 
     async def probe(self, target: StreamPartition) -> str:
-        """Why this target cannot be written now; nothing when it can, and then its width and limits are learnt again."""
+        """Why this target cannot be written now; empty if it can. In that case its width and its limits are looked up again."""
         names = self._names
         ours = target.stream in (names.log, names.dead_letters) or target.stream in self._graph.intermediates
         transactional_id = str(TransactionalId(names.job, self.member.config.processor, "probe"))
@@ -144,5 +144,5 @@ class MemberEdge:
         return why
 
     async def close(self) -> None:
-        """Close its client."""
+        """Close the producer."""
         await self.own.stop()
