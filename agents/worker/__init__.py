@@ -1,1 +1,1 @@
-"""One process at work: the runtime over Kafka and disk, steered by a member and a leader."""
+"""One worker process: the runtime over Kafka and disk, with its member and its leader."""

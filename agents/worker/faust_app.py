@@ -1,4 +1,4 @@
-"""The Faust app of a worker: agents, services, web server and sensors; no consumer, no tables, no topics of its own."""
+"""The Faust app of a worker: agents, services, web server and sensors, without a consumer, tables or topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faust.app.base import BootStrategy
 
 
 class _NoKafka(BootStrategy):
-    """Everything but Kafka: records come through `intake` and go through `outbox`."""
+    """Starts everything but Kafka: records come through `intake` and leave through `outbox`."""
 
     enable_kafka = False
     enable_kafka_consumer = False
@@ -20,15 +20,17 @@ class _NoKafka(BootStrategy):
 
 
 class ActorApp(faust.App):
-    """A Faust app whose channels flow at once: the consumer that would open them does not exist."""
+    """A Faust app that opens its channels itself, because it has no consumer that would."""
 
     BootStrategy = cast("Any", _NoKafka)
 
     def _create_directories(self) -> None:
-        """None: Faust's are for tables, and it has none."""
+        """Create none: Faust needs them for its tables, and this app has none."""
 
     def on_init_dependencies(self) -> Iterable[Any]:
-        """Without Faust's own monitor, which nobody asks: it keeps a name for each actor that ever was. `sensors.Counting` counts."""
+        """Leave out Faust's own monitor. Nobody reads it, and it keeps a name for every actor that ever lived. `sensors.Counting` counts
+        instead.
+        """
         found = super().on_init_dependencies()
         self.sensors.remove(self.monitor)
         return found
@@ -40,7 +42,7 @@ class ActorApp(faust.App):
 
 
 def new_app(name: str) -> ActorApp:
-    """An app that is not finalized into Faust's command line, and keeps nothing on disk."""
+    """An app that is not finalized into Faust's command line and stores nothing on disk."""
     app = ActorApp(
         name,
         broker="kafka://unused",

@@ -1,4 +1,4 @@
-"""The life of a worker's process: coroutines and actors, as Faust runs them. See `RuntimeHost`."""
+"""Runs the coroutines and actors of a worker process with Faust. See `RuntimeHost`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .services import CoroutineService, run_service
 
 
 class FaustLife:
-    """Agents and services of one Faust app, and what runs beside them. What any of them raises goes to `crash`."""
+    """The agents and services of one Faust app, and its background tasks. Their exceptions go to `crash`."""
 
     def __init__(self, app: ActorApp, *, crash: Callable[[BaseException], None], disk: Callable[[str], Disk]) -> None:
         self.app = app
@@ -59,11 +59,11 @@ class FaustLife:
         on_gone: Callable[[BaseException | None], None],
         on_again: Callable[[], None],
     ) -> AgentMailbox:
-        """See `RuntimeHost`: a Faust agent as an actor."""
+        """See `RuntimeHost`. The actor is a Faust agent."""
         return AgentMailbox(self.app, name, on_letter, on_gone, on_again=on_again)
 
     async def end(self, ending: Ending) -> None:
-        """What still runs ends; actors are put down by whoever has them, and the app when all else has ended."""
+        """End what still runs. The owners of actors stop those; the app stops last."""
         for task in list(self.spawned):
             task.cancel()
         await ending.steps({task.get_name(): asyncio.wait([task]) for task in list(self.spawned)})

@@ -1,10 +1,10 @@
-"""What a worker does beside its work, once a second: expiry in tables, positions for lag tools, trimming between two stages.
+"""What a worker does once a second beside its work: expire rows of tables, publish positions for lag tools, trim intermediate streams.
 
-What it decides: what may be told and deleted. Only what is durable: a task's committed positions. An intermediate partition is read by
-one task, so that task's position is all that its owner needs; a broadcast stream has as many readers as tasks, and is not trimmed.
+It publishes and deletes only up to a task's committed positions. One task reads an intermediate partition, so that task's position decides
+what may be deleted from it. A broadcast stream has as many readers as there are tasks, and is not trimmed.
 
-Promises: nothing depends on it. What fails is said once for each reason and tried again; what was deleted had been processed,
-committed, and can be asked for by nobody.
+Promises: nothing depends on it. An error is logged once for each reason, and the work is tried again. A deleted record was processed and
+committed, and nobody can need it any more.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TURN_S = 1.0
 TRIM_AFTER = 10
 """Turns between two trimmings."""
 TOUCH_AFTER = 60
-"""Turns after which an idle store notes again that it stands at the end of its log."""
+"""Turns after which an idle store notes again that it is at the end of its log."""
 
 
 class Upkeep:
-    """The turns of one worker."""
+    """Runs the turns of one worker."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Upkeep:
         *,
         turn_s: float = TURN_S,
     ) -> None:
-        """`trimmed`: the streams of which consumed records are deleted."""
+        """`trimmed`: the streams whose consumed records are deleted."""
         self._publisher = PositionPublisher(client, group)
         self._topics = topics
         self._trimmed = trimmed
@@ -55,10 +55,10 @@ class Upkeep:
         self._said: set[str] = set()
         self._turns = 0
         self.trim = True
-        """Dynamic: the setting `intermediate.trim`."""
+        """The dynamic setting `intermediate.trim`."""
 
     async def run(self, actors: Mapping[str, TaskActor]) -> None:
-        """Turn until cancelled."""
+        """Run turns until cancelled."""
         try:
             await self._publisher.start()
             while True:
@@ -68,7 +68,7 @@ class Upkeep:
             await self._publisher.stop()
 
     async def turn(self, actors: Iterable[TaskActor], *, trim: bool | None = None) -> None:
-        """Everything that is due, once."""
+        """Do once whatever is due."""
         self._turns += 1
         durable: dict[StreamPartition, int] = {}
         for actor in actors:

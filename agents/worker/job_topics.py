@@ -1,7 +1,8 @@
-"""The topics of one job: which there must be, with what settings; and how wide and how patient the others are.
+"""The topics of one job: which must exist, with which settings, and the widths and limits of the others.
 
-Inputs are only looked at. The job's own topics are created, or, where that is not allowed, named with the command that creates them.
-An output that does not exist is created as wide as the widest input, and said; clients would let the broker make it with one partition.
+Inputs are only looked up. The job's own topics are created; where that is not permitted, an error names the commands that create them. A
+missing output is created with as many partitions as the widest input, and logged; a client would let the broker create it with one
+partition.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LARGE = {"max.message.bytes": str(8 << 20)}
 
 
 class JobTopics:
-    """What a worker knows of its topics."""
+    """The topics of a job, as a worker knows them."""
 
     def __init__(self, client: ClientSettings, declared: Declared) -> None:
         self.declared = declared
@@ -43,18 +44,18 @@ class JobTopics:
         self._client = client
         self._known: dict[str, ExistingTopic] = {}
         self._named: set[str] = set()
-        """Targets that user code named while it ran, and those that were asked about."""
+        """Targets that user code named while it ran."""
 
     async def start(self) -> None:
         """Connect."""
         await self.topics.start()
 
     async def stop(self) -> None:
-        """Close."""
+        """Close the client."""
         await self.topics.stop()
 
     def fixed(self) -> list[TopicSpec]:
-        """The topics that every job has, before anything is known of its tasks."""
+        """The topics that every job has, whatever its tasks."""
         return [
             TopicSpec(self.names.coordinator, 1, COORDINATOR),
             TopicSpec(self.names.heartbeat, 1, HEARTBEAT),
@@ -62,7 +63,7 @@ class JobTopics:
         ]
 
     async def ensure_fixed(self) -> None:
-        """Create or check them; inputs must exist; outputs are made if they do not."""
+        """Create or check them. Inputs must exist; missing outputs are created."""
         await self._alone()
         await self._keep(self.fixed())
         counts = await self.input_counts()
@@ -74,7 +75,9 @@ class JobTopics:
         self._known |= found | await self.topics.ensure(missing)
 
     async def _alone(self) -> None:
-        """No other job on this cluster has a topic of this one, as far as names tell. (Whose the coordinator stream is stands in it.)"""
+        """Refuse to start if another job on this cluster uses a topic of this one, judging by names. (The coordinator stream itself names
+        its job.)
+        """
         steps = [step.name for step in self.declared.steps if isinstance(step, ShuffleStep)]
         for name in await self.topics.names():
             found = parse_internal(name, prefix=self.names.prefix)
@@ -90,7 +93,7 @@ class JobTopics:
         self._known |= await self.topics.ensure(specs)
 
     async def input_counts(self) -> dict[str, int]:
-        """How many partitions each input has, now. An input that does not exist is an error."""
+        """The current number of partitions of each input. A missing input is an error."""
         names = sorted(self.declared.graph.input)
         found = await self.topics.find(names)
         self._known |= found
@@ -110,7 +113,7 @@ class JobTopics:
         return f"{near} Or create it, with N partitions, one per task: {command}"
 
     def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
-        """Task log and intermediate streams under a job model."""
+        """The task log and the intermediate streams for a job model."""
         specs = [TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE})] if tasks else []
         if model is not None:
             widths: Mapping[str, int] = model.streams
@@ -122,7 +125,7 @@ class JobTopics:
     def all_specs(
         self, counts: Mapping[str, int], widths: Mapping[str, int], tasks: int
     ) -> tuple[list[TopicSpec], list[TopicSpec]]:
-        """Every topic of the job, before it runs: its own, and its outputs as they would be made."""
+        """Every topic of the job before it runs: its own topics, and its outputs as they would be created."""
         own = [*self.fixed(), TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE})]
         between = [
             TopicSpec(name, widths[name], {**INTERMEDIATE, **LARGE}) for name in sorted(self.declared.graph.writer)
@@ -131,7 +134,7 @@ class JobTopics:
         return own + between, outputs
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
-        """Create or check them."""
+        """Create or check the topics for this model."""
         await self._keep(self.specs_for(model, tasks))
 
     async def learn(self, outbox: Outbox | None) -> None:
@@ -148,7 +151,9 @@ class JobTopics:
                 _tell(outbox, self._known[name])
 
     async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
-        """A target that user code names while it runs. One that does not exist is made, as wide as the widest input, and said."""
+        """Tell the outboxes about a target that user code names while it runs. If it does not exist, it is created with as many partitions
+        as the widest input, and logged.
+        """
         found = await self.topics.find([topic])
         if topic not in found:
             counts = {name: self._known[name].partitions for name in self.declared.graph.input}
@@ -161,12 +166,13 @@ class JobTopics:
                 _tell(producer, found[topic])
 
     def limit(self, topic: str) -> int | None:
-        """Its max.message.bytes, as far as it is known."""
+        """The topic's max.message.bytes, if known."""
         return self._known[topic].limit if topic in self._known else None
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
-        """The job's own streams have as many partitions as its model says. One that was widened, or made again by hand, is an error: those
-        who write to it and those who read it would each mean another partition by one key."""
+        """Check that the job's own streams have as many partitions as its model says. A stream that was widened or created again by hand is
+        an error: its writers and its readers would map the same key to different partitions.
+        """
         found = await self.topics.find(widths)
         for name, width in sorted(widths.items()):
             if name in found and found[name].partitions != width:
@@ -178,7 +184,7 @@ class JobTopics:
 
 
 def widest(counts: Mapping[str, int]) -> int:
-    """How wide an output is made that is not there: as the widest input.
+    """The number of partitions for a new output: that of the widest input.
 
     >>> widest({"orders": 3, "rates": 1})
     3

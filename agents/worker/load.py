@@ -1,9 +1,9 @@
-"""What a worker says of its load in each heartbeat, and how that is read again: numbers only, by short names.
+"""The load that a worker reports in each heartbeat, and its decoding: numbers only, by short names.
 
     state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  keys.<partitioner>.<input>  config  commits  ready
 
-Promises: a heartbeat stays below its limit, whatever a worker runs: what does not fit is left out, tasks by their order, and said
-(`left_out`).
+Promise: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of their
+names, and counted (`left_out`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from .participant import Participant
 
 STATES = tuple(TaskState)
-"""By number: workers of different versions read each other's, so `TaskState` is only ever appended to."""
+"""By number. Workers of different versions read each other's heartbeats, so `TaskState` may only be appended to."""
 MOST_BYTES = 12_000
 
 
 def readiness(one: Participant) -> tuple[bool, str]:
-    """Whether its tasks run, and else what it waits for."""
+    """Whether the worker's tasks run, and if not, what it waits for."""
     if one.exit_code is not None:
         return False, one.exit_why or "exiting"
     if one.coordination.blocked:
@@ -34,13 +34,13 @@ def readiness(one: Participant) -> tuple[bool, str]:
 
 
 def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
-    """How the keys of a task's inputs are spread, as far as it has tested them."""
+    """How the keys of a task's inputs are partitioned, as far as the task has tested them."""
     test = actor.pipeline.keys if actor.pipeline is not None else None
     return test.shown() if test is not None else {}
 
 
 def watermarks(actor: TaskActor) -> dict[str, int]:
-    """The watermark of each stream that a task reads; nothing before its state is restored."""
+    """The watermark of each stream that a task reads; empty before its state is restored."""
     if actor.machine.state not in (*WORKING, *RESTING):
         return {}
     progress = actor.machine.inputs.progress
@@ -48,7 +48,7 @@ def watermarks(actor: TaskActor) -> dict[str, int]:
 
 
 def load_of(one: Participant) -> dict[str, float]:
-    """The load of a worker now. Reads plain values; called on the main loop."""
+    """The load of a worker now. It reads plain values, on the main loop."""
     ready, _ = readiness(one)
     committing = one.runtime.producers.committing
     load: dict[str, float] = {
@@ -84,7 +84,7 @@ def load_of(one: Participant) -> dict[str, float]:
 
 
 def key_load(loads: Iterable[Mapping[str, float]]) -> dict[str, dict[str, int]]:
-    """How many tasks found which partitioner, by input: of all workers together.
+    """How many tasks of all workers found which partitioner, by input.
 
     >>> key_load([{"keys.crc32.in": 2.0}, {"keys.crc32.in": 1.0, "keys.unknown.in": 1.0}])
     {'in': {'crc32': 3, 'unknown': 1}}
@@ -101,7 +101,7 @@ def key_load(loads: Iterable[Mapping[str, float]]) -> dict[str, dict[str, int]]:
 
 
 class TaskLoad(TypedDict):
-    """What a heartbeat says of one task; None for what it does not say."""
+    """What a heartbeat says about one task. A field is None if the heartbeat does not contain it."""
 
     state: str | None
     since_ms: int | None
@@ -111,7 +111,7 @@ class TaskLoad(TypedDict):
 
 
 def task_load(load: Mapping[str, float], task: str) -> TaskLoad:
-    """What a heartbeat says of one task."""
+    """What a heartbeat says about one task."""
     number = load.get(f"state.{task}")
     low = load.get(f"wm.{task}")
     return {

@@ -1,11 +1,10 @@
-"""What is logged, and how: structured events with the words that say who speaks.
+"""Configures logging: structured events, with fields that identify the worker.
 
-Decides the form (a line for people on a terminal, JSON elsewhere), the fields that every event of a worker carries (`job`, `worker`,
-`run`, `incarnation`; a task's add `task` and `grant`), and what becomes of other libraries' logs (the same form, warnings only, and
-repetitions counted).
+It decides the format (lines for people on a terminal, JSON elsewhere), the fields of every event (`job`, `worker`, `run`, `incarnation`; a
+task adds `task` and `grant`), and the treatment of other libraries' logs (the same format, warnings and errors only, repetitions counted).
 
-Promises: what is secret by its name, and every secret value that a client was given, is masked in every event, also inside of texts and
-tracebacks; a log line is one line.
+Promises: fields with secret names, and all secret values that a client was given, are masked in every event, also within texts and
+tracebacks. A log event is one line.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from ..kafka.settings import is_secret
 FORMS = ("auto", "console", "json")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 SHORTEST_SECRET = 4
-"""Shorter values are not looked for inside of texts: they would mask half of every line."""
+"""Shorter secrets are not masked within texts, because they would mask half of every line."""
 
 REPEATED_AFTER_S = 10.0
 SELDOM_S = 300.0
-"""What goes on being repeated is let through ever more rarely, down to this."""
+"""The longest interval between two repetitions of the same message."""
 REPEATS_KNOWN = 1000
 
 LogEvent = MutableMapping[str, Any]
 
 
 class _Threshold:
-    """Drops what is below the level; a value that can change, because loggers are bound for long."""
+    """Drops events below the level. A mutable value, because loggers are bound for a long time."""
 
     def __init__(self) -> None:
         self.level = logging.INFO
@@ -49,18 +48,19 @@ _threshold = _Threshold()
 
 
 class Repeats(logging.Filter):
-    """What another library says again and again is let through once in a while, ever more rarely, with how often it was said: a client
-    whose broker is away repeats itself a hundred times a second. The same is what has the same logger and the same text before its
-    arguments are filled in."""
+    """Limits the repeated messages of other libraries. A client whose broker is away repeats its message a hundred times a second; this
+    filter lets it through at growing intervals, with a count. Messages are the same if their logger and their text before formatting are
+    the same.
+    """
 
     def __init__(self, every_s: float = REPEATED_AFTER_S) -> None:
         super().__init__()
         self.every_s = every_s
         self._last: dict[tuple[str, str], tuple[float, int, float]] = {}
-        """When it was let through, how often it was not since, and for how long it is not."""
+        """For each message: when it was last let through, how often it was suppressed since then, and the interval."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this one is let through."""
+        """Whether to let this record through."""
         key = (record.name, str(record.msg)[:200])
         said, kept_back, pause = self._last.get(key, (-self.every_s, 0, self.every_s))
         if record.created - said < pause:
@@ -75,19 +75,19 @@ class Repeats(logging.Filter):
 
 
 class Masking:
-    """Takes secrets out of an event, by the name of a field and by value."""
+    """Masks secrets in events, by field name and by value."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self.values = sorted({v for v in values if len(v) >= SHORTEST_SECRET}, key=len, reverse=True)
 
     def __call__(self, logger: Any, method: str, event: LogEvent) -> LogEvent:
-        """One event, clean."""
+        """Mask one event."""
         for name in list(event):
             event[name] = shown(name, self.clean(event[name]))
         return event
 
     def clean(self, value: Any) -> Any:
-        """The same value without secrets in it."""
+        """The value with all secrets masked."""
         if isinstance(value, str):
             for secret in self.values:
                 value = value.replace(secret, MASK)
@@ -102,7 +102,7 @@ class Masking:
 
 
 def secrets_of(settings: Mapping[str, str]) -> list[str]:
-    """The values of client settings that must not be seen."""
+    """The secret values among client settings."""
     return [value for name, value in settings.items() if is_secret(name)]
 
 
@@ -114,7 +114,7 @@ def set_up(
     bound: Mapping[str, Any] | None = None,
     out: TextIO | None = None,
 ) -> None:
-    """Log from here on, to standard error unless told otherwise; `bound` stands in every event."""
+    """Set up logging, to standard error by default. Every event contains the `bound` fields."""
     to: TextIO = sys.stderr if out is None else out
     people = form == "console" or (form == "auto" and to.isatty())
     masking = Masking(secrets)
@@ -156,7 +156,7 @@ def set_up(
 
 
 def set_level(level: str) -> None:
-    """Log more or less from here on (`log.level` is dynamic)."""
+    """Change the level (`log.level` is dynamic)."""
     _threshold.level = LEVELS[level]
 
 

@@ -1,4 +1,4 @@
-"""What a worker's two machines, its member and its leader, are configured with."""
+"""The configuration of a worker's two machines, its member and its leader."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .options import WorkerOptions
 
 
 def deployment(options: WorkerOptions, settings: Mapping[str, Any]) -> str:
-    """The id that was given, or the fingerprint of graph, state and immutable settings."""
+    """The given deployment id, or the fingerprint of graph, state and immutable settings."""
     return options.deployment or digest(parts(options.declared, settings))
 
 
 def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> LeaderConfig:
-    """What this process would lead with."""
+    """The configuration with which this process would lead."""
     graph = options.declared.graph
     bounded = any(one.until is not None or one.start != "oldest" for one in graph.inputs)
     counted = [one for one in graph.inputs if not one.bootstrap] or graph.inputs
@@ -52,7 +52,7 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
 
 
 def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> MemberConfig:
-    """What this process is as a member."""
+    """The configuration of this process as a member."""
     return MemberConfig(
         processor=options.processor,
         process=options.process,

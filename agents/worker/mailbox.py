@@ -1,11 +1,11 @@
-"""A Faust agent as an actor: one thread of control, a bounded mailbox, and an end that can be seen.
+"""A Faust agent as an actor: one thread of control, a bounded mailbox, and an end that is reported.
 
-Faust gives the channel, the agent and its life. What Faust leaves open is closed here (each was measured on faust-streaming 0.15):
+Faust provides the channel, the agent and its life cycle. This class closes its gaps (each was measured on faust-streaming 0.15):
 
-- a put before the agent has started, or after it has stopped, is dropped in silence: `put` refuses it instead;
-- an exception in an agent's body is acknowledged and the agent restarted: here the body ends with the failure in `failure`;
-- an agent that was stopped and let go of can be started again, and nobody would stop it: it stops itself;
-- a stopped agent is still referenced from three places of the app: they are cleared, so that tasks can come and go for weeks.
+- Faust silently drops a put before the agent has started or after it has stopped; `put` raises an error.
+- Faust acknowledges an exception in an agent's body and restarts the agent; here the body ends, with the exception in `failure`.
+- An agent that was stopped and dropped can be started again, and nothing would stop it; here it stops itself.
+- The app keeps three references to a stopped agent; here they are removed, so that tasks can come and go for weeks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .sensors import place_of
 
 
 class AgentMailbox:
-    """One actor. `on_letter` is awaited for one letter at a time; `on_gone` is told once when the agent has stopped."""
+    """One actor. Calls `on_letter` with one letter at a time, and `on_gone` once when the agent has stopped."""
 
     def __init__(
         self,
@@ -32,8 +32,9 @@ class AgentMailbox:
         on_again: Callable[[], None] | None = None,
         size: int = 16,
     ) -> None:
-        """`on_again` is called when somebody starts the agent again after it was stopped. This mailbox stays closed and its agent stopped:
-        whoever begins anew makes another, and an agent that reads for nobody would be stopped by nobody."""
+        """`on_again` is called if somebody starts the agent again after it was stopped. This mailbox then stays closed, and the agent is
+        stopped again: a new life needs a new mailbox, and nobody would stop an agent that no one owns.
+        """
         self.app = app
         self.name = name
         self.failure: BaseException | None = None
@@ -45,13 +46,13 @@ class AgentMailbox:
         self._stopped = asyncio.Event()
         self._size = size
         self._waiting = 0
-        """Letters that were put in and not taken out."""
+        """Letters that were put and not yet taken."""
         self.channel = app.channel(maxsize=size)
         self.agent = app.agent(self.channel, name=name)(self._body)
         self._watch_stop()
 
     def _watch_stop(self) -> None:
-        """Whoever stops the agent through Faust's own API stops the actor: nobody may put into a mailbox that nobody reads."""
+        """Treat a stop of the agent through Faust's API as the end of the actor, because nobody would read the mailbox any more."""
         original = self.agent.on_stop
 
         async def on_stop() -> None:
@@ -71,18 +72,20 @@ class AgentMailbox:
         self.agent.on_started = on_started
 
     async def start(self) -> None:
-        """Start the agent; from here on letters are taken."""
+        """Start the agent, and begin to take letters."""
         await self.agent.start()
         self.open = True
 
     async def put(self, letter: Any) -> None:
-        """Put a letter in; waits while the mailbox is full. Raises `MailboxClosed` when the actor has gone."""
-        if self.open and self._waiting < self._size:  # there is room: it does not wait, so nothing can come between
+        """Put a letter into the mailbox; waits while it is full. Raises `MailboxClosed` if the actor has stopped."""
+        if (
+            self.open and self._waiting < self._size
+        ):  # there is room: this put does not wait, so nothing can come in between
             self._waiting += 1
             await self.channel.put(letter)
             return
         if self.open:
-            putting = asyncio.ensure_future(self.channel.put(letter))  # noqa: TID251 - awaited on the next line, with its end
+            putting = asyncio.ensure_future(self.channel.put(letter))  # noqa: TID251 - awaited on the next line, to its end
             gone = asyncio.ensure_future(self._stopped.wait())  # noqa: TID251
             done, _ = await asyncio.wait([putting, gone], return_when=asyncio.FIRST_COMPLETED)
             gone.cancel()
@@ -102,9 +105,9 @@ class AgentMailbox:
             state = self.app.sensors.on_stream_event_in(place, offset, letters, letter)
             try:
                 await self._on_letter(letter)
-            except BaseException as error:  # whatever it is, it is the failure of this actor
+            except BaseException as error:  # any exception is this actor's failure
                 if passes(error):
-                    raise  # the agent is being stopped, and says so when it has
+                    raise  # the agent is being stopped: `on_stop` reports that
                 self.failure = error
                 self._gone(error)
             finally:
@@ -118,7 +121,7 @@ class AgentMailbox:
             self._on_gone(why)
 
     async def stop(self) -> None:
-        """Stop the agent (what runs is cancelled), and let go of it."""
+        """Stop the agent, cancel what it is doing, and remove all references to it."""
         self._told = True
         self.open = False
         self._stopped.set()

@@ -1,4 +1,4 @@
-"""Everything that a worker is told when it starts, as one value."""
+"""All options of a worker process, as one value."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """One worker process."""
+    """The options of one worker process."""
 
     declared: Declared
     client: ClientSettings
     processor: str
     location: str
     process: str
-    """The process start: unique for each."""
+    """The id of this start of the process; every start has another."""
     token: str
-    """Random letters and digits for its incarnations."""
+    """Random characters for the names of its incarnations."""
     state_dir: Path | None = None
     """None keeps tables in memory."""
     state_memory: int = 256 << 20
-    """Bytes that tables may take, all tasks together: for decoded rows, and for caches and write buffers of RocksDB."""
+    """The memory for tables of all tasks together, in bytes: decoded rows, and RocksDB's caches and write buffers."""
     run_id: str = ""
     deployment: str = ""
     settings: Mapping[str, Any] = field(default_factory=lambda: _NONE)
-    """From the file and the environment, and what the app was given."""
+    """Settings from the file, the environment and the app."""
     flags: Mapping[str, Any] = field(default_factory=lambda: _NONE)
-    """From the command line: they win over overrides."""
+    """Settings from the command line and the environment; they take precedence over overrides."""
     host: str = ""
     user: str = ""
     pid: int = 0
@@ -49,4 +49,4 @@ class WorkerOptions:
     compression: str | None = None
     jitter_s: float = 0.0
     job_uuid: str = ""
-    """A fresh one, for a job that has none yet."""
+    """A new random id, used if the job has none yet."""

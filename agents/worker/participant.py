@@ -1,11 +1,11 @@
-"""One process in its job: two machines that steer it, and the tasks and producers that they steer.
+"""A process as a participant in its job: its two machines, and the tasks and producers that they control.
 
-    coordination    the coordinator stream, `Member` and `Leader`
-    runtime         the tasks, each under its grant; the producer of the present incarnation
-    overrides       what operators have changed of its settings
+    coordination  the coordinator stream, `Member` and `Leader`
+    runtime       the tasks, each under its grant; the producer of the current incarnation
+    overrides     the settings that operators have changed
 
-What the machines order is done by the runtime, and what the runtime reports is fed to the machines. It is the same code on a worker and in
-a simulator: it knows a port and the life of a process, and neither Kafka nor Faust. It decides nothing.
+The runtime carries out the machines' orders, and its reports are fed back to the machines. The same code runs on a worker and in the
+simulator: it knows a port and a `RuntimeHost`, but neither Kafka nor Faust. It decides nothing.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ log = structlog.get_logger("headgate.worker")
 
 
 class WorkerTopics(TargetTopics, LeaderTopics, Protocol):
-    """The topics of the job, for those who write to them and for its leader."""
+    """The topics of the job, as its writers and its leader use them."""
 
 
 class Participant:
-    """See above. `over` is set when it has left the job: then `exit_code` and `exit_why` say how."""
+    """See above. `over` is set once the process has left the job; `exit_code` and `exit_why` then say how."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Participant:
         spark: Any = None,
         memory: Any = None,
     ) -> None:
-        """`refuse`: told when what was declared cannot run. `more`: parts of the process that take settings, too (`settings_taken`)."""
+        """`refuse` is called if the declared job cannot run. `more`: further parts of the process that take settings (`settings_taken`)."""
         declared = options.declared
         self.refuse = refuse
         self.ready = False
@@ -70,12 +70,14 @@ class Participant:
         self.exit_why = ""
         self.over = asyncio.Event()
         self.on_waiting: Callable[[str, str, str], None] | None = None
-        """Told when it waits because its run is closed: why, the run's state, and why that has failed."""
+        """Called while the process waits because its run is closed: with the reason, the run's state, and the reason of the run's
+        failure.
+        """
         self._options = options
         self._life = life
         self._settings = settings
         self._exits_on_failure = False
-        """What `failure.policy` says."""
+        """The setting `failure.policy`."""
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
         self.coordination = Coordination(self, life, port, offsets, topics, declared.graph, declared.topics, stamp)
         self.runtime = Runtime(
@@ -96,7 +98,7 @@ class Participant:
         self.overrides = Overrides(options, settings, {**own, "worker": self._judge, **more})
 
     async def start(self) -> None:
-        """Begin to take part."""
+        """Join the job."""
         self.overrides.tell()
         given = self._settings.given
         await self.coordination.start(
@@ -107,7 +109,7 @@ class Participant:
 
     @property
     def actors(self) -> dict[str, TaskActor]:
-        """The tasks that live here."""
+        """The tasks in this process."""
         return self.runtime.granted.actors
 
     # ------------------------------------------------------------------------------------------- what the machines order
@@ -117,7 +119,7 @@ class Participant:
         self.runtime.granted.tell(task, order)
 
     async def init_producer(self, incarnation: str) -> None:
-        """See `coordination.World`: its id is initialised here, once."""
+        """See `coordination.World`. This initialises the transactional id, exactly once."""
         options = self._options
         transactional_id = worker_id(options.declared.app.job, options.processor, incarnation)
         await self.runtime.producers.begin(incarnation, transactional_id)
@@ -143,7 +145,7 @@ class Participant:
             self.on_waiting(why, run.state, run.failed)
 
     def exit(self, code: int, why: str) -> None:
-        """See `coordination.World`: the leadership is given back first."""
+        """See `coordination.World`. The leadership is handed back first."""
         self.exit_code, self.exit_why = code, why
         log.info("exit", code=code, why=why)
         self._life.spawn(self._resign(), "resign")
@@ -163,7 +165,7 @@ class Participant:
     # ------------------------------------------------------------------------------------------- what the runtime asks for
 
     def plan(self, task: str) -> TaskPlan:
-        """See `runtime.Job`: with the bounds that its run has resolved; every task, whenever it begins, has the same."""
+        """See `runtime.Job`. The plan contains the bounds that the run resolved, so it is the same whenever the task starts."""
         job = self.coordination.member.job
         if job.model is None or task not in job.model.tasks:
             raise RuntimeError(f"{task} was granted, but the job model does not know it")
@@ -186,14 +188,14 @@ class Participant:
         return self.coordination.member.job.run_view()
 
     def report(self, report: Report) -> None:
-        """See `runtime.Job`: fed when the present event is through."""
+        """See `runtime.Job`. The report is fed to the member once the current event is handled."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self.coordination.feed_member, report)
         if isinstance(report, TaskReported) and report.state == TaskState.FAILED and self._exits_on_failure:
             loop.call_soon(self.exit, 1, f"{report.task} failed: {report.why}")
 
     def producer_lost(self, lost: mw.ProducerLost) -> None:
-        """See `runtime.Job`: the member decides what follows."""
+        """See `runtime.Job`. The member decides what follows."""
         self.coordination.feed_member(lost)
 
     # -------------------------------------------------------------------------------------------------- who takes settings

@@ -1,7 +1,7 @@
-"""The job's positions, published for other tools.
+"""Publishes the job's positions for other tools.
 
-Positions are published by a consumer that belongs to the job's group and reads nothing, so that every lag tool works; nothing of headgate
-reads them back.
+A consumer that belongs to the job's group and reads nothing commits the positions, so that all lag tools work. headgate never reads them
+back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..kafka.settings import ClientSettings
 
 
 class PositionPublisher:
-    """Commits positions to a group that has no members."""
+    """Commits positions to a group without members."""
 
     def __init__(self, client: ClientSettings, group: str) -> None:
         self._client = client
@@ -36,13 +36,13 @@ class PositionPublisher:
             self._consumer = await started(lambda: AIOKafkaConsumer(**given), "positions", deadline_s=deadline_s)
 
     async def stop(self) -> None:
-        """Close the connection."""
+        """Close the client."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await closed(consumer.stop)
 
     async def publish(self, positions: Mapping[StreamPartition, int]) -> None:
-        """Let `kafka-consumer-groups --describe --group …` show them. Raises `EnvironmentFault`; nothing depends on it."""
+        """Make `kafka-consumer-groups --describe --group …` show these positions. Raises `EnvironmentFault`; nothing depends on it."""
         consumer = self._consumer
         if consumer is None:
             raise EnvironmentFault("the publisher of positions is not started")
@@ -52,7 +52,9 @@ class PositionPublisher:
         if not self._assigned.issuperset(wanted):
             self._assigned = self._assigned | frozenset(wanted)
             consumer.assign(list(self._assigned))
-            for tp in self._assigned:  # no await in between: it must not fetch, and not ask where to begin
+            for (
+                tp
+            ) in self._assigned:  # no await in between: the consumer must neither fetch nor look up a start position
                 consumer.seek(tp, 0)
                 consumer.pause(tp)
         try:

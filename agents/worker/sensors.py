@@ -1,7 +1,7 @@
-"""A Faust sensor that counts what the actors of a worker do: letters, records, the seconds that they took, and requests of pages.
+"""A Faust sensor that counts the work of a worker's actors: letters, records and seconds, and page requests.
 
-It is told by the mailbox, once for each letter, in Faust's own words (`on_stream_event_in`, `on_stream_event_out`), so any other sensor
-that somebody adds to `worker.app.sensors` hears the same.
+The mailbox calls it for each letter through Faust's sensor interface (`on_stream_event_in`, `on_stream_event_out`), so any other sensor
+that is added to `worker.app.sensors` receives the same calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOWHERE = TP("", 0)
 
 
 def place_of(letter: Any) -> tuple[TP, int]:
-    """The partition and offset that a letter is about; a letter that is no chunk stands nowhere."""
+    """The partition and offset of a letter. A letter without a chunk has none."""
     chunk = getattr(letter, "chunk", None)
     if chunk is None:
         return NOWHERE, -1
@@ -25,23 +25,23 @@ def place_of(letter: Any) -> tuple[TP, int]:
 
 
 class Counting(Sensor):
-    """Totals since the worker has started."""
+    """Totals since the start of the worker."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.records: Counter[str] = Counter()
-        """By stream; a chunk that is tried again counts again."""
+        """By stream. A chunk that is processed again counts again."""
         self.letters = 0
         self.seconds = 0.0
         self.requests: Counter[int] = Counter()
         """By HTTP status."""
 
     def on_stream_event_in(self, tp: TP, offset: int, stream: Any, event: Any) -> Any:
-        """A letter begins."""
+        """Called before a letter is handled."""
         return time.perf_counter()
 
     def on_stream_event_out(self, tp: TP, offset: int, stream: Any, event: Any, state: Any = None) -> None:
-        """A letter is done, or has failed."""
+        """Called when a letter was handled or has failed."""
         self.letters += 1
         if state is not None:
             self.seconds += time.perf_counter() - state
@@ -50,5 +50,5 @@ class Counting(Sensor):
             self.records[tp.topic] += len(chunk)
 
     def on_web_request_end(self, app: Any, request: Any, response: Any, state: Any, *, view: Any = None) -> None:
-        """A page was asked for."""
+        """Called when a page was served."""
         self.requests[int(getattr(response, "status", 500) or 500)] += 1

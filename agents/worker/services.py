@@ -1,9 +1,9 @@
-"""Work that lives beside the actors, as services of the Faust app: they stand in its tree, start and stop with it, and are seen there.
+"""Runs background work as services of the Faust app: they are part of its tree, start and stop with it, and are visible there.
 
     await run_service(app, "outbox 000001-3f2a", outbox.run(), crash)
 
-Decides nothing. Promises: what the work raises goes to `crash`, never into a log alone; a service that has ended is taken out of the
-app, so that they can come and go for weeks.
+Decides nothing. Promises: an exception of the work goes to `crash`, not only into a log. A service that has ended is removed from the app,
+so that services can come and go for weeks.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class CoroutineService(mode.Service):
 
     @property
     def label(self) -> str:
-        """How it is shown in Faust's tree."""
+        """The name in Faust's tree."""
         return self.name
 
     @property
     def shortlabel(self) -> str:
-        """How it is shown in Faust's logs."""
+        """The name in Faust's logs."""
         return self.name
 
     async def on_start(self) -> None:
-        """Begin the work."""
+        """Start the coroutine."""
         self.running = asyncio.get_running_loop().create_task(self._run(), name=self.name)
 
     async def _run(self) -> None:
         try:
             await self._work
-        except BaseException as error:  # told to whoever answers for it
+        except BaseException as error:  # reported to the owner
             if passes(error):
                 raise
             self._crash_told(error)
@@ -61,7 +61,7 @@ class CoroutineService(mode.Service):
         node.children[:] = [child for child in node.children if getattr(child, "data", child) is not self]
 
     async def on_stop(self) -> None:
-        """End the work, wherever it is."""
+        """Cancel the coroutine, wherever it is."""
         if self.running is not None and self.running is not asyncio.current_task():
             self.running.cancel()
             await asyncio.wait([self.running], timeout=10.0)
@@ -70,7 +70,7 @@ class CoroutineService(mode.Service):
 async def run_service(
     app: Any, name: str, work: Awaitable[None], crash: Callable[[BaseException], None]
 ) -> CoroutineService:
-    """Start it within the app."""
+    """Start a coroutine as a service of the app."""
     service = CoroutineService(app, name, work, crash)
     await app.add_runtime_dependency(service)
     return service

@@ -1,7 +1,7 @@
-"""What operators change while a job runs, handed to the parts of a process that live by it.
+"""Hands settings that operators change while a job runs to the parts of the process that use them.
 
-`core.settings.TAKEN_BY` says which part takes which setting. Each part that is told has one way of being told; a change is acknowledged
-when all of them have it. The leader is not told: it reads overrides where they stand, in the stream.
+`core.settings.TAKEN_BY` says which part takes which setting. Each part has one callback, and a change is acknowledged when all of them were
+called. The leader has none: it reads the overrides in the stream itself.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ PARTS = tuple(dict.fromkeys(part for parts in TAKEN_BY.values() for part in part
 
 
 class Overrides:
-    """The operators' overrides, as this process has taken them. What its command line says wins over them."""
+    """The operators' overrides as this process has applied them. Its own command line takes precedence."""
 
     def __init__(self, options: WorkerOptions, settings: Settings, parts: Mapping[str, Callable[[], None]]) -> None:
-        """`parts`: each part, and how it is told that settings have changed. One way may stand for several."""
+        """`parts`: the callback of each part. Several parts may share one."""
         self.given: dict[str, Any] = {}
         self.offset = -1
-        """Up to here in the coordinator stream they are applied."""
+        """The overrides up to this offset of the coordinator stream are applied."""
         self._options = options
         self._settings = settings
         self._told = tuple(dict.fromkeys(parts[part] for part in PARTS))
 
     def take(self, overrides: Mapping[str, Any], offset: int) -> None:
-        """Tell every part; when this returns, all of them have what they take."""
+        """Apply the overrides. When this returns, every part has its new settings."""
         self.given = dict(overrides)
         self._settings.given = {**self._options.settings, **overrides, **self._options.flags}
         self.tell()
         self.offset = offset
 
     def tell(self) -> None:
-        """As they are now."""
+        """Call the parts with the current settings."""
         for tell in self._told:
             tell()

@@ -1,12 +1,11 @@
-"""One worker process: from its start to its exit code.
+"""One worker process, from its start to its exit code.
 
-    participant    what it is in its job: the machines that steer it, its tasks, its producers (`participant`)
-    life           Faust, the runtime of everything that lives here: agents (the coordinator and one for each task) and services; it has no
-                   consumer of its own
-    upkeep         what is done beside the work, once a second
-    ending         how it ends within the time that it has
+    participant  its part in the job: the machines, the tasks, the producers (`participant`)
+    life         Faust, which runs everything here: agents (the coordinator and one for each task) and services, without a consumer
+    upkeep       what is done once a second, beside the work
+    ending       how it ends in the time that it has
 
-The worker gives them Kafka, RocksDB and the wall clock, starts them, and puts them down. It ends with the code that its member says.
+The worker gives them Kafka, RocksDB and the wall clock, starts them, and stops them. It exits with the code that its member decides.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ DEADLINE_PASSED = 3
 
 
 class Worker:
-    """Runs the tasks that it is granted, until its member says exit."""
+    """Runs the tasks that it is granted, until its member tells it to exit."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
@@ -58,7 +57,9 @@ class Worker:
         self.settings = Settings(options.settings)
         own, name = own_chooser(self.declared.app.chooser, self.settings.given)
         if own is not None:
-            CheckedChooser(own, name)  # one that is not there, or cannot choose, is said before anything begins
+            CheckedChooser(
+                own, name
+            )  # a chooser that does not exist or cannot choose is reported before anything starts
         self.port = KafkaPort(options.client)
         self.app = new_app(f"{self.job.slug}.{options.processor}")
         self.sensor = Counting()
@@ -71,7 +72,7 @@ class Worker:
         self.memory = StoreMemory(self.settings.given_or("state.memory", options.state_memory))
         self.spark = _spark(self.declared, self.settings)
         self._loud = False
-        """An override says how much is logged."""
+        """Whether an override has set the log level."""
         self.participant = Participant(
             options,
             self.life,
@@ -89,18 +90,18 @@ class Worker:
         self.started_ms = self.port.clock.now().wall
         self.ending = Ending()
         self._cut: asyncio.TimerHandle | None = None
-        """Rings when leaving takes too long."""
+        """Fires when leaving takes too long."""
         self._crash: BaseException | None = None
 
     # ----------------------------------------------------------------------------------------------------------- its life
 
     async def run(self) -> int:
-        """From start to exit; the exit code."""
+        """Run from start to exit. Returns the exit code."""
         try:
             await self._start()
             await self.participant.over.wait()
         except HeadgateError:
-            raise  # whoever started this worker says it, with its remedy
+            raise  # the caller prints it with its remedy
         except Exception as error:
             log.error("the worker could not start", error=repr(error), exc_info=error)
             raise
@@ -123,7 +124,7 @@ class Worker:
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 
     async def _put_down(self) -> None:
-        """Stop, whole: who cancels this meanwhile makes it short, and cannot leave agents behind that nobody stops."""
+        """Stop completely. A cancellation meanwhile shortens this, but leaves no running agents behind."""
         stopping = asyncio.get_running_loop().create_task(self._stop(), name="the worker stops")
         cancelled: asyncio.CancelledError | None = None
         while not stopping.done():
@@ -136,7 +137,7 @@ class Worker:
             raise cancelled
 
     async def _stop(self) -> None:
-        """Put everything down, in order. A step that does not end in time is named by `ending`, and left behind: nothing may hang here."""
+        """Stop all parts, in order. `ending` names a step that does not end in time and leaves it behind, so nothing can hang here."""
         self.participant.over.set()
         self.ending.begin(self.settings.seconds("stop.timeout"))
         if self._cut is not None:
@@ -160,8 +161,9 @@ class Worker:
     # ------------------------------------------------------------------------------------------------------- how it ends
 
     def leave(self, why: str) -> None:
-        """SIGTERM or the like: commit, release, say so, end with 0. Within `stop.timeout`, whatever is away: what is not done by then is
-        said, and the exit code is 3."""
+        """React to SIGTERM or the like: commit, release, report and exit with 0, within `stop.timeout` whatever does not answer. If it does
+        not finish in that time, it logs what is unfinished and exits with 3.
+        """
         log.info("leaving", why=why)
         patience = self.ending.begin(self.settings.seconds("stop.timeout"))
         if self._cut is None:
@@ -169,7 +171,7 @@ class Worker:
         self.coordination.feed_member(mw.Leave(why))
 
     def _cut_short(self) -> None:
-        """It cannot leave in the time that it has. What was committed is not lost, and what was not is done again by whoever comes next."""
+        """End although leaving is not finished. Committed work is not lost; the next owner of the tasks repeats the rest."""
         participant = self.participant
         if participant.over.is_set():
             return
@@ -186,14 +188,14 @@ class Worker:
         participant.over.set()
 
     def _refuse(self, error: DeclarationError) -> None:
-        """What was declared cannot run on these topics: leave, and end with this error."""
+        """Leave and end with this error, because the declared job cannot run on these topics."""
         log.error("the job cannot run", error=str(error))
         if self._crash is None:
             self._crash = error
         self.leave(error.what)
 
     def crash(self, error: BaseException) -> None:
-        """Something that must not happen did: the worker ends, and says what."""
+        """End the worker because of an error that must not happen, and log it."""
         if self._crash is None:
             self._crash = error
             log.error("worker crashed", error=repr(error), exc_info=error)
@@ -210,7 +212,9 @@ class Worker:
         self.upkeep.trim = self.settings.value("intermediate.trim")
 
     def _log_level(self) -> None:
-        """Only an override changes it, and its end: what the process was started with is its own business."""
+        """Only an override changes the level, and its removal restores it. Without overrides, the level with which the process was started
+        stays.
+        """
         overridden = "log.level" in self.participant.overrides.given
         if overridden or self._loud:
             self._loud = overridden
@@ -220,27 +224,27 @@ class Worker:
 
     @property
     def actors(self) -> dict[str, TaskActor]:
-        """The tasks that live here."""
+        """The tasks in this process."""
         return self.runtime.granted.actors
 
     @property
     def counters(self) -> dict[str, Counter[str]]:
-        """What was counted of each task."""
+        """The counters of each task."""
         return self.runtime.granted.counters
 
     @property
     def committing(self) -> Committing | None:
-        """The transactions of the present incarnation."""
+        """The transactions of the current incarnation."""
         return self.runtime.producers.committing
 
     @property
     def incarnation(self) -> str:
-        """The present one, or the last."""
+        """The current incarnation, or the last one."""
         return self.runtime.producers.incarnation
 
 
 def _spark(declared: Declared, settings: Settings) -> Bridge | None:
-    """One session for the worker, imported and begun only if the job has a Spark step."""
+    """The worker's Spark session. It is imported and started only if the job has a Spark step."""
     if not any(isinstance(step, SparkStep) for step in declared.steps):
         return None
     if settings.text("spark.remote"):
