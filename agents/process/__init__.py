@@ -1,1 +1,1 @@
-"""From a command to a process, and what is asked of a job from outside of it."""
+"""Starts a process from a command line, and sends requests to a job from outside of it."""

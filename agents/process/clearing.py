@@ -1,13 +1,13 @@
-"""Emptying tables of a job in its task log, from outside of any worker.
+"""Empties tables of a job in its task log, from outside of its workers.
 
-What it decides: what the log holds of each table, and what is written so that every restore begins with a table empty: the deletion of
-each of its keys and of its schema, beside whatever else stands there. Promises:
+It decides what the log contains of each table, and what must be written so that every restore finds a table empty: a deletion for each of
+its keys and for its schema. Promises:
 
-- All tasks are emptied in one transaction: all of it counts, or nothing does.
-- The transaction is the leader's. Before a worker can be granted a task somebody must lead, and that ends what is open of whoever led
-  before: no task is ever restored from half of it.
-- A store on a disk sees the deletions as it sees those of any commit: it follows the log, or is not trusted.
-- The job's code is not needed: the log holds the schema of each of its tables.
+- All tasks are emptied in one transaction: either all of them or none.
+- The transaction uses the leader's transactional id. Before a worker can be granted a task, a leader must be elected, which fences the
+  previous one and aborts its open transaction. So no task is ever restored from a half-emptied log.
+- A store on disk treats the deletions like any other commit: it follows the log, or is discarded.
+- The job's code is not needed, because the log contains the schema of each of its tables.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SIZE_BYTES = 4
 
 
 class Census(MemoryStore):
-    """What a log comes to: the keys of each table with how many bytes their values take, and the schemas.
+    """The contents of a task log: the keys of each table with the size of their values, and the schemas.
 
-    Of tables that are not in `names` only that they are there; None: of all tables.
+    Of a table that is not in `names`, it records only that it exists. None means all tables.
     """
 
     def __init__(self, names: frozenset[str] | None = None) -> None:
@@ -60,7 +60,7 @@ class Census(MemoryStore):
         return {k: None if v is None else len(v).to_bytes(SIZE_BYTES, "big") for k, v in rows.items()}
 
     def kinds(self) -> dict[str, str]:
-        """Every table that rows or a schema tell of, emptied ones included, and what keeps it: an aggregate, a batch step …"""
+        """Every table that has rows or a schema, including emptied ones, and what kind of step owns it: an aggregate, a batch step …"""
         found = {n: TABLE for n in self.tables() if n not in OWN and not n.startswith(TTL_TABLE)}
         for key, data in self.range(SCHEMA_TABLE):
             name = key.decode()
@@ -68,12 +68,12 @@ class Census(MemoryStore):
         return found
 
     def keys(self, table: str) -> tuple[int, int]:
-        """How many keys a table has, and their bytes with those of their values."""
+        """The number of keys of a table, and the size of keys and values in bytes."""
         rows = list(self.range(table))
         return len(rows), sum(len(key) + int.from_bytes(size, "big") for key, size in rows)
 
     def deletions(self, tables: Iterable[str]) -> dict[str, IndexRows]:
-        """What makes these tables empty, and their schemas unknown."""
+        """The deletions that empty these tables and remove their schemas."""
         found: dict[str, IndexRows] = {}
         schemas: IndexRows = {}
         for table in tables:
@@ -86,7 +86,7 @@ class Census(MemoryStore):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task has of a table. `schema`: whether its log knows how rows of it are to be read."""
+    """What one task holds of a table. `schema`: whether its log contains the schema of the rows."""
 
     task: str
     keys: int
@@ -96,7 +96,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One table of a job; `parts` in those tasks that hold anything of it."""
+    """One table of a job, with its `parts` in the tasks that hold something of it."""
 
     name: str
     kind: str
@@ -104,25 +104,25 @@ class Kept:
 
     @property
     def keys(self) -> int:
-        """Of all tasks."""
+        """The keys of all tasks."""
         return sum(part.keys for part in self.parts)
 
     @property
     def size(self) -> int:
-        """Bytes, of all tasks."""
+        """The bytes of all tasks."""
         return sum(part.size for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """What the logs of a job hold: its tables by name, and the next offset to read of each partition."""
+    """The contents of a job's task logs: its tables by name, and the next offset to read of each partition."""
 
     tables: Mapping[str, Kept]
     positions: Mapping[StreamPartition, int]
 
 
 def put_together(logs: Mapping[str, Census]) -> LogContents:
-    """What all tasks hold, by task."""
+    """The contents of the logs of all tasks."""
     kinds: dict[str, str] = {}
     positions: dict[StreamPartition, int] = {}
     for census in logs.values():
@@ -145,7 +145,7 @@ def put_together(logs: Mapping[str, Census]) -> LogContents:
 async def read_logs(
     client: ClientSettings, topic: str, changelogs: Mapping[str, int], names: Iterable[str] = ()
 ) -> dict[str, Census]:
-    """What the log of each task comes to now, as far as it is committed. `names`: count the keys of these only; none: of all."""
+    """The committed contents of each task's log. `names`: count only the keys of these tables; empty means all."""
     wanted = frozenset(names) or None
     found: dict[str, Census] = {}
     offsets = KafkaOffsets(client)
@@ -162,7 +162,7 @@ async def read_logs(
 
 
 class LogClearer:
-    """Writes to the task logs of a job while nobody else can: it holds the leader's transactional id."""
+    """Writes to the task logs of a job while nobody else can, because it holds the leader's transactional id."""
 
     def __init__(self, client: ClientSettings, outbox: Outbox, topic: str) -> None:
         self._client = client
@@ -170,7 +170,7 @@ class LogClearer:
         self._topic = topic
 
     async def clear(self, logs: Mapping[str, Census], changelogs: Mapping[str, int], tables: Iterable[str]) -> None:
-        """Delete all rows of these tables, and their schemas, in one transaction."""
+        """Delete all rows of these tables and their schemas, in one transaction."""
         wanted, now_ms = list(tables), int(time.time() * 1000)
         writes: list[LogWrite] = []
         for task, census in logs.items():
@@ -194,7 +194,9 @@ class LogClearer:
 
 @contextlib.asynccontextmanager
 async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_ms: int) -> AsyncIterator[LogClearer]:
-    """Take the leader's id: until somebody else does, nobody can be granted a task. Says what has become of a write that failed."""
+    """Take the leader's transactional id: until another process takes it, no task can be granted. A failed write raises an error that says
+    whether it took effect.
+    """
     outbox = Outbox(KafkaPort(client), leader_id(job), name=f"{job.slug}-clear", transaction_timeout_ms=timeout_ms)
     owner: asyncio.Task[None] | None = None
     try:
@@ -208,11 +210,11 @@ async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_m
         if owner is not None:
             await asyncio.wait([owner])
             if not owner.cancelled():
-                owner.exception()  # whoever waited for the commit has heard it
+                owner.exception()  # mark as retrieved: `commit` has raised it
 
 
 def told(error: OutboxError) -> str:
-    """What has become of it, for people."""
+    """Whether the write took effect, for people."""
     if error.committed is None:
         return f"it is unknown whether the tables are empty now: {error.what}"
     return f"nothing was changed, because a worker or another command has taken over, or no broker accepts it: {error.what}"

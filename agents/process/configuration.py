@@ -1,16 +1,16 @@
-"""Where a setting comes from: flag, environment, file, app, default; and the broker and its client settings.
+"""Resolves settings: flag, environment, file, app, default; and the broker with its client settings.
 
     flag  >  HEADGATE_*  >  override in the coordinator stream  >  headgate.toml  >  App(settings=)  >  default
 
-Flags and variables belong to one worker, the file to a deployment, an override to the job. The nearest to the worker wins, and
-whoever asks is told which one did (`headgate config get --origin`).
+Flags and variables belong to one worker, the file to a deployment, an override to the job. The source closest to the worker takes
+precedence, and `headgate config get --origin` shows which one did.
 
 Promises:
 
-- an unknown name in a flag, in the app or in the file is an error with the nearest known one; an unknown `HEADGATE_` variable is not
-  (whoever runs containers puts variables of that form there), it is said;
-- `headgate.toml` is found from the current directory upward, or named with `--config`;
-- passwords may come from `HEADGATE_CLIENT_…` or the `[client]` table; they go to clients and nowhere else.
+- An unknown name in a flag, in the app or in the file is an error that suggests the nearest known one. An unknown `HEADGATE_` variable only
+  gets a remark, because container platforms set variables of that form.
+- `headgate.toml` is searched from the current directory upward, or named with `--config`.
+- Passwords may come from `HEADGATE_CLIENT_…` or the `[client]` table. Only the clients receive them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PREFIX = "HEADGATE_"
 CLIENT_PREFIX = PREFIX + "CLIENT_"
 FLAG, ENVIRONMENT, OVERRIDE, APP = "flag", "environment", "override", "app"
 NO_SETTINGS = frozenset({"HEADGATE_CACHE", "HEADGATE_HOME", "HEADGATE_DEBUG"})
-"""Variables that mean something to other parts."""
+"""Variables that other parts read."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def variable(setting: str) -> str:
-    """The environment variable of a setting.
+    """The environment variable for a setting.
 
     >>> variable("placement.rejoin-grace")
     'HEADGATE_PLACEMENT_REJOIN_GRACE'
@@ -56,25 +56,25 @@ _CLIENT_BY_VARIABLE = {CLIENT_PREFIX + _shout(name): name for name in KNOWN}
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What was said, by whom, and what it comes to."""
+    """The values of all sources, and the resolved settings."""
 
     client: ClientSettings
     broker_origin: str
-    """Where the broker's address comes from, for people."""
+    """The source of the broker's address, for people."""
     sources: tuple[tuple[str, Mapping[str, Any]], ...]
-    """Without overrides, the strongest first."""
+    """The sources without overrides, in order of precedence."""
     file: Path | None = None
     remarks: tuple[str, ...] = ()
-    """What people should be told: which broker was found, which variables mean nothing."""
+    """Remarks for the user: which broker was found, which variables have no effect."""
 
     @property
     def own(self) -> dict[str, Any]:
-        """Flags and environment: they win over overrides."""
+        """The settings from flags and environment, which take precedence over overrides."""
         return self._merged({FLAG, ENVIRONMENT})
 
     @property
     def given(self) -> dict[str, Any]:
-        """Everything that was said by anybody."""
+        """The settings from all sources."""
         return self._merged({origin for origin, _ in self.sources})
 
     def _merged(self, origins: set[str]) -> dict[str, Any]:
@@ -85,19 +85,19 @@ class Configuration:
         return merged
 
     def resolved(self, overrides: Mapping[str, Any] = _NONE) -> dict[str, Resolved]:
-        """Every setting, with its origin; `overrides` are those of the coordinator stream."""
+        """Every setting with its origin. `overrides` are those of the coordinator stream."""
         strong = [one for one in self.sources if one[0] in (FLAG, ENVIRONMENT)]
         weak = [one for one in self.sources if one[0] not in (FLAG, ENVIRONMENT)]
         return resolve([*strong, (OVERRIDE, overrides), *weak])
 
     def value(self, name: str) -> Any:
-        """One setting, parsed."""
+        """The parsed value of one setting."""
         return parse(name, self.given.get(name, find(name).default))
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What a command line says: `-b`, `-X`, `--config`, `--set` and the flags that stand for settings."""
+    """What a command line contains: `-b`, `-X`, `--config`, `--set` and the flags that stand for settings."""
 
     bootstrap: str = ""
     pairs: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ def configure(
     directory: Path | None = None,
     need_broker: bool = True,
 ) -> Configuration:
-    """Bring together what was said; raises `SettingError` for what nobody can have meant."""
+    """Combine all sources. Raises `SettingError` for an unknown name or a bad value."""
     environ = os.environ if environ is None else environ
     path = said.config if said.config is not None else find_file(directory or Path.cwd())
     file, client_file = read_file(path) if path is not None else ({}, {})
@@ -131,13 +131,13 @@ def configure(
 
 
 def find_file(start: Path) -> Path | None:
-    """The nearest `headgate.toml`, from here upward."""
+    """The nearest `headgate.toml`, from this directory upward."""
     here = start.absolute()
     return next((path for one in (here, *here.parents) if (path := one / FILE).is_file()), None)
 
 
 def read_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Settings and client settings of a file. Tables and dotted keys are the same: `[commit] interval = "1s"` is `commit.interval`."""
+    """The settings and client settings of a file. Tables and dotted keys mean the same: `[commit] interval = "1s"` is `commit.interval`."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

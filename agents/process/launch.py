@@ -1,13 +1,14 @@
-"""From `MODULE:app` and settings to a worker that may start: the code, who this process is, and where it is.
+"""Prepares a worker from `MODULE:app` and settings: loads the code, and decides the process's id and location.
 
 Decides:
 
-- the code: an `App`, or a function that returns one, imported with `--app-dir` (default: the current directory) on the path;
-- the processor id: given, or host name and the smallest number whose lock file is free here, so that a restart gets its old name;
-- the location: a random id, written once into the state directory, so that workers that share it share the location;
-- whether the process before this one is dead for certain: its lock file was free.
+- The code: an `App`, or a function that returns one, imported with `--app-dir` (default: the current directory) on the path.
+- The processor id: the given one, or the host name and the smallest number whose lock file is free here, so that a restarted worker gets
+  its old id.
+- The location: a random id, written once into the state directory, so that workers that share the directory share the location.
+- Whether the previous process with this id is certainly dead: its lock file was free.
 
-Promises: two processes that start at once never get the same free id; a location id is written whole or not at all.
+Promises: two processes that start at once never get the same id. A location id is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -39,16 +40,18 @@ from ..worker.options import WorkerOptions
 from .configuration import Configuration
 
 MOST_HERE = 1000
-"""Workers of one job on one machine."""
+"""The most workers of one job on one machine."""
 LOCKS = ".workers"
 RUN_FAILED = 5
-"""With this a child tells its supervisor that the run has failed, which ends it with 1 and is not tried again."""
+"""The exit code by which a child tells its supervisor that the run has failed. The supervisor then does not restart it, and exits
+with 1.
+"""
 
 
 def load_app(target: str, app_dir: Path | None = None) -> App:
-    """The app that `MODULE:app` names; `app` is the default name.
+    """The app that `MODULE:app` names; the default name is `app`.
 
-    Raises `DeclarationError` for what cannot be found, with what there is instead.
+    Raises `DeclarationError` if it cannot be found, with what exists instead.
     """
     module_name, _, attribute = target.partition(":")
     if not module_name:
@@ -92,7 +95,7 @@ def load_app(target: str, app_dir: Path | None = None) -> App:
 
 
 def _of_user_code(what: str, error: Exception) -> DeclarationError:
-    """A mistake in the user's own lines: what was raised and where, without the frames of headgate and of the import system."""
+    """A mistake in the user's code: what was raised and where, without the frames of headgate and of the import system."""
     if isinstance(error, SyntaxError) and error.filename:
         said, place = f"SyntaxError: {error.msg}", f"{error.filename}:{error.lineno}"
     else:
@@ -103,29 +106,29 @@ def _of_user_code(what: str, error: Exception) -> DeclarationError:
 
 
 def bound_inputs(app: App) -> None:
-    """`--bounded`: every input that has no end of its own ends where it is now. A job declared so runs as a batch."""
+    """Apply `--bounded`: every input without an end ends where it is now, so the job runs as a batch."""
     for step in app.steps:
         if isinstance(step, InputStep) and step.until is None:
-            # steps refer to each other by identity, so the value is changed in place, before anything was made of it
+            # steps refer to each other by identity, so the value is changed in place, before anything is derived from it
             object.__setattr__(step, "until", "newest")
 
 
 def state_root(configuration: Configuration, job: JobName) -> Path:
-    """Where this job's tables, locks and location lie on this machine."""
+    """The directory of this job's tables, locks and location on this machine."""
     return Path(str(configuration.value("state.dir"))).expanduser().absolute() / job.slug
 
 
 @dataclass
 class Seat:
-    """A processor id that this process holds, by its lock file."""
+    """A processor id that this process holds through its lock file."""
 
     processor: str
     free: bool
-    """The lock was free: whoever had this id here before is dead."""
+    """The lock was free, so the previous process with this id on this machine is dead."""
     file: IO[str] | None = None
 
     def leave(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         file, self.file = self.file, None
         if file is not None:
             file.close()
@@ -168,13 +171,13 @@ def _sit(locks: Path, processor: str) -> Seat | None:
 
 
 def host_word(host: str) -> str:
-    """The host name as it may stand in an id."""
+    """The host name in a form that is valid in an id."""
     word = "".join(c if c.isalnum() or c in "._-" else "-" for c in host.partition(".")[0])
     return word.strip("-_.")[:60] or "worker"
 
 
 def location_of(configuration: Configuration, root: Path) -> str:
-    """Where this worker is: what the provider says, by default the id in the state directory."""
+    """The location of this worker: from the provider, by default the id in the state directory."""
     provider = str(configuration.value("location.provider"))
     if provider == "default":
         return stored_location(root.parent)
@@ -187,7 +190,7 @@ def location_of(configuration: Configuration, root: Path) -> str:
 
 
 def stored_location(directory: Path) -> str:
-    """The random id of this state directory; whoever comes first writes it, whole."""
+    """The random id of this state directory. The first process writes it, completely."""
     path = directory / "location"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -209,7 +212,7 @@ def stored_location(directory: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a supervisor hands down to its children, or a command line says."""
+    """What a supervisor passes to its children, or a command line contains."""
 
     processor: str = ""
     process: str = ""
@@ -223,7 +226,7 @@ class Identity:
 def worker_options(
     app: App, configuration: Configuration, seat: Seat, identity: Identity, *, root: Path, url: str = ""
 ) -> WorkerOptions:
-    """Everything that a worker is told, as one value."""
+    """All options of a worker, as one value."""
     given, declared = of_the_job(configuration.given), Declared(app)
     for name in given:
         if why := stream_problem(name, declared.graph.input):
@@ -256,7 +259,7 @@ def worker_options(
 
 
 def user_name() -> str:
-    """Who runs this; containers often have a number and no name."""
+    """The name of the user; in containers, users often have a number only."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -264,5 +267,5 @@ def user_name() -> str:
 
 
 def of_the_job(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what belongs to one worker: the rest is written into the run."""
+    """The settings without those that belong to one worker; these are written into the run."""
     return {name: value for name, value in settings.items() if find(name).owner == JOB}

@@ -1,7 +1,8 @@
-"""Memory that is kept: glibc gives freed memory back to the kernel after every chunk, and asks for it again for the next one.
+"""Keeps freed memory in the process. By default, glibc returns freed memory to the kernel after every chunk and requests it again for the
+next.
 
-Encoding 2,000 records of 100 bytes allocates and frees 2 MB, and zeroed pages are faulted in each time. With the thresholds raised a
-job that parses and writes runs two to three times as fast; a process keeps up to so much more memory than it uses at the moment.
+Encoding 2,000 records of 100 bytes allocates and frees 2 MB, and the kernel must provide zeroed pages each time. With higher thresholds, a
+job that parses and writes runs two to three times as fast. In return, a process keeps up to that much more memory than it currently uses.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ STEP_BYTES = 64 << 20
 
 
 def keep_memory() -> bool:
-    """Tell the C library to keep what is freed; whether there is one that listens. Call it once, when a worker starts."""
+    """Tell the C library to keep freed memory. Returns whether that worked. Call it once, when a worker starts."""
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -30,10 +31,10 @@ def keep_memory() -> bool:
 
 
 def prepare_process() -> None:
-    """What a worker process does once, when everything is imported: keep memory, and look for garbage less often.
+    """Prepare a worker process once everything is imported: keep memory, and collect garbage less often.
 
-    A chunk makes thousands of objects that die together; the collector's own thresholds would look through all of them several times.
-    What was imported never dies, so it is not looked at again.
+    A chunk creates thousands of objects that die together; with Python's default thresholds, the collector would scan all of them several
+    times. Imported objects never die, so they are excluded from collection.
     """
     keep_memory()
     gc.collect()

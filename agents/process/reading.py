@@ -1,10 +1,9 @@
-"""What stands in a job's coordinator stream and on its heartbeat topic, read to the end from outside of any worker.
+"""Reads a job's coordinator stream and heartbeat topic to the end, from outside of its workers.
 
-The same fold as a worker's, so the command line sees what workers see. Heartbeats are those of the last seconds; how old each is, is
-measured between the broker's newest and ours by the time that stands in the records, never by this machine's clock alone. A record that
-is no heartbeat of this version is passed, and counted.
+It uses the same fold as a worker, so commands see what workers see. It reads the heartbeats of the last seconds. A record that is no
+heartbeat of this version is skipped and counted.
 
-Promises: nothing is written, no group is joined, and a job that does not exist is `NotFound`; so is one that only shares another's topics.
+Promises: it writes nothing and joins no group. A job that does not exist raises `NotFound`, also if its topics belong to another job.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
 
 HEARD_S = 15.0
-"""Heartbeats of the last so many seconds are read, and of two sessions where that is longer."""
+"""How far back heartbeats are read, in seconds; two sessions if that is longer."""
 
 
 class OtherJob(NotFound):
-    """The topics that a job of this name would have belong to another one, whose name differs by `_` and `-`."""
+    """The topics that a job of this name would have belong to another job, whose name differs only in `_` and `-`."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """The job state, as far as it was read, and the reader that goes on from there."""
+    """The job state as read so far, and the reader that continues from there."""
 
     reader: CoordinatorReader
     job: JobState = field(default_factory=JobState)
@@ -51,14 +50,14 @@ class Follower:
     keep: bool = False
 
     async def to_end(self) -> JobState:
-        """Read to the end that the stream has now."""
+        """Read to the current end of the stream."""
         end = await self.reader.end()
         while self.reader.position < end:
             await self.more()
         return self.job
 
     async def more(self) -> bool:
-        """Wait a moment for more; whether something came."""
+        """Wait a moment for more records. Returns whether any came."""
         read = await self.reader.read()
         if read is None:
             return False
@@ -91,13 +90,13 @@ async def following(client: ClientSettings, topics: Topics, *, keep: bool = Fals
 
 
 async def folded(client: ClientSettings, topics: Topics) -> JobState:
-    """What the coordinator stream of a job comes to now."""
+    """The state of a job now, folded from its coordinator stream."""
     async with following(client, topics) as stream:
         return stream.job
 
 
 async def must_exist(client: ClientSettings, topics: Topics) -> None:
-    """Raise `NotFound`, with the jobs that there are, when this one was never started on this cluster."""
+    """Raise `NotFound`, with the jobs that exist, if this job was never started on this cluster."""
     admin = TopicsAdmin(client)
     await admin.start(deadline_s=CONNECT_S)
     try:
@@ -114,7 +113,7 @@ async def must_exist(client: ClientSettings, topics: Topics) -> None:
 
 
 def jobs_in(names: Iterable[str], prefix: str = "") -> list[JobName]:
-    """The jobs whose coordinator streams stand among these topics.
+    """The jobs whose coordinator streams are among these topics.
 
     >>> jobs_in(["orders", "__headgate_coordinator_my-sales_2", "__headgate_log_my-sales_2"])
     [JobName(name='my-sales', id='2')]
@@ -130,16 +129,16 @@ def shown(job: JobName) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatPace:
-    """How the workers of a run speak."""
+    """How often the workers of a run send heartbeats."""
 
     speaks_s: float = 2.5
-    """Whoever lives has spoken since: two intervals and a half."""
+    """Every living worker has sent one within this time: two and a half intervals."""
     silent_s: float = 6.0
-    """Who was not heard for longer is silent: what it said last is not what is."""
+    """A worker that has sent none for longer counts as silent, and its last heartbeat as outdated."""
 
 
 def pace_of(state: JobState) -> HeartbeatPace:
-    """As the settings of the last run say. Before the first one nobody has said anything, and the defaults count.
+    """The pace in the settings of the last run; the default before the first run.
 
     >>> pace_of(JobState()) == HeartbeatPace()
     True
@@ -154,7 +153,7 @@ def pace_of(state: JobState) -> HeartbeatPace:
 
 @dataclass(frozen=True, slots=True)
 class LastHeartbeat:
-    """The last heartbeat of a process, and how old it is."""
+    """The last heartbeat of a process, and its age."""
 
     beat: Heartbeat
     age_s: float
@@ -162,45 +161,48 @@ class LastHeartbeat:
 
     @property
     def lives(self) -> bool:
-        """Whether it was heard a moment ago, and has not said that it goes."""
+        """Whether the process has sent a heartbeat recently, and not announced its end."""
         return self.age_s <= self.pace.silent_s and not self.beat.gone
 
 
 @dataclass(slots=True)
 class Hearing:
-    """What the heartbeat topic says of the last seconds."""
+    """The heartbeats of the last seconds."""
 
     beats: dict[str, LastHeartbeat] = field(default_factory=dict)
     """The last one of each process, by process."""
     unreadable: int = 0
-    """Records that are no heartbeats of this version: somebody may live of whom nothing is known."""
+    """Records that are no heartbeats of this version. They may come from living processes."""
     why: str = ""
 
     def present(self, state: JobState) -> list[Heartbeat]:
-        """The beats of those that live, and have neither said in the stream that they left nor a successor there: a beat outlives its
-        process for a moment."""
+        """The heartbeats of living processes. A heartbeat outlives its process for a moment, so processes that have left or were replaced
+        according to the stream are not included.
+        """
         return [one.beat for one in self.beats.values() if one.lives and not _left(state, one)]
 
     def passed(self, error: Exception) -> None:
-        """One more that cannot be read."""
+        """Count a record that cannot be read."""
         self.unreadable += 1
         self.why = str(error)
 
 
 def _left(state: JobState, last: LastHeartbeat) -> bool:
-    """Whether it has left, or another process has taken its name since: what is known of its life may be deleted by then."""
+    """Whether the process has left, or another one has taken its name since. The records about it may have been deleted by then."""
     beat = last.beat
     lives = state.recorded(beat.processor)
     own = [name for name, life in lives.items() if life.process == beat.process]
     try:
         mine = max([*own, *filter(None, [beat.incarnation])], key=incarnation_order, default="")
-    except DeclarationError:  # no worker's
+    except DeclarationError:  # not a worker's heartbeat
         return False
     if not mine:
-        # it holds nothing; and it is about to begin, or has made room for the next of its name, and what it recorded is deleted
+        # it has no incarnation: it either starts now, or was replaced and its records were deleted
         return last.age_s > last.pace.speaks_s and any(other.process != beat.process for other in lives.values())
     if mine in lives and lives[mine].state == c.ProcessorState.LEFT:
-        return True  # also one that came and went between two beats: its last one may not know of any incarnation
+        return (
+            True  # also a process that came and went between two heartbeats: its last one may not name an incarnation
+        )
     return any(
         other.process != beat.process and incarnation_order(name) > incarnation_order(mine)
         for name, other in lives.items()
@@ -208,7 +210,7 @@ def _left(state: JobState, last: LastHeartbeat) -> bool:
 
 
 async def heard(client: ClientSettings, topic: str, state: JobState, *, seconds: float = HEARD_S) -> Hearing:
-    """The last heartbeat of each process within the last seconds. `state`: of the job, which says how often its workers speak."""
+    """The last heartbeat of each process within the last seconds. `state`: the state of the job, which contains the heartbeat interval."""
     pace = pace_of(state)
     seconds = max(seconds, 2 * pace.silent_s)
     at = TopicPartition(topic, 0)

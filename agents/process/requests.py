@@ -1,15 +1,15 @@
-"""Requests to a job: each is written into its coordinator stream, and its answer is awaited.
+"""Sends requests to a job: writes each into its coordinator stream, and waits for the answer.
 
     await ask(client, topics, Request("drain"), wait=True, timeout_s=25)
 
-The one who asks decides nothing: the leader acts on the request, and answers. What is decided here is only how long somebody waits, and
-what the answer means for a caller: done, refused or failed, a deadline that passed (with what is not done by then), or nobody there.
+The leader acts on a request and answers it. This code decides only how long to wait, and what the answer means for the caller: done,
+refused or failed, a deadline that passed (with what is not done yet), or no job.
 
 Promises:
 
-- a request carries the time at which it expires, so one that nobody has read does not take effect the next day;
-- a request that cannot be done (no live run, and nobody who could begin one) is not written;
-- a deadline that passes says what is not done, and leaves the request as it is: what was accepted is carried to its end.
+- A request carries its expiry time, so a request that nobody has read does not take effect the next day.
+- A request that cannot be carried out (no live run, and nobody who could begin one) is not written.
+- When the deadline passes, the error says what is not done. The request itself stays, and an accepted request is carried out to its end.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ T = TypeVar("T")
 
 
 class Refused(HeadgateError):
-    """The leader will not do it."""
+    """The leader refused the request."""
 
 
 class AnsweredFailed(HeadgateError):
-    """The leader tried, and it did not come true."""
+    """The leader accepted the request, but it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. `run_id` empty means the live run."""
+    """A request. An empty `run_id` means the live run."""
 
     verb: str
     run_id: str = ""
     arguments: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     lasting: bool = False
-    """It waits without limit (`seek` of a job whose workers are down), as `drain --run-id` always does."""
+    """It does not expire (`seek` of a job whose workers are down), as is always the case for `drain --run-id`."""
     waits: str = ""
-    """What it waits for, when nobody is there to take it up: who asked is told so, and waits himself only with `--wait`."""
+    """What it waits for if no worker is there to accept it. The caller is told, and waits only with `--wait`."""
     uuid: str = ""
-    """Its id; a fresh one if it has none. Under one id a job is asked once, however often somebody asks."""
+    """Its id; a new one if empty. A job handles a request with the same id only once, however often it is sent."""
 
     @classmethod
     def of(cls, message: c.SetRequest) -> Request:
-        """The one that a message of the stream carries."""
+        """The request that a message of the stream contains."""
         return cls(message.verb, message.run_id, message.arguments, uuid=message.uuid)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it."""
+    """The result of a request."""
 
     uuid: str
     state: str
@@ -84,12 +84,12 @@ class Outcome:
 
 
 def wall_ms() -> int:
-    """Now, on the wall clock."""
+    """The wall-clock time now."""
     return int(time.time() * 1000)
 
 
 def asker() -> str:
-    """Who asks, for people."""
+    """Who sends a request, for people."""
     return f"{user_name()}@{socket.gethostname()}"
 
 
@@ -102,15 +102,15 @@ async def ask(
     timeout_s: float = TIMEOUT_S,
     say: ShowAnswer | None = None,
 ) -> Outcome:
-    """Write the request and follow it: to its end with `wait`, else until somebody has taken it up.
+    """Write the request and follow it: to its end with `wait`, otherwise until it is accepted.
 
-    Raises `Refused`, `AnsweredFailed`, `DeadlinePassed`, `NotFound`.
+    Raises `Refused`, `AnsweredFailed`, `DeadlinePassed` and `NotFound`.
     """
     deadline = time.monotonic() + timeout_s
     async with following(client, topics) as stream:
         lasting, waits = request.lasting or (request.verb == r.DRAIN and bool(request.run_id)), request.waits
         if request.verb == r.WITHDRAW and not await _anybody(client, topics, stream):
-            lasting, waits, wait = True, "it waits for a worker", False  # it is the first thing that one does
+            lasting, waits, wait = True, "it waits for a worker", False  # the first thing that a worker does
         message = c.SetRequest(
             request.uuid or uuid.uuid4().hex,
             request.verb,
@@ -128,7 +128,7 @@ async def ask(
 
 
 def _asked(state: JobState, request: c.SetRequest) -> bool:
-    """Whether this was asked for already, under this id. Raises `Refused` if it was something else."""
+    """Whether a request with this id exists already. Raises `Refused` if that one asks for something else."""
     before = state.request(request.uuid)
     if before is not None and replace(request, not_after=before.not_after, requested_by=before.requested_by) != before:
         raise Refused(
@@ -138,7 +138,7 @@ def _asked(state: JobState, request: c.SetRequest) -> bool:
 
 
 async def _anybody(client: ClientSettings, topics: Topics, stream: Follower) -> bool:
-    """Whether a worker lives."""
+    """Whether a worker is alive."""
     beats = await heard(client, topics.heartbeat, stream.job)
     return bool(beats.present(await stream.to_end()))
 
@@ -188,7 +188,7 @@ async def _follow(
 
 
 def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
-    """What helps when nobody has taken a request up."""
+    """What helps if nobody has accepted a request."""
     back = f"`headgate requests withdraw {shown(job)} {request.uuid}` withdraws it"
     void = f"the request keeps waiting; {back}" if request.not_after is None else "the request has expired"
     if not any(state.members()):
@@ -197,7 +197,7 @@ def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
 
 
 def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobName) -> Outcome:
-    """The answer as a value; a refusal or a failure as an error."""
+    """The answer as a value; raises an error if the request was refused or failed."""
     run = state.run
     if answer.state == c.AnswerState.REFUSED:
         if answer.reason == c.Reason.NO_LIVE_RUN:
@@ -219,7 +219,7 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
 
 
 def meant(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobName) -> str:
-    """What there is instead of a name that the job does not have, or what else removes the reason; empty if nothing is known to."""
+    """What helps against a refusal: the nearest existing name, or what removes the reason; empty if nothing is known."""
     model, workers = state.model, [member.processor for member in state.members()]
     known: dict[str, Iterable[str]] = {"worker": workers, "to": workers if request.verb == r.MOVE else ()}
     if model is not None:
@@ -236,7 +236,7 @@ def meant(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobN
 
 
 def absent(state: JobState, request: Request, job: JobName) -> None:
-    """Raise `NotFound` for what needs a live run, when there is none: nobody might be there to say so."""
+    """Raise `NotFound` if the request needs a live run and there is none; there may be no worker to answer it."""
     run = state.run
     needs = request.verb in (r.DRAIN, r.PAUSE, r.RESUME, r.MOVE) or (
         request.verb == r.STOP and "worker" not in request.arguments
@@ -250,7 +250,7 @@ def absent(state: JobState, request: Request, job: JobName) -> None:
 
 
 def missing(state: JobState, request: c.SetRequest) -> list[str]:
-    """What is not done yet, for the one whose deadline has passed."""
+    """What is not done yet, for a caller whose deadline has passed."""
     answer = state.answer(request.uuid)
     if answer is None:
         leader = state.leader
@@ -274,7 +274,7 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
     return lines
 
 
-# ------------------------------------------------------------------------------------------------- the verbs as functions
+# ---------------------------------------------------------------------------------------------- the requests as functions
 
 
 def _ask_now(job: str, request: Request, bootstrap: str, wait: bool, timeout: float | str) -> Outcome:
@@ -302,7 +302,7 @@ def _reached(job: str, bootstrap: str) -> tuple[ClientSettings, Topics]:
 
 
 def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> MetadataStore:
-    """What is known of a job, and what may be changed of it: overrides, workers, tasks and requests, by namespace and key.
+    """The metadata of a job: overrides, workers, tasks and requests, by namespace and key.
 
     >>> sales = hg.metadata("sales")
     >>> sales.get("assignments", "Partition 0")["worker"]
@@ -320,7 +320,7 @@ def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S)
 def drain(
     job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
 ) -> Outcome:
-    """Drain a job: read no further, finish what was read, close the run. The same as `headgate drain JOB`.
+    """Drain a job: stop reading, finish what was read, close the run. The same as `headgate drain JOB`.
 
     >>> hg.drain("sales", timeout="5m")
     """
@@ -330,19 +330,19 @@ def drain(
 def stop(
     job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
 ) -> Outcome:
-    """Stop a job: commit and leave; the run is resumed by `start`."""
+    """Stop a job: its workers commit and leave. `start` resumes the run."""
     return _ask_now(job, Request(r.STOP, run_id), bootstrap, wait, timeout)
 
 
 def start(
     job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
 ) -> Outcome:
-    """Begin a run, or resume the stopped one; a worker must be there."""
+    """Begin a run, or resume the stopped one. A worker must be running."""
     return _ask_now(job, Request(r.START, run_id), bootstrap, wait, timeout)
 
 
 def pause(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
-    """Read no further, of the whole job or of one stream, until `resume`."""
+    """Stop reading the whole job or one stream, until `resume`."""
     return _ask_now(job, Request(r.PAUSE, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)
 
 

@@ -1,10 +1,10 @@
-"""Signals, heard in a thread of their own: a main loop that does not turn cannot keep a process from ending.
+"""Handles signals in a separate thread, so that a main loop that hangs cannot keep a process from ending.
 
-    SIGTERM, first Ctrl-C   the loop is told; the process has its time to end in order, and is ended when that is over, by this thread
-    second Ctrl-C           ends at once
+    SIGTERM, first Ctrl-C   the loop is told; if the process has not ended by its deadline, this thread ends it
+    second Ctrl-C           the process ends at once
 
-Promises: both are heard however the process was started (a shell's background job, `nohup`: they come with SIGINT ignored), and
-whatever the main thread does, as long as Python's lock is let go now and then; who is ended by force says where the main thread stood.
+Promises: signals work however the process was started (a shell's background job or `nohup` starts it with SIGINT ignored), and whatever the
+main thread does, as long as it releases Python's lock now and then. If the process is ended by force, it prints where the main thread was.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import click
 
 HEARD = (signal.SIGTERM, signal.SIGINT)
 GRACE_S = 2.0
-"""What a process gets beyond its time before it is ended."""
+"""The time after its deadline before the process is ended."""
 ENDED_AT_ONCE = 130
 DEADLINE_PASSED = 3
 
 
 def main_stack(frames: int = 12) -> str:
-    """Where the main thread is now."""
+    """The stack of the main thread."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return "" if frame is None else "".join(traceback.format_stack(frame)[-frames:])
 
 
 class Signals:
-    """Listens from `listen()` on, which the main thread calls. `told` is called in the thread, once, with the first signal."""
+    """Handles signals after the main thread has called `listen()`. Calls `told` once, in its thread, on the first signal."""
 
     def __init__(self, told: Callable[[signal.Signals], object], seconds: Callable[[], float]) -> None:
         self._told = told
@@ -44,7 +44,7 @@ class Signals:
         self._until_s: float | None = None
 
     def listen(self) -> None:
-        """Take the signals."""
+        """Take over the signals."""
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         self._wakes, self._hears = theirs, ours
@@ -75,7 +75,7 @@ class Signals:
             os._exit(ENDED_AT_ONCE)
 
     def _end(self) -> None:
-        """The time is over, and the process is still there."""
+        """The deadline has passed, and the process still runs."""
         name = self._first.name if self._first is not None else "a signal"
         click.echo(
             f"Error: this process did not stop within stop.timeout after {name}, and is terminated now. "
@@ -88,4 +88,4 @@ class Signals:
 
 
 def _noted(number: int, frame: object) -> None:
-    """The thread hears of it."""
+    """Do nothing: the thread receives the signal through the wakeup socket."""

@@ -1,19 +1,19 @@
-"""`headgate run --workers N`: the same worker N times, each a process of its own, restarted when it dies.
+"""`headgate run --workers N`: runs the same worker in N processes, and restarts those that die.
 
-    running → (dies) → resting → running …        running → (exits 0) → finished
+    running → (dies) → resting → running …    running → (exits 0) → finished
 
 Decides:
 
-- child n is `<host>-<n>`, or `<id>-<n>` with `--processor-id`, so that a restarted child gets the name, the lock and the tables back;
-- a child that dies is reported at once (`Heartbeat(gone=True)`), and the next one is told that its predecessor is dead: nobody waits
-  a session for either;
-- a child that died is started again after a pause that doubles up to ten seconds; one that has died five times in a row within ten
-  its start stays down, and so does one that says that it must not run (exit 2 or 4), or whose bounded run can go no further: the
-  supervisor then ends with 1, and whoever starts it again goes on with that run;
-- SIGTERM and Ctrl-C go to all children; a second Ctrl-C kills them. The exit code is 0 when every child ended with 0, 130 after that second
-  Ctrl-C, else that of the first child that did not (128 and the signal for one that was killed, as a shell has it).
+- Child n is `<host>-<n>`, or `<id>-<n>` with `--processor-id`, so that a restarted child gets its name, its lock and its tables back.
+- A child's death is reported at once (`Heartbeat(gone=True)`), and its successor is told that it is dead, so nobody waits for a session
+  timeout.
+- A child that died is restarted after a pause that doubles up to ten seconds. It stays down if it dies within ten seconds of its start five
+  times in a row, if it must not run (exit 2 or 4), or if its bounded run has failed. In the last case the supervisor exits with 1, and its
+  next start continues that run.
+- SIGTERM and Ctrl-C go to all children; a second Ctrl-C kills them. The exit code is 0 if every child exited with 0, 130 after a second
+  Ctrl-C, and otherwise that of the first child that did not exit with 0 (for a killed child 128 plus the signal, as in a shell).
 
-Promises: no child outlives the supervisor (the kernel tells it when that dies), and none is started once a signal has come.
+Promises: no child outlives the supervisor (the kernel signals the children when it dies), and none is started after a signal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENDED_AT_ONCE = 130
 
 @dataclass(slots=True)
 class Child:
-    """One worker under supervision."""
+    """One supervised worker."""
 
     processor: str
     process: str = ""
@@ -63,17 +63,17 @@ class Child:
     pause_s: float = FIRST_PAUSE_S
     lives: int = 0
     code: int | None = None
-    """How it ended for good; None while it runs or rests."""
+    """How it ended for good; None while it runs or waits to be restarted."""
 
 
 @dataclass(slots=True)
 class Supervisor:
-    """Starts, watches and restarts children. `command` and `report` are what tests put in."""
+    """Starts, watches and restarts children. Tests replace `command` and `report`."""
 
     command: list[str]
     processors: list[str]
     report: Any
-    """Told of each child that died: `async report(processor, process)`."""
+    """Called for each child that died: `async report(processor, process)`."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     children: list[Child] = field(default_factory=list)
     leaving: bool = False
@@ -81,7 +81,7 @@ class Supervisor:
     _left: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> int:
-        """Until every child has ended for good; the exit code."""
+        """Run until every child has ended for good. Returns the exit code."""
         self.children = [Child(processor) for processor in self.processors]
         async with asyncio.TaskGroup() as group:
             for child in self.children:
@@ -90,7 +90,7 @@ class Supervisor:
         return ENDED_AT_ONCE if worst and self.ended_at_once else worst
 
     def signal(self, number: int) -> None:
-        """Pass a signal on; nothing is started from now on."""
+        """Pass a signal to the children. No child is started any more."""
         self.leaving = True
         self.ended_at_once = self.ended_at_once or number == signal.SIGKILL
         self._left.set()
@@ -151,7 +151,7 @@ class Supervisor:
 
 
 def left(code: int) -> int:
-    """What the end of a child that was told to leave means, as a shell says it: 0 only if it left by itself, or had not begun to run.
+    """The exit code of a child that was told to leave, as a shell gives it: 0 if it left in order, or had not begun to run.
 
     >>> left(0), left(3), left(-signal.SIGTERM), left(-signal.SIGKILL)
     (0, 3, 0, 137)
@@ -162,7 +162,7 @@ def left(code: int) -> int:
 
 
 def how(code: int) -> str:
-    """The end of a process, for people.
+    """How a process ended, for people.
 
     >>> how(1), how(-signal.SIGKILL)
     ('with 1', 'by SIGKILL')
@@ -171,12 +171,14 @@ def how(code: int) -> str:
 
 
 def say(text: str) -> None:
-    """For whoever sits at the terminal."""
+    """Print a line on the terminal."""
     click.echo(f"supervisor: {text}", err=True)
 
 
 def _with_parent(parent: int) -> None:
-    """In the child: a group of its own, so that Ctrl-C reaches it once, through us; and SIGTERM from the kernel when we die."""
+    """Run in the child: its own process group, so that Ctrl-C reaches it once, through the supervisor; and SIGTERM from the kernel when the
+    supervisor dies.
+    """
     os.setpgid(0, 0)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -185,21 +187,21 @@ def _with_parent(parent: int) -> None:
 
 
 class Reporter:
-    """Says on the heartbeat topic that a child is dead, so that nobody waits for its silence."""
+    """Announces on the heartbeat topic that a child is dead, so that nobody waits for a session timeout."""
 
     def __init__(self, configuration: Configuration, topic: str) -> None:
         self.configuration = configuration
         self.topic = topic
 
     async def __call__(self, processor: str, process: str) -> None:
-        """One heartbeat; if the broker is away, silence will say it."""
+        """Send one heartbeat. If that fails, the session timeout detects the death."""
         beat = Heartbeat(processor, process, "", time.monotonic(), gone=True)
         producer: AIOKafkaProducer | None = None
         try:
             options = self.configuration.client.producer(acks=1, request_timeout_ms=int(REPORT_S * 1000))
             producer = await started(partial(AIOKafkaProducer, **options), "heartbeats", deadline_s=REPORT_S)
             await asyncio.wait_for(producer.send_and_wait(self.topic, value=encode_beat(beat), partition=0), REPORT_S)
-        except Exception as error:  # noqa: BLE001 - only a hurry is lost
+        except Exception as error:  # noqa: BLE001 - only time is lost
             say(
                 f"could not announce that {processor} is dead ({type(error).__name__}); the session timeout will detect it"
             )
@@ -209,7 +211,7 @@ class Reporter:
 
 
 def supervise(arguments: list[str], workers: int, app: App, configuration: Configuration) -> int:
-    """Run N workers of an app; the exit code."""
+    """Run N workers of an app. Returns the exit code."""
     front = str(configuration.value("processor.id")) or host_word(socket.gethostname())
     processors = [processor_id(f"{front}-{number}") for number in range(workers)]
     command = [sys.executable, "-m", "headgate.agents.cli", "run", *arguments]
