@@ -200,9 +200,7 @@ def _left(state: JobState, last: LastHeartbeat) -> bool:
         # it has no incarnation: it either starts now, or was replaced and its records were deleted
         return last.age_s > last.pace.speaks_s and any(other.process != beat.process for other in lives.values())
     if mine in lives and lives[mine].state == c.ProcessorState.LEFT:
-        return (
-            True  # also a process that came and went between two heartbeats: its last one may not name an incarnation
-        )
+        return True  # also if it came and went between two heartbeats: its last one may not name an incarnation
     return any(
         other.process != beat.process and incarnation_order(name) > incarnation_order(mine)
         for name, other in lives.items()

@@ -78,9 +78,7 @@ class AgentMailbox:
 
     async def put(self, letter: Any) -> None:
         """Put a letter into the mailbox; waits while it is full. Raises `MailboxClosed` if the actor has stopped."""
-        if (
-            self.open and self._waiting < self._size
-        ):  # there is room: this put does not wait, so nothing can come in between
+        if self.open and self._waiting < self._size:  # there is room: put does not wait, so nothing comes in between
             self._waiting += 1
             await self.channel.put(letter)
             return

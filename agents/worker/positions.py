@@ -52,9 +52,7 @@ class PositionPublisher:
         if not self._assigned.issuperset(wanted):
             self._assigned = self._assigned | frozenset(wanted)
             consumer.assign(list(self._assigned))
-            for (
-                tp
-            ) in self._assigned:  # no await in between: the consumer must neither fetch nor look up a start position
+            for tp in self._assigned:  # no await after assign: the consumer must not fetch, nor look up where to begin
                 consumer.seek(tp, 0)
                 consumer.pause(tp)
         try:

@@ -159,7 +159,7 @@ def test_a_port_that_is_lost_between_choice_and_start_is_chosen_anew(
     with socket.socket() as somebody:
         somebody.bind(("127.0.0.1", 0))
         somebody.listen()
-        first = module.Identity.new(1, False)
+        first = module.BrokerIdentity.new(1, False)
         lost = [module.replace(right(first, None)[0], client=somebody.getsockname()[1])]
         answers = [lost]
         monkeypatch.setattr(module, "choose_ports", lambda *args: answers.pop() if answers else right(*args))
