@@ -1,1 +1,1 @@
-"""The tables of a task and the store they lie in."""
+"""The tables of a task, and the store that contains them."""

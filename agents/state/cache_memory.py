@@ -1,13 +1,13 @@
-"""The memory of decoded rows and states that tasks keep at hand: one limit in bytes for all caches of a worker.
+"""The memory for decoded rows and states that tasks cache: one limit in bytes for all caches of a worker.
 
-What it decides: which cache gives back, and when. Promises:
+It decides which cache must release memory, and when. Promises:
 
-- A row weighs a fixed amount for the objects around its value; a value that is not small weighs what it took when it was last read
-  or written, twice, because its objects take more than its bytes. So a batch of small rows costs one look at its greatest, and
-  large rows are not lost in a mean with small ones.
-- While all caches together are over the limit, the one that holds most gives back half, until they are not: an idle task cannot
-  keep from a busy one what it does not use. Only what a running chunk or an open transaction has changed stays.
-- A closed cache counts no longer.
+- A row weighs a fixed amount for the objects around its value. A value that is not small also weighs twice its encoded size when it was
+  last read or written, because its objects take more than its bytes. So a chunk of small rows needs only one look at its largest row, and
+  large rows do not disappear in an average.
+- While all caches together exceed the limit, the largest one drops half of its rows. So an idle task cannot withhold unused memory from a
+  busy one. Only rows that a running chunk or an open transaction has changed stay.
+- A closed cache does not count.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from itertools import repeat
 from typing import Any
 
 SMALL = 128
-"""Bytes of a value that is not counted for itself."""
+"""The size in bytes up to which a value is not weighed separately."""
 ROW_BYTES = 384
-"""What a row takes: its key, its places in dictionaries, a small value."""
+"""The weight of a row: its key, its dictionary entries, a small value."""
 DECODED = 2
-"""So many times its bytes a larger value takes."""
+"""A larger value weighs this many times its encoded size."""
 
 
 class CacheMemory:
-    """What the caches of a worker may hold. Of one thread."""
+    """The limit for the caches of one worker. For one thread."""
 
     def __init__(self, limit: int = 64 << 20) -> None:
         self.limit = limit
@@ -34,29 +34,29 @@ class CacheMemory:
         self._asks_at = limit
 
     def hold(self, rows: Sized, give_back: Callable[[], None]) -> Held:
-        """A cache more: `rows` are those that it has.
+        """Add a cache that contains `rows`.
 
-        `give_back` forgets about half of what it can, at any moment in which something is counted.
+        `give_back` drops about half of what the cache can drop. It may be called whenever something is counted.
         """
         made = Held(self, rows, give_back)
         self._held[made] = None
         return made
 
     def count(self, change: int) -> None:
-        """One cache holds more, or less."""
+        """Note that one cache has grown or shrunk."""
         self.used += change
         if self.used > self._asks_at:
             self.settle()
 
     def settle(self) -> None:
-        """Nothing is being changed any more: whoever is over gives back."""
+        """Make caches over the limit release memory. Called when no rows are being changed."""
         if self.used > self.limit:
             self._shrink()
-        # what is being changed cannot be given back: nobody is asked again for each row that comes
+        # rows being changed cannot be dropped: do not ask again for every new row
         self._asks_at = self.limit if self.used <= self.limit else self.used + self.limit // 16
 
     def _shrink(self) -> None:
-        self._asks_at = 1 << 62  # giving back counts, too
+        self._asks_at = 1 << 62  # releasing memory is counted too
         able = list(self._held)
         while able and self.used > self.limit:
             most = max(able, key=_weight)
@@ -66,26 +66,26 @@ class CacheMemory:
                 able.remove(most)
 
     def forgotten(self, held: Held) -> None:
-        """It is closed."""
+        """Remove a closed cache."""
         if self._held.pop(held, self) is None:
             self.count(-held.bytes)
 
 
 class Held:
-    """What one cache holds. Made by `CacheMemory.hold`."""
+    """The weight of one cache. Made by `CacheMemory.hold`."""
 
     def __init__(self, memory: CacheMemory, rows: Sized, give_back: Callable[[], None]) -> None:
         self.give_back = give_back
         self.large: dict[Any, int] = {}
-        """How many bytes the values took that are not small, by key."""
+        """The encoded size of each value that is not small, by key."""
         self.bytes = 0
-        """The weight of all of it."""
+        """The total weight."""
         self._rows = rows
         self._memory = memory
         self._encoded = 0
 
     def add(self, keys: Collection[Any], encoded: Sequence[bytes | None]) -> None:
-        """Rows that were read or written, with the bytes of their values."""
+        """Count rows that were read or written, given their encoded values."""
         large = self.large
         if max(map(len, filter(None, encoded)), default=0) > SMALL or (large and not large.keys().isdisjoint(keys)):
             for key, data in zip(keys, encoded, strict=True):
@@ -96,19 +96,19 @@ class Held:
         self.count()
 
     def forget(self, keys: Iterable[Any]) -> None:
-        """Rows that are no longer at hand, if they were."""
+        """Count rows that are no longer cached."""
         if self.large:
             self._encoded -= sum(map(self.large.pop, keys, repeat(0)))
         self.count()
 
     def count(self) -> None:
-        """There are more rows, or fewer."""
+        """Recalculate the weight after rows were added or removed."""
         weight = len(self._rows) * ROW_BYTES + self._encoded * DECODED
         change, self.bytes = weight - self.bytes, weight
         self._memory.count(change)
 
     def close(self) -> None:
-        """It gives its share back, and is asked no more."""
+        """Release the cache's share of the memory."""
         self._memory.forgotten(self)
         self.large.clear()
         self._rows, self._encoded, self.bytes = (), 0, 0

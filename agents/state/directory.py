@@ -1,8 +1,8 @@
-"""Which directory a task's store is opened in, when more than one process has been here.
+"""Chooses the directory in which a task's store is opened, if more than one process has used it.
 
-A task has one directory. A process that was fenced while it was frozen may still hold its lock; that must not stop its successor, who
-opens a fresh directory beside it (`Partition-3.1`). Whoever comes next takes the one that is furthest in the task log, among those
-whose lock is free, and removes the others.
+A task has one directory. A process that was fenced while it was frozen may still hold its lock. Its successor then opens a new directory
+beside it (`Partition-3.1`). The next process takes the one whose store is furthest in the task log, among those whose lock is free, and
+removes the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Directory:
 
 
 def open_best(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
-    """The best store that can be had. Raises `StoreUnusable` when the task's own directory is the only one, and cannot be used."""
+    """Open the best store. Raises `StoreUnusable` if the task's own directory is the only one and cannot be used."""
     best: RocksStore | None = None
     broken: StoreUnusable | None = None
     held = False

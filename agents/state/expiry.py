@@ -1,10 +1,10 @@
-"""What a task's store needs beside the letters. What it raises there is this task's failure, and nobody else's.
+"""Deletes expired rows of a task's tables, and rewrites rows that only a migration function can read, in shares between two letters.
 
-When a task deletes what has expired in its tables, and writes again what only a migration can read: between two letters, in shares.
+A busy task is hardly ever idle, so this does not wait for an idle moment. Each completed letter is followed by one share, until nothing is
+left; in an idle task the shares follow each other. A share is larger than a chunk, so rows are deleted faster than they expire. A busy task
+checks after each commit, an idle one every second.
 
-A busy task has hardly a moment between two letters, and waiting for one would wait for ever. So each letter that is completed is
-followed by a share of what is due, until nothing is left; an idle task goes on by itself. A share is larger than a chunk: what expires
-is worked off faster than it is made. A busy task looks again after each commit, an idle one each second.
+An exception of the store fails this task only.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ log = structlog.get_logger("headgate.task")
 
 
 class Expiry:
-    """`ready`: whether the task is between two letters, and works. `share` deletes; `changed` has it committed.
-
-    `failed`: told what the store has raised, or a function of the user's, which makes new rows of old ones.
+    """`ready`: whether the task is running and between two letters. `share` deletes one share. `changed` requests a commit. `failed`
+    receives an exception of the store, or of a migration function of the user.
     """
 
     def __init__(
@@ -40,12 +39,12 @@ class Expiry:
         self._due = False
 
     def look(self) -> None:
-        """Something may have expired."""
+        """Check for expired rows."""
         self._due = True
         self.go_on()
 
     def go_on(self) -> None:
-        """A letter or a commit is through: one share, if something is due."""
+        """Work off one share, if any is due. Called after each letter and each commit."""
         if not self._due or not self._ready():
             return
         done = NOTHING_EXPIRED
@@ -59,7 +58,9 @@ class Expiry:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """A full disk, a damaged file: the task fails, and the worker goes on with the others."""
+        """Turn an exception, such as a full disk or a damaged file, into a failure of this task. The worker continues with the
+        other tasks.
+        """
         try:
             yield
         except Exception as error:

@@ -1,13 +1,13 @@
-"""What of a table expires when: an index beside its rows, in blocks of keys, and the search in it.
+"""An index of when the rows of a table expire, stored beside the rows in blocks of keys, and the search in it.
 
-What it decides: how the index lies in the store, and where a search goes on. Promises:
+It decides how the index is stored, and where a search continues. Promises:
 
-- One entry stands for up to `BLOCK` keys that were written at one time: its key is their time and a digest of them, its value the keys.
-  So a chunk costs one entry, which is written, read and removed as one.
-- An entry is a hint. A row that was set again has another time, and an entry of its own: whoever finds a key here asks the row.
-- The index is local and not logged: a restore makes it anew from the rows, in other blocks, and means the same.
-- A search goes on where the last one ended, because RocksDB would step over every removed entry again. It never passes a time at which
-  something may expire that is not in the store yet.
+- One entry stands for up to `BLOCK` keys that were written with the same expiry time: its key is that time and a digest of the keys, its
+  value is the keys. So a chunk costs one entry, which is written, read and removed as a whole.
+- An entry is a hint. A row that was set again has a later time and another entry, so a reader must check the row itself.
+- The index is local and not logged. A restore rebuilds it from the rows, in other blocks with the same meaning.
+- A search continues where the last one ended, because RocksDB would otherwise step over all removed entries again. It never passes a time
+  at which something may expire that is not in the store yet.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from .store import Store
 IndexRows = dict[bytes, bytes | None]
 
 TTL_TABLE = "__ttl."
-"""The index of a table has its name behind this."""
+"""The prefix of an index's table name; the name of the indexed table follows."""
 TIME_BYTES = 8
 BLOCK = 1_000
-"""Keys in one entry, at most."""
+"""The most keys in one entry."""
 EXPIRED_UNCOMMITTED = 100_000
-"""Keys that were found and wait for a commit, at most: when no broker takes one, expiry waits, too."""
+"""The most keys that may be found without a commit. If commits fail, expiry waits too."""
 
 
 class Block(NamedTuple):
-    """An entry whose time has come, and the keys that it stands for."""
+    """An entry that is due, with its keys."""
 
     entry: bytes
     keys: list[bytes]
 
     @property
     def at(self) -> bytes:
-        """When they expire, unless they were set again."""
+        """When the keys expire, unless they were set again."""
         return self.entry[:TIME_BYTES]
 
 
 class DueKeys(NamedTuple):
-    """What a search has found: so many keys; where the next search begins, and whether it may find more at once."""
+    """The result of a search: the blocks, the number of keys, where the next search begins, and whether it may find more at once."""
 
     blocks: list[Block]
     keys: int
@@ -67,13 +67,13 @@ class ExpiryIndex:
         self._name = TTL_TABLE + table
         self._store = store
         self._rows: IndexRows = {}
-        """What the next commit writes into the index: new blocks, and those that are spent."""
+        """What the next commit writes into the index: new blocks, and deletions of spent ones."""
         self._found = 0
         self._first: int | None = None
-        """The first time at which something of the next commit expires; the same of each seal."""
+        """The first expiry time among the rows of the next commit. Each seal has its own."""
         self._sealed: deque[_Sealed] = deque()
         self._searched: bytes | None = None
-        """Up to here everything is spent."""
+        """Everything before this position is spent."""
 
     @property
     def changed(self) -> bool:
@@ -81,7 +81,7 @@ class ExpiryIndex:
         return bool(self._rows)
 
     def written(self, expires_ms: int, keys: list[bytes]) -> None:
-        """These rows were written with this time; even if the clock has gone back, the search must not be further."""
+        """Index rows that were written with this expiry time. If the clock has gone back, the search goes back with it."""
         if not keys:
             return
         at = _time(expires_ms)
@@ -91,17 +91,17 @@ class ExpiryIndex:
         self._rows.update(_blocks(at, keys))
 
     def ends(self, now_ms: int) -> bytes | None:
-        """Up to where a search may go now; None if it has been there."""
+        """How far a search may go now; None if it has been there already."""
         underway = [first for first in (self._first, *(one.first for one in self._sealed)) if first is not None]
         end = _time(min([now_ms + 1, *underway]))
         return None if self._searched is not None and self._searched >= end else end
 
     def full(self) -> bool:
-        """Whether a commit must come first."""
+        """Whether a commit must come before another search."""
         return self._found + sum(one.found for one in self._sealed) >= EXPIRED_UNCOMMITTED
 
     def due(self, end: bytes, most: int) -> DueKeys:
-        """What stands before `end`, until it has `most` keys."""
+        """The blocks before `end`, until they contain `most` keys."""
         unpack: Any = _msgpack.unpackb
         blocks: list[Block] = []
         found = 0
@@ -113,27 +113,27 @@ class ExpiryIndex:
         return DueKeys(blocks, found, end, more=False)
 
     def spend(self, due: DueKeys) -> None:
-        """What was due is worked off, with the next commit."""
+        """Mark the blocks as handled, with the next commit."""
         self._rows.update((block.entry, None) for block in due.blocks)
         self._found += due.keys
         self._searched = due.searched
 
     def seal(self) -> None:
-        """The commit takes what is there."""
+        """Assign the changes so far to the commit that begins now."""
         self._sealed.append(_Sealed(self._rows, self._found, self._first))
         self._rows, self._found, self._first = {}, 0, None
 
     def to_apply(self) -> dict[str, IndexRows]:
-        """What the oldest seal writes, in one write with its rows."""
+        """The changes of the oldest seal, to be written together with its rows."""
         return {self._name: self._sealed[0].rows} if self._sealed and self._sealed[0].rows else {}
 
     def applied(self) -> None:
-        """It is in the store."""
+        """Drop the oldest seal: it is in the store."""
         self._sealed.popleft()
 
 
 def indexed(changes: Mapping[str, IndexRows]) -> dict[str, IndexRows]:
-    """Rows of a task log, and the index that goes with them in one write."""
+    """Rows of a task log, together with their index entries, for one write."""
     out: dict[str, IndexRows] = dict(changes)
     for table, rows in changes.items():
         times: dict[bytes, list[bytes]] = {}

@@ -1,10 +1,10 @@
-"""The tables of a task, bound once its store is restored: what is stored is compared with what the code declares, and told.
+"""Binds the tables of a task to its restored store, and compares what is stored with what the code declares.
 
-What it decides: whether this code may work on this state. Promises:
+It decides whether this code may work on this state. Promises:
 
-- What does not fit is refused before the first record is read, all of it in one message.
-- The history of each table goes into the task's log with the first commit, so no row is there without the schema that explains it.
-- A table that holds rows and that nobody declares any more is named, with the step that has probably lost its name.
+- Everything that does not fit is refused before the first record is read, in one message.
+- The schema history of each table is written to the task log with the first commit, so no row lacks the schema that describes it.
+- A table with rows that the code no longer declares is reported, with the step whose name has probably changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .tables import TaskTables
 
 
 class Opened(NamedTuple):
-    """The tables; what has changed in their declaration; and those that nobody owns any more, each with a hint."""
+    """The tables; the changes in their declaration; and the tables that no code declares, each with a hint."""
 
     tables: TaskTables
     news: tuple[str, ...] = ()
@@ -70,16 +70,16 @@ def open_tables(
 
 
 def histories(tables: TaskTables) -> dict[str, History]:
-    """What the store holds of the schemas of its tables."""
+    """The schema histories of the tables in the store."""
     return {name: unpack_history(name, data) for key, data in tables.raw_rows(SCHEMA_TABLE) if (name := key.decode())}
 
 
 OWN = frozenset((CLOSED, CONTROL_TABLE, SCHEMA_TABLE))
-"""Tables of headgate's own, which no code declares."""
+"""headgate's own tables, which no code declares."""
 
 
 def _unowned(store: Store, kept: Mapping[str, History], specs: Iterable[TableSpec]) -> dict[str, str]:
-    """Tables with rows that no code declares any more; and what each may have been."""
+    """The tables with rows that no code declares any more, each with a hint at what it may have been."""
     known = {spec.name: spec for spec in specs}
     fresh = [name for name in known if name not in kept]
     found: dict[str, str] = {}
@@ -99,7 +99,7 @@ def _alike(history: History, spec: TableSpec) -> bool:
 
 
 def told_unowned(unowned: Mapping[str, str]) -> str:
-    """For people: which tables, and what to do."""
+    """For people: the undeclared tables, and what to do about them."""
     if not unowned:
         return ""
     names = ", ".join(f"'{name}'" for name in unowned)

@@ -1,17 +1,17 @@
-"""RocksDB as a task's store: one database a task, a column family a table, one memory bound a worker.
+"""RocksDB as a task's store: one database for each task, one column family for each table, one memory limit for each worker.
 
-What it decides: whether what lies in the directory may be used. Promises:
+It decides whether the contents of a directory may be used. Promises:
 
-- All databases of a worker share one block cache and one bound on write buffers. With the rows that its tasks keep decoded they take
-  `memory_bytes` together.
-- The directory is held by a lock on a file for as long as the store is open; a second opener gets `StoreHeld`.
-- A store of another job, of a newer format, without metadata, or that RocksDB calls damaged is `StoreUnusable` with the reason,
-  and never opened; `wipe` removes it.
-- Nothing here waits for the disk while it holds the interpreter's lock, which rocksdict keeps in `write` and while it opens: a stall
-  of RocksDB would stop every thread, and the worker would be taken for dead. A write that would stall is `StoreBusy`; the log that a
-  killed process left behind is worked off by another process.
-- A write is one batch over all tables with the metadata in it. It is not synced: after a crash of the machine the store stands
-  at an earlier position of the task log, and replays the difference.
+- All databases of a worker share one block cache and one limit for write buffers. Together with the rows that tasks keep decoded, they use
+  `memory_bytes`.
+- A file lock protects the directory while the store is open. A second opener gets `StoreHeld`.
+- A store of another job, of a newer format, without metadata, or reported as damaged by RocksDB raises `StoreUnusable` with the reason and
+  is never opened; `wipe` removes it.
+- Nothing waits for the disk while it holds the interpreter's lock. rocksdict keeps that lock in `write` and while it opens a database; a
+  stall of RocksDB would therefore stop every thread, and the worker would look dead. A write that would stall raises `StoreBusy`; a child
+  process replays a long log that a killed process left behind.
+- A write is one batch over all tables, including the metadata. It is not synced: after a crash of the machine, the store is at an earlier
+  position of the task log and replays the difference.
 """
 
 from __future__ import annotations
@@ -50,37 +50,37 @@ log = structlog.get_logger("headgate.store")
 LOCK = "lock"
 DATABASE = "db"
 STOP_FILES = 36
-"""So many files on the first level, and writes wait for a compaction."""
+"""The number of files on the first level at which writes wait for a compaction."""
 RECOVERED_HERE = 2 << 20
-"""A write-ahead log up to this size is worked off by whoever opens the store."""
+"""The opening process itself replays a write-ahead log up to this size."""
 _META = b"meta"
 _TABLE = "t."
-"""Column families of tables have this prefix; RocksDB's own `default` holds the metadata."""
+"""The prefix of column families for tables. RocksDB's own `default` contains the metadata."""
 
 
 class StoreMemory:
-    """The memory of the state of one worker: a quarter for what is kept decoded, the rest for all its RocksDBs.
+    """The memory for the state of one worker: a quarter for decoded rows, the rest for all its RocksDB databases.
 
-    Of the latter half at most is for write buffers, and both are charged to the one cache.
+    At most half of that rest is for write buffers, and both are charged to the same cache.
     """
 
     def __init__(self, memory_bytes: int = 256 << 20) -> None:
         self.decoded = CacheMemory(memory_bytes // 4)
         self.limit = memory_bytes - self.decoded.limit
-        """Of RocksDB."""
+        """The limit for RocksDB."""
         self.cache: Any = Cache(self.limit)
         self.buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(self.limit // 2, False, self.cache)
 
     def used(self) -> int:
-        """Bytes that RocksDB has in use now."""
+        """The bytes that RocksDB uses now."""
         return self.cache.get_usage()
 
     def overdrawn(self) -> bool:
-        """Writes come faster than RocksDB's own threads write them out: whoever writes now must wait for its own."""
+        """Whether tasks write faster than RocksDB's threads flush. A writer must then wait for its own flush."""
         return self.buffers.get_usage() > self.limit // 2 + self.limit // 8
 
     def options(self) -> Options:
-        """Options of a database or column family that lives within this memory."""
+        """The options of a database or column family that uses this memory."""
         table = BlockBasedOptions()
         table.set_block_cache(self.cache)
         table.set_bloom_filter(10, False)
@@ -99,7 +99,7 @@ class StoreMemory:
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(1 << 20)
         options.set_max_total_wal_size(64 << 20)
-        # a write is taken at once or not at all: one that is slowed down would have to be paid for again at each try
+        # a write is accepted at once or not at all: a delayed write would be delayed again at each retry
         options.set_level_zero_slowdown_writes_trigger(STOP_FILES)
         options.set_level_zero_stop_writes_trigger(STOP_FILES)
         options.set_soft_pending_compaction_bytes_limit(0)
@@ -107,7 +107,7 @@ class StoreMemory:
 
 
 class RocksStore(GuardedStore):
-    """One task's RocksDB. Made by `open_rocks`."""
+    """The RocksDB database of one task. Made by `open_rocks`."""
 
     def __init__(self, path: Path, memory: StoreMemory, meta: StoreMeta, lock: int) -> None:
         super().__init__(meta)
@@ -119,7 +119,7 @@ class RocksStore(GuardedStore):
         self._at_once.no_slowdown = True
         self._db: Any = None
         self._scans: WeakSet[Generator[Any, None, None]] = WeakSet()
-        """Ranges that may not be at their end: RocksDB keeps its lock while one lives."""
+        """Iterators that may not be exhausted. RocksDB keeps its lock while one of them exists."""
         self._open()
 
     def _open(self) -> None:
@@ -148,14 +148,15 @@ class RocksStore(GuardedStore):
         return self._path
 
     def _view(self, table: str) -> Any:
-        """A column family to read from. Never its handle: an error keeps the frames that it went through, and who keeps a handle keeps
-        RocksDB's own lock."""
+        """A column family to read from, never its handle: an exception keeps references to the frames it passed, and a reference to a
+        handle keeps RocksDB's own lock.
+        """
         self._must_be_open()
         found = self._families.get(table)
         return None if found is None else found[0]
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """One value."""
+        """The value of a key."""
         view = self._view(table)
         try:
             return None if view is None else view.get(key)
@@ -163,7 +164,7 @@ class RocksStore(GuardedStore):
             raise StoreUnreadable(self._path, error) from error
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Many values in one call."""
+        """The values of many keys, in one call."""
         view = self._view(table)
         if view is None:
             return [None] * len(keys)
@@ -175,7 +176,7 @@ class RocksStore(GuardedStore):
     def range(
         self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in order; the view is that of the moment in which iteration begins."""
+        """Rows in the order of their keys, as of the moment in which the iteration begins."""
         view = self._view(table)
         if view is None:
             return iter(())
@@ -184,7 +185,7 @@ class RocksStore(GuardedStore):
         return self._while_open(rows)
 
     def _while_open(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        """Rows that end because the store was closed are not all that there are."""
+        """Raise if the store was closed during the iteration, because the rows are then not complete."""
         yield from rows
         self._must_be_open()
 
@@ -212,7 +213,9 @@ class RocksStore(GuardedStore):
             raise self._busy() from None
 
     def _stalled(self) -> bool:
-        """Whether the disk must follow first: RocksDB says so, or this store is being written out and the worker's memory is used up."""
+        """Whether the disk must catch up first: RocksDB has stopped writes, or the worker's memory is used up and this store is being
+        flushed.
+        """
         if self._db.property_int_value("rocksdb.is-write-stopped"):
             return True
         views = [view for view, _ in self._families.values()] if self._memory.overdrawn() else []
@@ -225,7 +228,7 @@ class RocksStore(GuardedStore):
         )
 
     def tables(self) -> list[str]:
-        """The tables that have ever been written to."""
+        """The tables that were ever written to."""
         self._must_be_open()
         return sorted(self._families)
 
@@ -235,14 +238,15 @@ class RocksStore(GuardedStore):
             self._db.drop_column_family(_TABLE + table)
 
     def size(self) -> int:
-        """Bytes on the disk."""
+        """Bytes on disk."""
         self._must_be_open()
         return sum(int(file.get("size", 0)) for file in self._db.live_files())
 
     def close(self) -> None:
-        """Drop every range and handle, then the database, then the lock: RocksDB keeps its own lock while one of them lives.
+        """Close every iterator and handle, then the database, then the lock. RocksDB keeps its own lock while one of them exists.
 
-        A store that could not take its last write can often not flush either. It is closed all the same: the task log has what it lacks.
+        A store that could not accept its last write often cannot flush either. It is closed nevertheless: the task log contains what it
+        lacks.
         """
         self._closed = True
         try:
@@ -266,14 +270,15 @@ class RocksStore(GuardedStore):
 def _rows(
     path: Path, view: Any, start: bytes | None, end: bytes | None, *, reverse: bool
 ) -> Generator[tuple[bytes, bytes], None, None]:
-    """Rows of a column family. RocksDB reads the upper bound from the bytes that it was given, as long as it iterates, and rocksdict
-    copies neither them nor keeps them: this frame does."""
+    """The rows of a column family. While it iterates, RocksDB reads the upper bound from the given bytes, and rocksdict neither copies them
+    nor keeps a reference; this frame keeps one.
+    """
     options = ReadOptions()
     if end is not None:
         options.set_iterate_upper_bound(end)
     try:
         rows = view.items(backwards=reverse, from_key=None if reverse else start, read_opt=options)
-        if reverse and start is not None:  # a lower bound in the options replaces the upper one in rocksdict 0.3
+        if reverse and start is not None:  # in rocksdict 0.3, a lower bound in the options replaces the upper one
             rows = takewhile(lambda row: row[0] >= start, rows)
         yield from rows
     except Exception as error:  # rocksdict raises plain Exception
@@ -282,17 +287,17 @@ def _rows(
 
 
 def _ended(rows: Generator[Any, None, None]) -> None:
-    """Let go of a range that somebody has not read to its end, and may still hold."""
+    """Close an iterator that somebody has not exhausted and may still hold."""
     while True:
         try:
             rows.close()
             return
-        except ValueError:  # another thread is just taking a row of it
+        except ValueError:  # another thread is just reading a row from it
             time.sleep(0)
 
 
 def _closed(handle: Any) -> None:
-    """Close a handle of RocksDB, whatever its last flush says."""
+    """Close a handle of RocksDB, even if its last flush fails."""
     try:
         handle.close()
     except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
@@ -347,7 +352,7 @@ def _lock(path: Path) -> int:
 
 
 def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
-    """The store in this directory, or a fresh one. Raises `StoreUnusable` (wipe it) or `StoreHeld` (somebody runs on it)."""
+    """The store in this directory, or a new one. Raises `StoreUnusable` (wipe it) or `StoreHeld` (another process uses it)."""
     lock = _lock(path)
     try:
         fresh = not (path / DATABASE / "CURRENT").exists()
@@ -375,17 +380,18 @@ def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
 
 
 def recover(path: str) -> None:
-    """Open and close: what stands in the write-ahead log goes into tables."""
+    """Open and close the database, which moves the contents of the write-ahead log into tables."""
     families = Rdict.list_cf(path, Options(raw_mode=True))
     options = StoreMemory(16 << 20).options
     Rdict(path, options(), column_families={name: options() for name in families if name != "default"}).close()
 
 
 def _recover_elsewhere(database: Path, lock: int) -> None:
-    """A process that was killed leaves a log that whoever opens the store writes out, and rocksdict holds the interpreter's lock for it.
+    """Replay a long write-ahead log in a child process.
 
-    So a child does it. It inherits the lock of the directory, which is held until it has ended, also if this process does not live
-    so long. What it cannot do is tried again by the opening itself, which says why.
+    A killed process leaves a log that the next opener replays, and rocksdict holds the interpreter's lock meanwhile. The child inherits the
+    lock of the directory, which stays held until the child has ended, even if this process ends earlier. If the child fails, opening the
+    store fails too and gives the reason.
     """
     if sum(file.stat().st_size for file in database.glob("*.log")) <= RECOVERED_HERE:
         return
@@ -405,7 +411,7 @@ def _recover_elsewhere(database: Path, lock: int) -> None:
 
 
 def wipe(path: Path) -> None:
-    """Remove what is in the task's directory, under its lock; the directory and its lock stay."""
+    """Remove the contents of the task's directory, under its lock. The directory and the lock file stay."""
     lock = _lock(path)
     try:
         for child in path.iterdir():

@@ -1,7 +1,7 @@
-"""Rows of a task's tables for people: from a live store, or from a replay of the task log.
+"""Shows the rows of a task's tables to people, from a live store or from a replay of the task log.
 
-With the declaration at hand keys and values are decoded with the table's own serdes; without it (the command line knows a job's name
-and no more) bytes are read as the most probable of msgpack, JSON and text, and else shown as hex. What has expired is not shown.
+With the job's declaration, keys and values are decoded with the table's serdes. Without it (a command knows only the job's name), bytes are
+shown as msgpack, JSON or text, whichever is most probable, and otherwise as hex. Expired rows are not shown.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .store import Store
 
 DecodedRow = tuple[Any, Any]
 CHECKPOINT = "__checkpoint"
-"""The task's checkpoint, shown as a table of one row."""
+"""The task's checkpoint, shown as a table with one row."""
 
 
 OWN = (CHECKPOINT, CLOSED, CONTROL_TABLE, SCHEMA_TABLE)
 UNOWNED = "unowned"
-"""The kind of a table that holds rows and that the code declares no more."""
+"""The kind of a table with rows that the code no longer declares."""
 
 
 def kind_of(table: str) -> str:
-    """Whose a table is: `control` for headgate's own, else `user`."""
+    """The kind of a table: `control` for headgate's own, otherwise `user`."""
     return "control" if table in OWN else "user"
 
 
 class NoSuchTable(HeadgateError):
-    """The job has no table of this name."""
+    """The job has no table with this name."""
 
 
 class RowDecoder:
@@ -52,12 +52,12 @@ class RowDecoder:
 
     @staticmethod
     def names(declared: Declared) -> list[tuple[str, str]]:
-        """Every table of the job and its kind: `user`, or `control` for headgate's own."""
+        """Every table of the job with its kind: `user`, or `control` for headgate's own."""
         return [(name, kind_of(name)) for name in (*sorted(spec.name for spec in declared.tables()), *OWN)]
 
     @staticmethod
     def known(declared: Declared, table: str, unowned: Iterable[str] = ()) -> None:
-        """Refuse a name that the job does not have."""
+        """Raise `NoSuchTable` for a name that the job does not have."""
         names = [*(name for name, _ in RowDecoder.names(declared)), *unowned]
         if table not in names:
             raise NoSuchTable(f"there is no table '{table}'", remedy=offer(table, names))
@@ -67,7 +67,7 @@ class RowDecoder:
         return [name for name in self.store.tables() if not name.startswith(TTL_TABLE)]
 
     def key_bytes(self, table: str, key: str) -> list[bytes]:
-        """What a key that a person typed may be in bytes: as the table's serde has it, as a number or as text."""
+        """The possible bytes of a key that a person typed: encoded by the table's serde, as a number or as text."""
         found: list[bytes] = []
         values: list[Any] = [key]
         with contextlib.suppress(orjson.JSONDecodeError):
@@ -83,7 +83,7 @@ class RowDecoder:
         return found
 
     def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> DecodedRow | None:
-        """One row; None if it has expired."""
+        """One decoded row; None if it has expired."""
         try:
             value, expires, schema = parse_log_value(data)
         except HeadgateError as error:
@@ -98,7 +98,7 @@ class RowDecoder:
         return row[0], self._named(table, schema, row[1])
 
     def _named(self, table: str, schema: int, value: Any) -> Any:
-        """States of an aggregate by their names, as those of the schema that they were written under."""
+        """The states of an aggregate with their names, according to the schema under which they were written."""
         if table not in self._histories:
             data = self.store.get(SCHEMA_TABLE, table.encode())
             self._histories[table] = None if data is None else unpack_history(table, parse_log_value(data).body)
@@ -112,7 +112,7 @@ class RowDecoder:
 
 
 def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[DecodedRow]:
-    """Rows of one table, or the row of one key."""
+    """The rows of one table, or the row of one key."""
     now_ms = int(time.time() * 1000)
     store = reader.store
     if table == CHECKPOINT:
@@ -157,7 +157,7 @@ def _tried(load: Callable[[bytes], Any], data: bytes) -> Any:
 
 
 def guess(data: bytes) -> Any:
-    """The most probable reading of bytes that nobody has explained.
+    """The most probable reading of bytes whose serde is not known.
 
     >>> guess(b'{"n": 1}'), guess(b"DE"), guess(msgpack.packb([1, "x"]))
     ({'n': 1}, 'DE', [1, 'x'])

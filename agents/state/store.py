@@ -1,15 +1,15 @@
-"""A task's state on its worker: tables of bytes, and where in the task log they stand. The interface, and memory as one of it.
+"""The state of a task on its worker: tables of bytes, and their position in the task log. Defines the interface, and a store in memory.
 
-The task log is the truth; a store is its cache. So a store may be thrown away at any time, and must say when it has to be.
+The task log is authoritative; a store is its cache. A store may be discarded at any time, and must report when it has to be.
 
 Promises of every store:
 
-- `write` is one step: all changes, the position, the checkpoint and the time, or nothing.
-- A store that has refused a write is never written again in this life: the next commit must not land on top of one that is missing.
-  What it holds stays as it was at its position, so whoever opens it next replays what it lacks.
-- What is read is what was written last; keys of a range come in the order of their bytes.
-- After `close` nothing of it is held, and the directory can be opened again at once. Nothing is read of it any more, also in the middle
-  of a range: whoever asks gets `StoreUnreadable`, and never that there is nothing.
+- `write` is atomic: it applies all changes, the position, the checkpoint and the time, or nothing.
+- A store that has refused a write accepts no more writes until it is reopened, because the next commit must not follow a missing one. Its
+  contents stay as they were at its position, so the next opener replays what it lacks.
+- Reads return what was written last. The keys of a range come in the order of their bytes.
+- After `close` the store holds no resources, and the directory can be reopened at once. Later reads raise `StoreUnreadable`, also in the
+  middle of a range; they never return an empty result.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Changes = Mapping[str, Mapping[bytes, bytes | None]]
 """By table: key to value; None deletes."""
 FORMAT = 1
 BUSY_S = 0.02
-"""How long to wait before a store that is busy is asked again."""
+"""The wait before a write to a busy store is tried again."""
 
 
 class StoreUnusable(EnvironmentFault):
-    """A store that cannot be used; it is to be wiped, and restored from the task log. `reason` in a few words."""
+    """A store that cannot be used and must be wiped and restored from the task log. `reason` says why, in a few words."""
 
     def __init__(self, where: str, reason: str) -> None:
         self.reason = reason
@@ -47,16 +47,16 @@ class StoreHeld(EnvironmentFault):
 
 
 class StoreBusy(EnvironmentFault):
-    """A store has taken more than its disk has; nothing of this write was done, and the same write is taken later."""
+    """A store has accepted more than its disk has written. It did nothing of this write; the same write succeeds later."""
 
 
 class WriteRefused(EnvironmentFault):
-    """A store has refused a write, now or before; it stands where it stood, and takes nothing more until it is opened anew."""
+    """A store has refused a write, now or earlier. It keeps its position and accepts nothing until it is reopened."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreMeta:
-    """What a store knows of itself. `position`: where it stands in the task log (None: nothing applied yet)."""
+    """The metadata of a store. `position`: its position in the task log; None if nothing was applied yet."""
 
     job_uuid: str
     position: int | None = None
@@ -74,17 +74,17 @@ class Store(Protocol):
         ...
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """One value."""
+        """The value of a key."""
         ...
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Many values, in the order of the keys."""
+        """The values of many keys, in the same order."""
         ...
 
     def range(
         self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` up to but not including `end`; backwards from the last one below `end` with `reverse`."""
+        """Rows with keys from `start` up to, but not including, `end`; with `reverse` in descending order."""
         ...
 
     def write(
@@ -95,40 +95,40 @@ class Store(Protocol):
         followed_until_ms: int | None = None,
         checkpoint: bytes | None = None,
     ) -> None:
-        """All of it in one step; what is None stays as it was."""
+        """Write everything in one step. Arguments that are None keep their value."""
         ...
 
     def tables(self) -> list[str]:
-        """The tables that have ever been written to."""
+        """The tables that were ever written to."""
         ...
 
     def clear(self, table: str) -> None:
-        """Forget all keys of a table."""
+        """Remove all keys of a table."""
         ...
 
     def size(self) -> int:
-        """Bytes that it takes, roughly."""
+        """The approximate size in bytes."""
         ...
 
     def close(self) -> None:
-        """Give everything back. Closing twice is allowed."""
+        """Release all resources. Closing twice is allowed."""
         ...
 
 
 class Disk(Protocol):
-    """Where the store of one task lies. Both calls may take long, and are made beside."""
+    """Where the store of one task is kept. Both calls may take long and run in a thread."""
 
     def open(self, job_uuid: str) -> Store:
-        """The store that is there, or a fresh one. Raises `StoreUnusable` for one that must be wiped."""
+        """The existing store, or a new one. Raises `StoreUnusable` if the store must be wiped."""
         ...
 
     def wipe(self) -> None:
-        """Nothing is left of it; whoever had it open has closed it."""
+        """Remove the store. It must be closed."""
         ...
 
 
 class GuardedStore(ABC):
-    """What every store is made of: the only way to change one, and the memory of a change that it has refused."""
+    """The common part of all stores: the only way to change one, and the memory of a refused write."""
 
     def __init__(self, meta: StoreMeta) -> None:
         self._meta = meta
@@ -148,9 +148,9 @@ class GuardedStore(ABC):
         followed_until_ms: int | None = None,
         checkpoint: bytes | None = None,
     ) -> None:
-        """All of it in one step; what is None stays as it was. Never waits for the disk.
+        """Write everything in one step. Arguments that are None keep their value. Never waits for the disk.
 
-        Raises `StoreBusy` instead: come again. Raises `WriteRefused`, and from then on always.
+        Raises `StoreBusy` if the write must be tried again later. Raises `WriteRefused`, and then for every later write too.
         """
         meta = stamped(self._meta, position, followed_until_ms, checkpoint)
         with self._guarded():
@@ -158,12 +158,12 @@ class GuardedStore(ABC):
         self._meta = meta
 
     def clear(self, table: str) -> None:
-        """Forget all keys of a table."""
+        """Remove all keys of a table."""
         with self._guarded():
             self._forget(table)
 
     def _must_be_open(self) -> None:
-        """Raise what a reader gets who comes too late."""
+        """Raise `StoreUnreadable` for a reader that comes too late."""
         if self._closed:
             raise StoreUnreadable(self._where().removeprefix("in "), "it is closed")
 
@@ -182,12 +182,12 @@ class GuardedStore(ABC):
             raise
         except Exception as error:
             self._refusal = repr(error)
-            clear_frames(error.__traceback__)  # they hold handles, and who holds one holds the database's own lock
+            clear_frames(error.__traceback__)  # they hold handles, and a handle holds the database's own lock
             raise WriteRefused(
                 f"the store {self._where()} accepts no write: {error}",
                 remedy="free some disk space, or move state.dir to another disk",
             ) from error
-        except BaseException as error:  # nobody knows what of it was done
+        except BaseException as error:  # it is not known what was written
             self._refusal = repr(error)
             raise
 
@@ -209,7 +209,7 @@ async def write_in_turn(
     followed_until_ms: int | None = None,
     checkpoint: bytes | None = None,
 ) -> None:
-    """Write, and while the disk has not followed let everybody else go on. RocksDB does not say when it is through, so it is asked."""
+    """Write; while the store is busy, let other coroutines run and try again. RocksDB does not signal when it is ready, so this polls."""
     while True:
         try:
             store.write(changes, position=position, followed_until_ms=followed_until_ms, checkpoint=checkpoint)
@@ -219,7 +219,7 @@ async def write_in_turn(
 
 
 class MemoryStore(GuardedStore):
-    """A store that forgets when the process ends; for drivers, tests, and jobs whose state is small."""
+    """A store that loses everything when the process ends: for drivers, tests, and jobs with little state."""
 
     def __init__(self, job_uuid: str = "") -> None:
         super().__init__(StoreMeta(job_uuid))
@@ -227,12 +227,12 @@ class MemoryStore(GuardedStore):
         self._order: dict[str, list[bytes]] = {}
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """One value."""
+        """The value of a key."""
         self._must_be_open()
         return self._tables.get(table, {}).get(key)
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Many values."""
+        """The values of many keys."""
         self._must_be_open()
         get = self._tables.get(table, {}).get
         return [get(key) for key in keys]
@@ -240,7 +240,7 @@ class MemoryStore(GuardedStore):
     def range(
         self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """A stable view: what is written meanwhile is not seen."""
+        """A stable view: later writes are not visible in it."""
         self._must_be_open()
         rows, order = self._tables.get(table, {}), self._sorted(table)
         low = 0 if start is None else bisect_left(order, start)
@@ -271,7 +271,7 @@ class MemoryStore(GuardedStore):
                     kept[key] = value
 
     def tables(self) -> list[str]:
-        """The tables that have ever been written to."""
+        """The tables that were ever written to."""
         self._must_be_open()
         return sorted(self._tables)
 
@@ -280,18 +280,18 @@ class MemoryStore(GuardedStore):
         self._order.pop(table, None)
 
     def size(self) -> int:
-        """Bytes of keys and values."""
+        """The bytes of keys and values."""
         self._must_be_open()
         return sum(len(k) + len(v) for rows in self._tables.values() for k, v in rows.items())
 
     def close(self) -> None:
-        """What it held is forgotten."""
+        """Drop all rows."""
         self._closed = True
         self._tables, self._order = {}, {}
 
 
 class NoDisk:
-    """Stores in memory: nothing of them is there when they are opened again."""
+    """Stores in memory: each opening starts empty."""
 
     def open(self, job_uuid: str) -> Store:
         """See `Disk`."""
@@ -304,7 +304,7 @@ class NoDisk:
 def stamped(
     meta: StoreMeta, position: int | None, followed_until_ms: int | None, checkpoint: bytes | None
 ) -> StoreMeta:
-    """The metadata after a write; what is None stays."""
+    """The metadata after a write. Arguments that are None keep their value."""
     return StoreMeta(
         meta.job_uuid,
         meta.position if position is None else position,

@@ -1,19 +1,19 @@
-"""Tables of a task: mappings whose changes are all or nothing with the chunk, merged per key until the commit, and logged.
+"""Tables of a task: mappings whose changes are atomic with the chunk, merged by key until the commit, and logged.
 
     t[k]   t[k] = v   del t[k]   k in t   t.get(k)   t.get_many(ks)   t.update({…})   t.range(a, b)
 
-A change goes from the chunk (values) to *dirty* (bytes, complete, to be committed) to *sealed* (in the transaction that is
-under way) to the store. What a task reads is always the newest of the four.
+A change passes through four layers: the chunk (values), *dirty* (bytes of completed chunks, to be committed), *sealed* (in the running
+transaction), and the store. A task always reads the newest one.
 
 Promises:
 
-- `drop()` undoes the chunk, also where user code changed a value in place that it had read.
-- `complete()` of all tables of a task happens, or none: what cannot be encoded is found before anything is merged.
-- Between two commits each key is logged once. A time to live is stored with the value; `expire` logs deletes, and an expired
-  value is not seen even before.
-- What is kept decoded counts bytes, within the memory that all tables of a worker share; what is over is read again from the store.
-- A row that was written under an earlier schema is read as the present one has it, and written so when it changes.
-- Outside of a task a table says so.
+- `drop()` undoes the chunk, even if user code modified a value in place that it had read.
+- `complete()` applies to all tables of a task or to none: what cannot be encoded is found before anything is merged.
+- Between two commits, each key is logged once. The expiry time is stored with the value. `expire` logs deletions; an expired value is
+  invisible even before that.
+- Decoded rows count against the memory that all tables of a worker share. Rows over the limit are read from the store again.
+- A row that was written under an earlier schema is converted to the current one when read, and stored so when it changes.
+- Outside of a task, a table raises an error.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ V = TypeVar("V")
 
 KEY_ROOM = 256
 EXPIRED_AT_ONCE = 4_000
-"""Keys that are looked at between two letters: more than a chunk has records, or expiry falls behind."""
+"""The most keys handled between two letters. It exceeds the records of a chunk; otherwise expiry would fall behind."""
 
 
 class Expired(NamedTuple):
-    """What `expire` did: keys deleted, keys looked at (0: a commit must come first), and whether there is more to do."""
+    """The result of `expire`: keys deleted, keys looked at (0 if a commit must come first), and whether there is more to do."""
 
     gone: int
     seen: int
@@ -75,13 +75,13 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         layout: Layout | None = None,
         memory: CacheMemory,
     ) -> None:
-        """`layout`: the schemas of its values; without one they are as they are."""
+        """`layout`: the schemas of its values; without one, values are stored as they are."""
         self.name = name
         self.layout = layout
         self._schema = 0 if layout is None else layout.number
         self._head = b"\x00" if layout is None else layout.head
         self._swept: bytes = b""
-        """Up to here no row is left that needs a migration function."""
+        """No row before this key needs a migration function."""
         self.prefix = table_prefix(name)
         self._store = store
         self._key = key
@@ -90,7 +90,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._clock = clock
         self._memory = memory
         self.most_bytes = None if most_bytes is None else most_bytes - KEY_ROOM
-        """What a value may take, as long as its key is short."""
+        """The largest encoded value, provided that its key is short."""
         self._most_bytes = most_bytes
         self._live: dict[
             K, V | None
@@ -118,7 +118,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return default if found is None else found
 
     def __contains__(self, key: object) -> bool:
-        return self._find(key) is not None  # pyright: ignore[reportArgumentType] - as with a dict, any object may be asked for
+        return self._find(key) is not None  # pyright: ignore[reportArgumentType] - as with a dict, any object may be looked up
 
     def _find(self, key: K) -> V | None:
         live = self._live
@@ -132,7 +132,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return found
 
     def get_many(self, keys: Sequence[K]) -> list[V | None]:
-        """The values, None where there is none; what is not at hand is asked of the store at once."""
+        """The values of the keys, None for a missing one. Rows that are not cached are read from the store in one call."""
         live = self._live
         missing = [key for key in keys if key not in live]
         raw: list[bytes | None] = []
@@ -156,7 +156,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             raise self._refused("key", error) from error.__cause__
 
     def _refused(self, part: str, error: DataError) -> DataError:
-        """What a serde says of a key or a value: with the table, and with what gives it another one."""
+        """A serde's error with the table's name, and with the argument that changes the serde."""
         remedy = f"a table of app.table() takes {part}=, one of a stream {'key_serde' if part == 'key' else 'serde'}="
         return DataError(f"table {self.name}: the {part} {error.what}", remedy=remedy)
 
@@ -226,7 +226,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._changed.update(dict.fromkeys(more))
 
     def delete_many(self, keys: Iterable[K]) -> None:
-        """Delete keys, whether they are there or not."""
+        """Delete keys, whether they exist or not."""
         gone = dict.fromkeys(keys)
         self._live.update(gone)
         self._changed.update(gone)
@@ -234,7 +234,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     # ---------------------------------------------------------------------------------------------------------- ranges
 
     def range(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Keys and values from `start` up to but not including `end`, in the order of the keys' bytes; a view of this moment."""
+        """Keys and values from `start` up to, but not including, `end`, in the order of the encoded keys, as of now."""
         low = None if start is None else self._key_bytes(start)
         high = None if end is None else self._key_bytes(end)
         rows = {**dict(self._store.range(self.name, low, high))} if self._overlaid() else None
@@ -266,7 +266,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     # ------------------------------------------------------------------------------------------------ with the chunk
 
     def prepare(self) -> None:
-        """Encode what the chunk changed; raises the first `DataError`, with nothing changed."""
+        """Encode what the chunk changed. Raises the first `DataError`; nothing has changed then."""
         if not self._changed:
             self._ready = None
             return
@@ -281,7 +281,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._ready = keys.values, values.values
 
     def _must_fit(self, keys: list[bytes | None], values: list[bytes | None], most: int) -> None:
-        """What the task log would refuse is an error of whoever made the row, and not one of the commit, which is everybody's."""
+        """Raise for a row that the task log would reject. Here the error belongs to the chunk that made the row, not to the commit of all
+        tasks.
+        """
         if max(map(len, filter(None, values)), default=0) + max(map(len, filter(None, keys)), default=0) <= most:
             return
         for key, value in zip(keys, values, strict=True):
@@ -293,7 +295,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 )
 
     def complete(self) -> None:
-        """The chunk is done: what `prepare` encoded waits for the commit."""
+        """The chunk is done: queue what `prepare` encoded for the commit."""
         if self._ready is not None:
             keys, values = self._ready
             self._ready = None
@@ -315,15 +317,16 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._held.forget(list(self._held.large))
 
     def keep(self, rows: Sized, give_back: Callable[[], None]) -> Held:
-        """Somebody else keeps rows of this table at hand, in a form of its own: they count what they count here, as long as this
-        table is open or until somebody else keeps them."""
+        """Count rows of this table that a caller caches in its own form. They weigh what they weigh here, until the table is closed or
+        another caller replaces this one.
+        """
         if self._kept is not None:
             self._kept.close()
         self._kept = self._memory.hold(rows, give_back)
         return self._kept
 
     def close(self) -> None:
-        """The task is closed: what was kept counts no longer."""
+        """Stop counting this table's rows: the task is closed."""
         self._held.close()
         if self._kept is not None:
             self._kept.close()
@@ -334,7 +337,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._kept.add(keys, encoded)
 
     def _give_back(self) -> None:
-        """Forget half of the rows, oldest first, but nothing that the running chunk has changed."""
+        """Drop half of the cached rows, oldest first, except those that the running chunk has changed."""
         live, changed = self._live, self._changed
         if len(live) > len(changed):
             half = islice(live, (len(live) + 1) // 2)
@@ -347,14 +350,14 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._held.forget(keys)
 
     def drop(self) -> None:
-        """The chunk failed: its changes never were, and neither was what it did to the values it had read."""
+        """The chunk failed: discard its changes, and every value that it read and may have modified."""
         self._forget([*self._changed, *chain.from_iterable(self._read)])
         self._changed.clear()
         self._read.clear()
         self._ready = None
 
     def suspend(self) -> Aside:
-        """Put aside what the unfinished chunk changed, so that a commit in the middle of it neither sees nor includes it."""
+        """Set aside the changes of the unfinished chunk, so that a commit in the middle of it neither sees nor includes them."""
         live = self._live
         aside = Aside({key: live[key] for key in self._changed}, self._read)
         self._forget([*self._changed, *chain.from_iterable(self._read)])
@@ -362,13 +365,13 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return aside
 
     def resume(self, aside: Aside) -> None:
-        """Go on with the chunk: what it changed is seen again; everything else is read anew."""
+        """Continue the chunk: restore its changes. Everything else is read again."""
         self._live.update(aside.changed)
         self._changed.update(dict.fromkeys(aside.changed))
         self._read = [*aside.read, *self._read]
 
     def expire(self, now_ms: int, most: int = EXPIRED_AT_ONCE) -> Expired:
-        """Delete, logged, what has expired: about so many keys at most. Between two letters only."""
+        """Delete expired rows, with log entries; about `most` keys at a time. Only between two letters."""
         end = self.expiry.ends(now_ms)
         if end is None:
             return NOTHING_EXPIRED
@@ -389,9 +392,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return Expired(len(gone), len(keys), due.more)
 
     def rewrite(self, most: int) -> int | None:
-        """Look at `most` rows, and write those again that only a migration function can read; how many were there, None: no more.
+        """Look at `most` rows, and rewrite those that only a migration function can read. Returns how many rows were looked at; None at the
+        end.
 
-        Between two letters only. What a row means does not change with it, nor when it expires.
+        Only between two letters. Neither the meaning of a row nor its expiry time changes.
         """
         layout = self.layout
         if layout is None or not layout.history.migrating:
@@ -411,14 +415,14 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return len(rows)
 
     def seal(self) -> IndexRows:
-        """What this commit logs; it is read from here until it is applied."""
+        """What this commit logs. Reads find it here until it is applied."""
         self.sealed.append(self.dirty)
         self.expiry.seal()
         self.dirty = {}
         return self.sealed[-1]
 
     def applied(self) -> None:
-        """The oldest seal is in the store."""
+        """Drop the oldest seal: it is in the store."""
         self.sealed.popleft()
         self.expiry.applied()
 

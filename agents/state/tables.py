@@ -1,9 +1,9 @@
-"""The tables of one task together: complete, dropped, sealed and applied as one.
+"""The tables of one task together: completed, dropped, sealed and applied as one.
 
 Promises:
 
-- `complete()` of all tables happens, or none: what cannot be encoded is found before anything is merged.
-- What `seal()` gave goes into the store with `applied()`, in one write with the position and the checkpoint.
+- `complete()` applies to all tables or to none: what cannot be encoded is found before anything is merged.
+- What `seal()` returned goes into the store with `applied()`, in one write with the position and the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ V = TypeVar("V")
 
 
 REWRITTEN_UNCOMMITTED = 50_000
-"""A table with so many changes waits for its commit, before more of its rows are written again."""
+"""A table with this many uncommitted changes waits for the commit before more of its rows are rewritten."""
 
 
 class Rewritten(NamedTuple):
-    """What `rewrite` did: rows, the tables in which none is left to do, and whether there may be more."""
+    """The result of `rewrite`: rows, the tables that are finished, and whether there may be more."""
 
     rows: int
     through: list[str]
@@ -38,7 +38,7 @@ class Rewritten(NamedTuple):
 
 
 class TaskTables:
-    """All tables of one task, for the actor that works on it and the commit that makes them durable."""
+    """All tables of one task, for the actor that uses them and the commit that makes them durable."""
 
     def __init__(
         self,
@@ -48,8 +48,9 @@ class TaskTables:
         most_bytes: int | None = None,
         memory: CacheMemory | None = None,
     ) -> None:
-        """`most_bytes`: what key and value of a row may take together; the task log has a limit. `memory`: what all tasks of the worker
-        share for decoded rows; without it this task has its own."""
+        """`most_bytes`: the limit of the task log for key and value of a row together. `memory`: the worker's memory for decoded rows;
+        without it, this task has its own.
+        """
         self.store = store
         self._memory = CacheMemory() if memory is None else memory
         self._most_bytes = most_bytes
@@ -83,23 +84,23 @@ class TaskTables:
             ) from None
 
     def raw(self, table: str, rows: Mapping[bytes, bytes | None]) -> None:
-        """Changes of a table of headgate's own, in bytes; they go with the next commit."""
+        """Change rows of one of headgate's own tables, in bytes. The changes go with the next commit."""
         kept = self._raw.setdefault(table, {})
         for key, value in rows.items():
             kept[key] = None if value is None else b"\x00" + value
 
     def raw_rows(self, table: str) -> list[tuple[bytes, bytes]]:
-        """What the store holds of such a table."""
+        """The stored rows of such a table."""
         return [(key, data[1:]) for key, data in self.store.range(table)]
 
     def prepare(self) -> None:
-        """Encode what the chunk changed, for all tables; raises a `DataError` with nothing merged if something cannot be."""
+        """Encode what the chunk changed in all tables. Raises a `DataError` if something cannot be encoded; nothing is merged then."""
         for table in self._tables.values():
             table.prepare()
         self._prepared = True
 
     def complete(self) -> None:
-        """The chunk is done, for all tables. What `prepare` has not encoded yet is encoded first."""
+        """Complete the chunk in all tables. What `prepare` has not encoded yet is encoded first."""
         if not self._prepared:
             self.prepare()
         self._prepared = False
@@ -109,27 +110,27 @@ class TaskTables:
         self._memory.settle()
 
     def drop(self) -> None:
-        """The chunk failed."""
+        """Discard the changes of a failed chunk."""
         self._prepared = False
         for table in self._tables.values():
             table.drop()
 
     def suspend(self) -> dict[str, Aside]:
-        """Put aside what the unfinished chunk changed, while a commit seals in the middle of it."""
+        """Set aside the changes of the unfinished chunk, while a commit seals in the middle of it."""
         return {name: table.suspend() for name, table in self._tables.items()}
 
     def resume(self, aside: Mapping[str, Aside]) -> None:
-        """Go on with the chunk that was put aside."""
+        """Restore the changes of the chunk that was set aside."""
         for name, part in aside.items():
             self._tables[name].resume(part)
 
     def expire(self, now_ms: int) -> Expired:
-        """Log deletes of what has expired, a limited number of them in each table."""
+        """Delete expired rows, with log entries; a limited number in each table."""
         found = [table.expire(now_ms) for table in self._tables.values()]
         return Expired(sum(one.gone for one in found), sum(one.seen for one in found), any(one.more for one in found))
 
     def rewrite(self, most: int = 5_000) -> Rewritten:
-        """Write some rows again that only a migration function can read."""
+        """Rewrite some rows that only a migration function can read."""
         written, more, through = 0, False, list[str]()
         for name, table in self._tables.items():
             layout = table.layout
@@ -163,7 +164,7 @@ class TaskTables:
         return changes
 
     def applied(self, position: int, *, checkpoint: bytes | None = None, followed_until_ms: int | None = None) -> None:
-        """The oldest seal is durable: into the store with it, in one write."""
+        """Write the oldest seal, which is durable now, into the store in one write."""
         tables = {name: table for name, table in self._tables.items() if table.sealed}
         changes = {
             **(self._sealed_raw[0] if self._sealed_raw else {}),
@@ -178,6 +179,6 @@ class TaskTables:
             table.applied()
 
     def close(self) -> None:
-        """The task is closed: what its tables kept at hand counts no longer."""
+        """Stop counting the rows that the tables cached: the task is closed."""
         for table in self._tables.values():
             table.close()
