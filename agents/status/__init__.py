@@ -1,1 +1,1 @@
-"""What a worker says of itself and of its job, as values and as metrics."""
+"""The state of a worker and of its job, as plain values and as metrics."""

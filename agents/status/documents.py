@@ -1,6 +1,6 @@
-"""What a worker says of itself and of the job, as plain values: for `/api`, for the page, for metrics, for heartbeats.
+"""The state of a worker and of its job as plain values: for `/api`, the page, metrics and heartbeats.
 
-Everything here is read from the worker's own state at this moment; nothing is asked of Kafka.
+Everything is read from the worker's own current state; nothing is requested from Kafka.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def run_id(worker: Worker) -> str:
-    """The run that the worker knows of."""
+    """The run that the worker knows of; empty if none."""
     member = getattr(worker.coordination, "member", None)
     run = member.job.run if member is not None else None
     return run.run_id if run is not None else ""
 
 
 def time_of(ms: int | None) -> str | None:
-    """An event time for people: ISO, or `end` when there is no more time."""
+    """An event time for people: ISO 8601, or `end` for a stream that has ended."""
     if ms is None or ms <= NO_TIME + 1:
         return None
     if ms >= MAX_TIME:
@@ -42,7 +42,7 @@ def time_of(ms: int | None) -> str | None:
 
 
 def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
-    """One task that this worker runs."""
+    """One task of this worker."""
     machine, intake = actor.machine, actor.intake
     inputs: list[dict[str, Any]] = []
     heads = intake.intake.heads() if intake is not None else {}
@@ -79,7 +79,7 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
 
 
 def restore_of(progress: Any) -> dict[str, Any]:
-    """How far a restore has come."""
+    """The progress of a restore."""
     return {
         "position": progress.position,
         "end": getattr(progress, "end", None),
@@ -88,7 +88,7 @@ def restore_of(progress: Any) -> dict[str, Any]:
 
 
 def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
-    """Tasks that replay their log: name, records done, records in all (as far as offsets tell), seconds so far."""
+    """The tasks that replay their log: name, records done, records in total (estimated from offsets), seconds so far."""
     found: list[tuple[str, int, int, float]] = []
     for name, actor in sorted(worker.actors.items()):
         progress = actor.state.progress
@@ -107,7 +107,7 @@ def why_of(actor: TaskActor) -> str:
 
 
 def status(worker: Worker) -> dict[str, Any]:
-    """This worker and its tasks, and the job as it knows it."""
+    """This worker with its tasks, and the job as this worker sees it."""
     now = worker.port.clock.now()
     ready, why = readiness(worker.participant)
     member = getattr(worker.coordination, "member", None)
@@ -138,14 +138,14 @@ def status(worker: Worker) -> dict[str, Any]:
 
 
 def leads(worker: Worker) -> bool:
-    """Whether this worker is the leader, as it knows."""
+    """Whether this worker is the leader, as far as it knows."""
     member = getattr(worker.coordination, "member", None)
     leader = member.job.leader if member is not None else None
     return leader is not None and leader.process == worker.options.process
 
 
 def job(state: JobState, now_ms: int) -> dict[str, Any]:
-    """The job as its coordinator stream has it: run, leader, workers, tasks."""
+    """The job according to its coordinator stream: run, leader, workers, tasks."""
     run, leader = state.run, state.leader
     tasks = [
         {name: value for name, value in one.items() if name != "location"}
@@ -176,7 +176,7 @@ def job(state: JobState, now_ms: int) -> dict[str, Any]:
 
 
 def warnings(state: JobState) -> list[str]:
-    """What stands in the coordinator stream, can be read, and counts for nothing."""
+    """Warnings about overrides in the coordinator stream that have no effect."""
     return [f"the override of '{setting}' has no effect: {why}" for setting, why in state.wrong_configs.items()]
 
 
@@ -207,7 +207,7 @@ def model_document(found: Any) -> dict[str, Any]:
 
 
 def config(worker: Worker, configuration: Configuration) -> dict[str, Any]:
-    """Every setting, with where it comes from; and the client settings, masked."""
+    """Every setting with its origin, and the client settings with secrets masked."""
     member = getattr(worker.coordination, "member", None)
     overrides: dict[str, Any] = {} if member is None else member.job.overrides
     return config_document(configuration, overrides)

@@ -1,7 +1,7 @@
-"""The metrics of a worker: one table, and a page for Prometheus made from it.
+"""The metrics of a worker: one table, and a page for Prometheus generated from it.
 
-Names are snake_case with their unit, counters end in `_total`, labels are few: job, worker, and where it says so the task or stream.
-Values are read from the worker when somebody asks, so nothing on the hot path counts twice.
+Names are in snake_case with their unit, and counters end in `_total`. There are few labels: job, worker, and for some metrics the task or
+stream. Values are read from the worker on request, so the hot path counts nothing twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COUNTER, GAUGE = "counter", "gauge"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row: its name as Prometheus shows it, what it counts, its labels besides job and worker, and where it is read."""
+    """One metric: its name in Prometheus, its type, its description, its labels besides job and worker, and how it is read."""
 
     name: str
     kind: str
@@ -240,7 +240,7 @@ METRICS: tuple[Metric, ...] = (
         _one(lambda w: float(len(w.app.agents))),
     ),
 )
-"""Every metric, one line each."""
+"""All metrics."""
 
 
 class _Collector:
@@ -248,7 +248,7 @@ class _Collector:
         self.worker = worker
 
     def collect(self) -> Iterator[Any]:
-        """Everything, as of now."""
+        """All metrics with their current values."""
         common = (str(self.worker.job), self.worker.options.processor)
         for metric in METRICS:
             kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
@@ -259,7 +259,7 @@ class _Collector:
 
 
 def render(worker: Worker) -> bytes:
-    """The page that Prometheus reads."""
+    """The page for Prometheus."""
     registry = CollectorRegistry()
     registry.register(_Collector(worker))
     return generate_latest(registry)

@@ -1,1 +1,1 @@
-"""What a worker says over HTTP."""
+"""The HTTP pages of a worker."""

@@ -1,13 +1,12 @@
-"""A worker's pages: Faust's own web server, on loopback unless told otherwise, read-only.
+"""The pages of a worker: Faust's own web server, read-only, on loopback by default.
 
-    /             a live page for people              /metrics   for Prometheus
-    /api/status   this worker, its tasks, the job     /livez     200 while the main loop turns; else a thread answers 503
-    /api/model    the job model                       /readyz    200 once its tasks run; 503 before, and from the first moment of
-    /api/config   settings and where they come from              a drain, a stop or a leave
-    /api/tables   tables, and what is in them
+    /             a live page for people                    /metrics   for Prometheus
+    /api/status   this worker, its tasks, the job           /livez     200 while the main loop turns; else a thread answers 503
+    /api/model    the job model                             /readyz    200 once its tasks run; 503 before that, and from the
+    /api/config   settings and where they come from                    start of a drain, a stop or a leave
+    /api/tables   tables and their rows
 
-Promises: nothing here changes anything; what is secret is masked; the port is bound before the worker starts, so its address can stand in
-what the worker says of itself.
+Promises: no page changes anything. Secrets are masked. The port is bound before the worker starts, so the worker can announce its address.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def page_text() -> str:
-    """The page for people."""
+    """The HTML of the page for people."""
     return resources.files(__package__ or "").joinpath("page.html").read_text(encoding="utf-8")
 
 
 class _Web(Web):
-    """Faust's server on a socket that is bound already, without Faust's own pages (they speak of Faust's own tables and topics)."""
+    """Faust's server on a socket that is already bound, without Faust's own pages, which show Faust's tables and topics."""
 
     bound: socket.socket
 
@@ -51,7 +50,7 @@ class _Web(Web):
 
 
 class Page:
-    """The web server of one worker: bound first, started when there is a worker to speak of."""
+    """The web server of one worker. It binds its port first, and starts when the worker exists."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self.host = host
@@ -64,12 +63,12 @@ class Page:
 
     @property
     def url(self) -> str:
-        """Where people find it."""
+        """The address of the page."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{socket.gethostname() if self.host in ('0.0.0.0', '::') else host}:{self.port}"
 
     async def bind(self) -> None:
-        """Take the port."""
+        """Bind the port."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,7 +87,7 @@ class Page:
         return documents.run_id(self.worker) if self.worker is not None else ""
 
     async def start(self, worker: Worker, configuration: Configuration) -> None:
-        """Serve."""
+        """Start to serve."""
         assert self._socket is not None, "bind() comes first"
         self.worker, self.configuration = worker, configuration
         web = self._web = _Web(worker.app)
@@ -102,7 +101,7 @@ class Page:
         self._stuck.start()
 
     async def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._stuck is not None:
             self._stuck.stop()
         web, self._web = self._web, None
@@ -117,12 +116,12 @@ class _View(View):
 
     @property
     def worker(self) -> Worker:
-        """Whom it is about."""
+        """The worker that the page shows."""
         assert self.page.worker is not None
         return self.page.worker
 
     def document(self, value: Any, status: int = 200) -> Any:
-        """JSON; keys of any kind become text."""
+        """A JSON response. Keys of any type become text."""
         body = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2)
         return self.web.bytes(body, content_type="application/json", status=status)
 
@@ -131,7 +130,7 @@ class Index(_View):
     """The page for people."""
 
     async def get(self, request: Any, **_: Any) -> Any:
-        """The page; it asks `/api/status` by itself."""
+        """The page. It loads `/api/status` itself."""
         return self.web.html(page_text())
 
 
@@ -149,14 +148,14 @@ class Model(_View):
 
 class Config(_View):
     async def get(self, request: Any, **_: Any) -> Any:
-        """Every setting, its value, and where it comes from."""
+        """Every setting, its value, and its origin."""
         assert self.page.configuration is not None
         return self.document(documents.config(self.worker, self.page.configuration))
 
 
 class TablesPage(_View):
     async def get(self, request: Any, table: str = "", key: str = "", **_: Any) -> Any:
-        """The tables of the tasks that run here; one of them; one key of it."""
+        """The tables of the tasks in this process, the rows of one table, or the row of one key."""
         try:
             return self.document(table_document(self.worker, table, key, request.query))
         except NoSuchTable as error:
@@ -167,7 +166,7 @@ class TablesPage(_View):
 
 class Metrics(_View):
     async def get(self, request: Any, **_: Any) -> Any:
-        """For Prometheus."""
+        """The metrics for Prometheus."""
         from ..status.metrics import CONTENT_TYPE, render
 
         response = self.web.bytes(render(self.worker))
@@ -177,13 +176,13 @@ class Metrics(_View):
 
 class Live(_View):
     async def get(self, request: Any, **_: Any) -> Any:
-        """Whoever can answer lives; for one who cannot, `stuck` answers."""
+        """Answer `ok`. If the main loop is blocked, `stuck` answers instead."""
         return self.web.text("ok\n")
 
 
 class Ready(_View):
     async def get(self, request: Any, **_: Any) -> Any:
-        """Whether this worker does its work now; else what it waits for."""
+        """Whether this worker is working now, or what it waits for."""
         ready, why = readiness(self.worker.participant)
         return self.web.text("ready\n" if ready else f"not ready: {why}\n", status=200 if ready else 503)
 

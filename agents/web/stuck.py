@@ -1,9 +1,9 @@
-"""Who answers while the main loop is blocked.
+"""Answers HTTP requests while the main loop is blocked.
 
-The pages are served by the main loop: when it stands (a function of the user's that never returns, a ring that is walked for ever), so
-would `/livez`, and a supervisor would wait for its own timeout and know nothing. A thread watches the loop's last turn. While that
-is older than `AFTER_S` it takes connections at the same port: `/livez` and everything else answer 503, with how long, and where the main
-thread stands. It takes none while the loop turns.
+The main loop serves the pages. If it is blocked, for example by a user function that never returns, even `/livez` would not answer, and a
+supervisor would wait for its own timeout without a reason. A thread therefore watches the time since the loop's last turn. While that
+exceeds `AFTER_S`, the thread accepts connections on the same port and answers all of them with 503, with the duration and the stack of the
+main thread. While the loop turns, it accepts none.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ log = structlog.get_logger("headgate.life")
 AFTER_S = 5.0
 LOOK_S = 0.25
 READ_S = 1.0
-"""How long it waits for a request that does not come."""
+"""How long it waits for the request of a connection."""
 
 
 class Stuck:
-    """The thread. `age_s()` says how long ago the main loop turned; it is asked in the thread."""
+    """The thread. It calls `age_s()` for the time since the main loop's last turn."""
 
     def __init__(self, listening: socket.socket, age_s: Callable[[], float]) -> None:
         self._socket = listening.dup()
@@ -36,11 +36,11 @@ class Stuck:
         self._said = False
 
     def start(self) -> None:
-        """Watch."""
+        """Start watching."""
         threading.Thread(target=self._run, name="headgate-life", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._ended.set()
 
     def _run(self) -> None:

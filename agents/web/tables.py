@@ -1,7 +1,7 @@
-"""Tables, read while the job runs: which there are, and what is in them, the control table included.
+"""The tables for the HTTP API: their names and their rows, including headgate's own.
 
-Reads what is applied (what a commit has made durable), from the store of a task that runs here, on the worker's loop and in small
-pages; what a running chunk has changed and not committed is not seen. Keys of internal tables are shown as they are stored.
+Rows are read from the store of a task in this process, on the worker's loop and in small pages. They show what a commit has made durable,
+without uncommitted changes. Keys of internal tables are shown as they are stored.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PAGE = 100
 
 
 def readers(worker: Worker, task: str = "") -> Iterator[tuple[str, RowDecoder]]:
-    """The tasks that run here and have their tables, with a reader for each."""
+    """The tasks of this process whose tables are open, with a reader for each."""
     for name, actor in sorted(worker.actors.items()):
         if actor.state.store is not None and actor.state.tables is not None and task in ("", name):
             yield name, RowDecoder(actor.state.store, worker.declared)
 
 
 def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """All tables; rows of one; or one key of it, asked of every task that runs here."""
+    """All tables; the rows of one table; or the rows of one key, from all tasks of this process."""
     most = _number(query.get("limit", str(PAGE)))
     task = query.get("task", "")
     unowned: dict[str, list[str]] = {}
@@ -62,7 +62,7 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
 
 
 def _known_task(worker: Worker, task: str) -> None:
-    """Refuse a task that the job does not have; one that runs elsewhere has no rows here."""
+    """Raise for a task that the job does not have. A task of another worker has no rows here."""
     member = getattr(worker.coordination, "member", None)
     model = member.job.model if member is not None else None
     if task and model is not None and task not in model.tasks and task not in worker.actors:
