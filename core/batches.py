@@ -107,7 +107,7 @@ class Book:
             size=self.size + size,
             tail=self.tail + rows if into_tail else rows,
             since_ms=self.since_ms or now_ms,
-            latest_ms=max(self.latest_ms, latest_ms),
+            latest_ms=max(self.latest_ms, latest_ms) if self.rows else latest_ms,
         )
         if limits.max_rows is not None and grown.rows >= limits.max_rows:
             return grown.close(ROWS)
@@ -137,6 +137,15 @@ class Book:
     def done(self) -> Book:
         """The first closed batch is done."""
         return replace(self, closed=self.closed[1:])
+
+    def owed_ms(self) -> int | None:
+        """The least timestamp of the results that are to come; None where none is.
+
+        >>> Book().owed_ms(), Book(rows=1, latest_ms=7, closed=(Closed(0, 1, 1, ROWS, 5),)).owed_ms()
+        (None, 5)
+        """
+        latest = [one.latest_ms for one in self.closed]
+        return min([*latest, self.latest_ms] if self.rows else latest, default=None)
 
     def full(self, in_flight: int) -> bool:
         """Whether so many batches wait that no more rows should be taken in."""

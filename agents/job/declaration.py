@@ -155,6 +155,11 @@ class Declared:
                 case _:
                     pass
 
+    @cached_property
+    def _hearing(self) -> frozenset[str]:
+        """The steps that hear of time."""
+        return frozenset(self.name(step) for step in self.steps if step.hears_time)
+
     def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
         """What one task reads and writes under a job model."""
         widths = model.streams
@@ -183,15 +188,16 @@ class Declared:
                     on_lost=declared.on_lost,
                 )
             )
+        graph, hearing = self.graph, self._hearing
         outputs = tuple(
-            OutputPlan(stream, widths.get(stream, 1), self.graph.upstreams(stream))
+            OutputPlan(stream, widths.get(stream, 1), graph.nearest(graph.fed_by(stream), hearing))
             for stream, producers in sorted(model.producers.items())
             if task in producers.tasks
         )
         steps = tuple(
-            StepPlan(self.name(step), frozenset(self.graph.sources(self.name(step))) & owned.keys())
+            StepPlan(name, graph.nearest(name, hearing) & (owned.keys() | hearing), step.holds_ms)
             for step in self.steps
-            if step.hears_time
+            if (name := self.name(step)) in hearing
         )
         return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings, steps)
 

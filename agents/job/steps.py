@@ -50,6 +50,11 @@ class Step:
         """What it is, in a word."""
         return self.VERB
 
+    @property
+    def holds_ms(self) -> int:
+        """By how much what it emits may be older than the time that it was told; only of a step that hears of time."""
+        return 0
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class InputStep(Step):

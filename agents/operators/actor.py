@@ -120,6 +120,11 @@ class ActorOp(Operator):
             return self.env.now_ms(), first[1]
         return self.timers.first(PROCESSING)
 
+    def owed_ms(self) -> int | None:
+        """An event-time timer fires when its time is reached, and what it emits is of that time."""
+        first = self.timers.first(EVENT)
+        return None if first is None else first[0]
+
     async def close(self) -> None:
         """The task is released."""
         if self._opened and self.hooks["on_stop"]:

@@ -145,10 +145,11 @@ class Pipeline:
                 operator.children.append(relay)
                 self.operators.append(relay)
         wants: dict[int, bool] = {}
-        """Operators from which on a step awaits, or a failure is to cost a record: what stands before them emits at once."""
+        """Operators from which on a step awaits, hears of time, or a failure is to cost a record: what stands before them emits at
+        once."""
         for operator in reversed(self.operators):  # parents stand before children
             below = any(wants[id(child)] for child in operator.children)
-            wants[id(operator)] = below or operator.awaits or self._may_leave_out(operator)
+            wants[id(operator)] = below or operator.awaits or operator.letters or self._may_leave_out(operator)
             if isinstance(operator, CombineOp | AggregateOp):
                 operator.careful = careful
             if isinstance(operator, AggregateOp):
@@ -156,11 +157,12 @@ class Pipeline:
         graph = self.declared.graph
         for operator in self.operators:
             name = self.declared.name(operator.step)
-            self.reads[id(operator)] = frozenset(graph.sources(name)) & streams
+            self.reads[id(operator)] = graph.flow(name) & streams
             if isinstance(operator.step, s.BatchStep):  # what it keeps says where it came from
                 for topic in self.reads[id(operator)]:
                     self.sources[topic].wants_offsets = True
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
+        self._hearing = [operator for operator in self.operators if operator.letters]
 
     def _may_leave_out(self, operator: Operator) -> bool:
         """Whether a failure of user code here is to cost a record: then it must happen while its chunk runs."""
@@ -399,6 +401,11 @@ class Pipeline:
     def owes(self) -> bool:
         """Whether an operator has something to do though no further record comes."""
         return any(op.owes() for op in self.operators)
+
+    def owed(self) -> tuple[tuple[str, int], ...]:
+        """By step, the least timestamp of the results that it owes."""
+        owed = ((self.declared.name(op.step), op.owed_ms()) for op in self._hearing)
+        return tuple((name, ms) for name, ms in owed if ms is not None)
 
     def runs(self, chunk: Chunk, rows: Rows, offsets: list[int] | None, skipped: frozenset[int]) -> None:
         """These rows of this chunk run now."""

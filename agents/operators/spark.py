@@ -11,8 +11,8 @@ What it promises:
 - A batch is given to Spark only when its closing is durable: a retry, or the next owner of the task, gives the same rows under the
   same id. Its result and the deletion of its rows are in one transaction; until then the batch can be run again.
 - A result of more than one step is stored before its first row is sent, and sent from there.
-- Results come in the order of the batches. No end, drain or maximal watermark passes while one is missing, and rows that come
-  behind a watermark are not older than it.
+- Results come in the order of the batches, each with the greatest timestamp of its batch. No end, drain or maximal watermark passes
+  while one is missing, and no time that is newer than the oldest of them (`owed_ms`).
 - While more batches wait than may be in flight, no more chunks are taken of the streams that lead here.
 """
 
@@ -263,6 +263,10 @@ class BatchOp(Operator):
         """A closed batch has its result to come."""
         return self._kept.first() is not None or self.due() is not None
 
+    def owed_ms(self) -> int | None:
+        """A result has the greatest timestamp of the rows of its batch; the open one's can only become greater."""
+        return self._kept.owed_ms()
+
     async def work(self, key: str) -> bool:
         """One of these."""
         if key == RUN:
@@ -363,13 +367,11 @@ class BatchOp(Operator):
         return True
 
     def _forward(self, first: Closed, blocks: Sequence[Sequence[Any]]) -> None:
-        heard = self.watermark if self.watermark is not None and self.watermark < MAX_TIME else 0
-        time = max(first.latest_ms, heard)
         for name, block in blocks:
             rows = self._bridge.decode(block)
             for child in self._sparks:
                 if child.step.name == name:
-                    child.forward(Rows(rows, [time] * len(rows)))
+                    child.forward(Rows(rows, [first.latest_ms] * len(rows)))
 
     def _forget(self, first: Closed, results: int) -> None:
         self.table.delete_many([_row_key(first.number, block) for block in range(first.blocks)])

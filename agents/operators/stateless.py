@@ -189,6 +189,13 @@ class Operator:
         """Whether it has something to do though no further record comes."""
         return self.due() is not None
 
+    def owed_ms(self) -> int | None:
+        """The least timestamp of the results that it owes beyond `Step.holds_ms`, by what is complete; None where it owes none.
+
+        Asked after each letter, and before the first one: what it says follows from its tables.
+        """
+        return None
+
     async def close(self) -> None:
         """The task goes: end what user code has running."""
 

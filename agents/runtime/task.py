@@ -191,7 +191,7 @@ class TaskActor:
             if before is not None and before.run != self.machine.run.run_id:
                 self.state.begin_run()  # durable with the first commit of the run, before anything is read
             self.pipeline = assembled(self.host, self.plan, self.state, self.buffer, self.due.watch)
-            self.feed(restored)
+            self.feed(replace(restored, owed=self.pipeline.owed()))
             self.pipeline.knows(self.machine.step_times)
 
         self._beside_run(work(), "restore")
@@ -370,7 +370,7 @@ class TaskActor:
         wants = self._complete()
         if wants is not None:
             commit, stop = wants
-            self._finish(t.ChunkDone(at, upto, greatest, commit=commit, stop=stop))
+            self._finish(t.ChunkDone(at, upto, greatest, commit=commit, stop=stop, owed=self._owed()))
             self.due.watch()
 
     def _complete(self) -> tuple[bool, bool] | None:
@@ -441,7 +441,7 @@ class TaskActor:
             self._fail_work(more.why, more.error, final=more.final)
         elif more is not None and (wants := self._complete()) is not None:
             commit, stop = wants
-            self._finish(t.StepDone(letter.step.letter, more, commit=commit, stop=stop))
+            self._finish(t.StepDone(letter.step.letter, more, commit=commit, stop=stop, owed=self._owed()))
             self.due.watch()
 
     async def _stepped(self, letter: StepLetter) -> bool | Failed:
@@ -469,6 +469,10 @@ class TaskActor:
     def owes(self) -> bool:
         """Whether there is something to do though no further record comes."""
         return self.pipeline is not None and self.pipeline.owes()
+
+    def _owed(self) -> t.Owed:
+        """What the steps owe, now that a letter is complete."""
+        return self.pipeline.owed() if self.pipeline is not None else ()
 
     def holds(self) -> frozenset[str]:
         """Streams of which no more chunks are taken for now: what they lead to is full."""

@@ -387,7 +387,7 @@ class Driver:
     def watermarks(self) -> dict[str, dict[str, int]]:
         """What each task's operators have been told of time, by stream."""
         return {
-            name: {stream: heard.ts for stream, heard in actor.machine.letters.heard.items()}
+            name: {stream: heard.ts for stream, heard in actor.machine.time.heard.items()}
             for name, actor in self.tasks.items()
         }
 

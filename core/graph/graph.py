@@ -217,13 +217,39 @@ class Graph:
                 memo[stage.name, through_tables] = frozenset(found)
         return memo[name, through_tables]
 
+    def nearest(self, name: str, among: frozenset[str]) -> frozenset[str]:
+        """What the records that this stage reads come from within its task: these stages, and the streams whose records reach it
+        without passing one of them. Nothing comes out of a table.
+
+        >>> g = Graph((Input("a"),), (Stage("m", "map", ("a",)), Stage("w", "window", ("m",)), Stage("x", "map", ("w", "m"))))
+        >>> sorted(g.nearest("x", frozenset({"w"})))
+        ['a', 'w']
+        """
+        found: set[str] = set()
+        seen, queue = {name}, [name]
+        while queue:
+            for read in self.stage[queue.pop()].reads:
+                stage = self.stage.get(read)
+                if stage is None or read in among:
+                    found.add(read)
+                elif stage.shuffles:
+                    found.update(stage.writes)
+                elif stage.verb != "table" and read not in seen:
+                    seen.add(read)
+                    queue.append(read)
+        return frozenset(found)
+
     def upstreams(self, stream: str) -> frozenset[str]:
         """The streams that feed this one, intermediate or shared, directly: a marker goes into it when each of these has brought one.
 
         What a table is made of is not among them: none of its records comes out, and a table that is always being updated
         must not keep a stream from ending.
         """
-        return self.flow((self.writer.get(stream) or self.shared[stream]).name)
+        return self.flow(self.fed_by(stream))
+
+    def fed_by(self, stream: str) -> str:
+        """The stage that writes this stream, intermediate or shared."""
+        return (self.writer.get(stream) or self.shared[stream]).name
 
     def origins(self, intermediate: str) -> frozenset[str]:
         """The inputs that feed this stream, through whatever else."""

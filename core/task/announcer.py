@@ -1,15 +1,16 @@
 """What a task says to the streams that it feeds, worked out from what its operators have heard.
 
-The operators of a task have *heard* of an input stream up to a time, its end, its drain. From that follows what the task should
-say to each output; `control` turns the difference from what it said last into frames. The same for the streams of which this task
-owns the aggregating partition: there it tells the other partitions what that one partition (and no other) has completed.
+The operators of a task have *heard* of an input stream up to a time, its end, its drain. From that, and from what its steps pass
+on (see `time`), follows what the task should say to each output; `control` turns the difference from what it said last into
+frames. The same for the streams of which this task owns the aggregating partition: there it tells the other partitions what that
+one partition (and no other) has completed.
 
 What was said stands in the ledger (`:said`, `:relayed`), so a restart in the middle neither repeats nor forgets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ..orders import ProducerSet, RunView
 from ..progress.frames import MAX_TIME, NO_TIME
@@ -32,26 +33,28 @@ from .inputs import Inputs
 from .ledger import Ledger
 from .plan import INTERMEDIATE, InputPlan, OutputPlan
 from .protocol import SendControl
-from .time import DEAF, Heard, time_through
+from .time import DEAF, TaskTime, Through, least
 
 
 class Announcer:
     """The speaking side of a task."""
 
-    def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
+    def __init__(self, inputs: Inputs, ledger: Ledger, time: TaskTime) -> None:
         self.inputs = inputs
         self.plan = inputs.plan
         self.ledger = ledger
+        self.time = time
+        self._upstream = {output.stream: self.plan.streams_behind(output.parents) for output in self.plan.outputs}
 
     def said(self, kind: str, stream: str) -> Announcement:
         """What was said last, in the own name (`:said`) or for all (`:relayed`)."""
         row = self.ledger.rows.get((kind, stream))
         return Announcement(*row) if row else NOTHING_ANNOUNCED
 
-    def say(self, run: RunView, drain_id: str, *, heard: Mapping[str, Heard], with_time: bool) -> list[SendControl]:
+    def say(self, run: RunView, drain_id: str, *, with_time: bool) -> list[SendControl]:
         """Everything that is due. Without `with_time`, what is only a newer time waits."""
         out: list[SendControl] = []
-        for output, producers, said, due in self._news(run, drain_id, heard):
+        for output, producers, said, due in self._news(run, drain_id):
             if not with_time and only_time_is_new(said, due):
                 continue
             # nobody in the other job would pass on what is said to one partition only
@@ -63,20 +66,21 @@ class Announcer:
                 out += self._relay(one, run, with_time=with_time)
         return out
 
-    def owes_time(self, run: RunView, drain_id: str, *, heard: Mapping[str, Heard]) -> bool:
+    def owes_time(self, run: RunView, drain_id: str) -> bool:
         """Whether there is a newer time to say, or anything else."""
-        if next(self._news(run, drain_id, heard), None) is not None:
+        if next(self._news(run, drain_id), None) is not None:
             return True
         intermediate = (one for one in self.inputs.by_stream.values() if one.kind == INTERMEDIATE)
         return any(self._relayed(one, run) is not None for one in intermediate)
 
     def _news(
-        self, run: RunView, drain_id: str, heard: Mapping[str, Heard]
+        self, run: RunView, drain_id: str
     ) -> Iterator[tuple[OutputPlan, ProducerSet, Announcement, Announcement]]:
         """The outputs to which something newer is to be said, with what was said last, and what is to be said."""
+        passing = self.time.passing() if self.plan.outputs else {}
         for output in self.plan.outputs:
             said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
-            due = self.due(output, said, producers.epoch, drain_id, heard)
+            due = self.due(output, said, producers.epoch, drain_id, least(output.parents, passing))
             if due != said:
                 yield output, producers, said, due
 
@@ -100,13 +104,13 @@ class Announcer:
     # ------------------------------------------------------------------------------------------------------- own name
 
     def due(
-        self, output: OutputPlan, said: Announcement, epoch: int, drain_id: str, heard: Mapping[str, Heard]
+        self, output: OutputPlan, said: Announcement, epoch: int, drain_id: str, behind: Through | None
     ) -> Announcement:
-        """What this task should say to an output: the least of the inputs that flow into it."""
+        """What this task should say to an output: the phase of the inputs that flow into it, and the time that has come through."""
         status, drains = StreamPhase.ENDED, False
         for one in self.inputs.counted:
-            if one.stream in output.upstream:
-                now = heard.get(one.stream, DEAF)
+            if one.stream in self._upstream[output.stream]:
+                now = self.time.heard.get(one.stream, DEAF)
                 status = min(status, now.status)
                 drains = (
                     drains
@@ -119,9 +123,7 @@ class Announcer:
             return Announcement(epoch, MAX_TIME, False, False, said.drained or drain_id)
         if output.crosses and drains:
             return Announcement(epoch, said.ts, said.idle)  # its next run goes on where this one stops: nothing is over
-        streams = (one.stream for one in self.inputs.counted)
-        found = time_through(output.upstream, streams, heard, self.inputs.progress.idle)
-        ts, idle = (said.ts, said.idle) if found is None else found
+        ts, idle = behind or (said.ts, said.idle)
         return Announcement(epoch, max(ts, said.ts), idle)
 
     # ------------------------------------------------------------------------------------------------------ on behalf of all

@@ -5,47 +5,32 @@ the difference; it is *heard* with its last step, in the same commit as what tha
 steps leads to the same letter again, and after its last step never.
 
 Order: for each stream its last watermark before its drain; streams in the order of the plan; then steps whose time goes on without a
-newer time of a stream (one has ended, or is idle); then work that came due; then, when all inputs that count have ended or drained, one
-letter for the whole task (`stream` is None). The time of each step travels with the letter that brings it, and is remembered with it.
+newer time of a stream (one has ended, or is idle; the step before them has heard a newer time, or owes less); then work that came
+due; then, when all inputs that count have ended or drained, one letter for the whole task (`stream` is None). The time of each step
+travels with the letter that brings it, and is remembered with it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 
-from ..progress.frames import MAX_TIME, NO_TIME
+from ..progress.frames import MAX_TIME
 from ..progress.producers import StreamPhase
 from .inputs import Inputs
-from .ledger import Ledger
 from .protocol import DRAIN, END, WATERMARK, RunStep, WorkDue
-from .time import DEAF, Heard, time_through
+from .time import DEAF, Heard, TaskTime
 
 
 class Letters:
-    """What was heard, and what waits to be told."""
+    """What waits to be told."""
 
-    def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
+    def __init__(self, inputs: Inputs, time: TaskTime) -> None:
         self.inputs = inputs
-        self.ledger = ledger
-        self.heard: dict[str, Heard] = {}
+        self.time = time
         self.number = 0
         self.due: set[str] = set()
         """Streams whose newer time is to be told now."""
         self.work: deque[WorkDue] = deque()
-        self.times: dict[str, int] = {}
-        """By step, the time that it was told."""
-
-    def load(self) -> None:
-        """Take what was heard out of the restored rows."""
-        for one in self.inputs.counted:
-            row = self.ledger.rows.get((":heard", one.stream))
-            if row:
-                self.heard[one.stream] = Heard(*row)
-        for step in self.inputs.plan.steps:
-            row = self.ledger.rows.get((":time", step.name))
-            if row:
-                self.times[step.name] = row[0]
 
     def newer_time(self) -> list[str]:
         """The streams that have a newer time than the operators have heard."""
@@ -53,8 +38,8 @@ class Letters:
         return [
             one.stream
             for one in self.inputs.counted
-            if progress.watermark(one.stream) > self.heard.get(one.stream, DEAF).ts
-            and self.heard.get(one.stream, DEAF).status == StreamPhase.OPEN
+            if progress.watermark(one.stream) > self.time.heard.get(one.stream, DEAF).ts
+            and self.time.heard.get(one.stream, DEAF).status == StreamPhase.OPEN
         ]
 
     def next(self, hooks: frozenset[str]) -> RunStep | None:
@@ -65,7 +50,7 @@ class Letters:
         progress = self.inputs.progress
         for one in self.inputs.counted:
             stream = one.stream
-            heard = self.heard.get(stream, DEAF)
+            heard = self.time.heard.get(stream, DEAF)
             if heard.status == StreamPhase.ENDED:
                 continue
             if progress.ended(stream):
@@ -82,18 +67,8 @@ class Letters:
         return None
 
     def _of_steps(self) -> RunStep | None:
-        times = self._newer(self.heard)
+        times = self.time.newer()
         return self._letter(WATERMARK, None, cause=WATERMARK, times=times) if times else None
-
-    def _newer(self, heard: Mapping[str, Heard]) -> tuple[tuple[str, int], ...]:
-        """The steps that are farther than they were told, when this is heard."""
-        found: list[tuple[str, int]] = []
-        for step in self.inputs.plan.steps:
-            streams = (one.stream for one in self.inputs.counted)
-            now = time_through(step.upstream, streams, heard, self.inputs.progress.idle)
-            if now is not None and now.ts > self.times.get(step.name, NO_TIME):
-                found.append((step.name, now.ts))
-        return tuple(found)
 
     def _of_work(self) -> RunStep | None:
         if not self.work:
@@ -111,7 +86,7 @@ class Letters:
         """`end` or `drain` when the operators have heard that of every input that counts; "" before."""
         status = StreamPhase.ENDED
         for one in self.inputs.counted:
-            status = min(status, self.heard.get(one.stream, DEAF).status)
+            status = min(status, self.time.heard.get(one.stream, DEAF).status)
         return "" if status == StreamPhase.OPEN else DRAIN if status == StreamPhase.DRAINED else END
 
     def _letter(
@@ -126,21 +101,18 @@ class Letters:
     ) -> RunStep:
         self.number += 1
         if kind == WATERMARK and stream is not None and ts is not None:
-            times = self._newer({**self.heard, stream: Heard(ts, self.heard.get(stream, DEAF).status)})
+            times = self.time.newer(stream, ts)
         return RunStep(self.number, kind, stream, ts, key, cause, times)
 
     def complete(self, step: RunStep) -> None:
         """The last step of a letter is done: it has been heard."""
-        for name, ts in step.times:
-            self.times[name] = ts
-            self.ledger.put((":time", name), (ts,))
+        self.time.tell(step.times)
         if step.stream is not None:
-            heard = self.heard.get(step.stream, DEAF)
+            heard = self.time.heard.get(step.stream, DEAF)
             if step.kind == WATERMARK and step.ts is not None:
                 heard = Heard(step.ts, heard.status)
             elif step.kind == END:
                 heard = Heard(heard.ts, StreamPhase.ENDED)
             else:
                 heard = Heard(heard.ts, StreamPhase.DRAINED)
-            self.heard[step.stream] = heard
-            self.ledger.put((":heard", step.stream), tuple(heard))
+            self.time.hear(step.stream, heard)

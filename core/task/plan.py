@@ -1,12 +1,12 @@
 """What a task reads and writes, as its machine must know it: values that are the same for every life of the task in one run.
 
 Decides nothing but what follows from the declaration: which inputs count for watermark, end and drain, and which inputs flow
-into which output. It knows no topic, no record and no operator; `graph` and the job model fill it in.
+into which output, through which steps. It knows no topic, no record and no operator; `graph` and the job model fill it in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -82,8 +82,9 @@ class OutputPlan:
 
     stream: str
     width: int
-    upstream: frozenset[str]
-    """The input streams whose records flow into it (of the whole job; those that this task does not own count as ended)."""
+    parents: frozenset[str]
+    """What its records come from: input streams, and steps that hear of time. Streams of the whole job may stand here; those that this
+    task does not own count as ended."""
     crosses: bool = False
     """It leads into another job: neither drain nor its maximal watermark goes there."""
 
@@ -93,8 +94,10 @@ class StepPlan:
     """A step that hears of time: an actor, a window, a batch."""
 
     name: str
-    upstream: frozenset[str]
-    """The input streams whose records reach it."""
+    parents: frozenset[str]
+    """What its records come from, through steps that do not hear of time: input streams, and steps that do."""
+    holds_ms: int = 0
+    """By how much what it emits may be older than the time that it was told: a window's grace, a join's distance and grace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +132,16 @@ class TaskPlan:
     outputs: tuple[OutputPlan, ...] = ()
     settings: TaskSettings = field(default_factory=TaskSettings)
     steps: tuple[StepPlan, ...] = ()
+    """Those that hear of time, parents first."""
+
+    def streams_behind(self, parents: Iterable[str]) -> frozenset[str]:
+        """The streams that lead to these streams and steps.
+
+        >>> plan = TaskPlan("sales/1", "Partition 0", (), steps=(StepPlan("w", frozenset({"a"})),))
+        >>> sorted(plan.streams_behind({"w", "b"}))
+        ['a', 'b']
+        """
+        behind: dict[str, frozenset[str]] = {}
+        for step in self.steps:
+            behind[step.name] = frozenset[str]().union(*(behind.get(one, {one}) for one in step.parents))
+        return frozenset[str]().union(*(behind.get(one, {one}) for one in parents))

@@ -31,6 +31,9 @@ ControlRows = Mapping[tuple[Any, ...], tuple[Any, ...]]
 """Rows of the control table: what the machine must find again after a restart, beside the checkpoint. Keys and values are tuples of
 plain values; the edge packs them (keys with stable bytes)."""
 
+Owed = tuple[tuple[str, int], ...]
+"""By step, the least timestamp of the results that it owes, see `time`; a step that owes none is absent."""
+
 _NO_POSITIONS: Positions = MappingProxyType({})
 _NO_ROWS: ControlRows = MappingProxyType({})
 
@@ -86,6 +89,8 @@ class Restored:
     """The whole control table."""
     remark: str = ""
     """What people should know of this state; said with the report that the task runs."""
+    owed: Owed = ()
+    """What the steps owe now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,8 @@ class ChunkDone:
     """User code asked for a commit."""
     stop: bool = False
     """User code asked that the task stop: its inputs count as ended from here."""
+    owed: Owed = ()
+    """What the steps owe now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +249,8 @@ class StepDone:
     """User code asked for a commit."""
     stop: bool = False
     """User code asked that the task stop: its inputs count as ended from here."""
+    owed: Owed = ()
+    """What the steps owe now."""
 
 
 @dataclass(frozen=True, slots=True)

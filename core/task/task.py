@@ -48,7 +48,7 @@ from .plan import TaskPlan
 from .protocol import TaskEvent, TaskInstruction
 from .restoring import BEGINNING, Restoring
 from .seeks import Seeks
-from .time import Pace
+from .time import Pace, TaskTime
 from .work import Work
 
 Out = list[TaskInstruction]
@@ -160,8 +160,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.ledger = Ledger()
         self.work = Work()
         self.completion = Completion(self.ledger)
-        self.letters = Letters(self.inputs, self.ledger)
-        self.announcer = Announcer(self.inputs, self.ledger)
+        self.time = TaskTime(self.inputs, self.ledger)
+        self.letters = Letters(self.inputs, self.time)
+        self.announcer = Announcer(self.inputs, self.ledger, self.time)
         self.seeks = Seeks(self.inputs, self.ledger, self.work, self.completion)
         self.restoring = Restoring(self.inputs, self.ledger)
         self.pace = Pace()
@@ -201,7 +202,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     @property
     def step_times(self) -> Mapping[str, int]:
         """How far time is for each step that has heard of it: known before the first letter of this life."""
-        return self.letters.times
+        return self.time.told
 
     def deadline(self) -> float | None:
         due = self.due_s()
@@ -333,7 +334,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if why := self.restoring.foreign(event, self.run):
             return self._fail_now(why, passing=False)
         checkpoint = self.restoring.restored(event, self.run)
-        self.letters.load()
+        self.time.load()
+        self.time.owes(event.owed)
         self._remember(
             checkpoint
         )  # before anything is committed: the next checkpoint must remember what the last one did
@@ -491,6 +493,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self._advance(event.at, event.upto)
         if self.inputs.saw(event.at, event.max_ts, now):
             self.pace.news = True
+        self._owes(event.owed)
         if self.state == TaskState.RELEASING:
             return self._leave()
         if event.stop:
@@ -544,6 +547,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             return []
         work.succeeded()
         made = self.ledger.touch()
+        self._owes(event.owed)
         if event.stop:
             self.inputs.end_all()
             self._regate = True
@@ -560,6 +564,11 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self._restless = True
         urgent = event.commit or step.cause in (t.END, t.DRAIN)
         return self.ledger.request_commit(step.kind, urgent=urgent) + self._settle(now)
+
+    def _owes(self, owed: t.Owed) -> None:
+        """What the steps owe after a letter: the time behind them may go on, or no longer."""
+        if self.time.owes(owed):
+            self._restless = self.pace.news = True
 
     def on_CommitWanted(self, event: t.CommitWanted, now: Now) -> Out:
         if self.state not in WORKING:
@@ -682,9 +691,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def _say(self, *, with_time: bool) -> list[t.SendControl]:
         """Everything that is to be said to the streams; without `with_time`, what is only a newer time waits."""
-        return self.announcer.say(
-            self.run, self.completion.drain_id or "", heard=self.letters.heard, with_time=with_time
-        )
+        return self.announcer.say(self.run, self.completion.drain_id or "", with_time=with_time)
 
     def _announce(self, *, with_time: bool) -> Out:
         """Say what is due, and have it committed."""
@@ -696,7 +703,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def _request_time(self) -> Out:
         """A newer time is said when the next commit begins: nobody reads it before, and what operators hold back goes on but once."""
-        if not self.announcer.owes_time(self.run, self.completion.drain_id or "", heard=self.letters.heard):
+        if not self.announcer.owes_time(self.run, self.completion.drain_id or ""):
             return []
         self.ledger.touch()
         return self.ledger.request_commit("control messages")

@@ -1,19 +1,37 @@
-"""The time of a step, and of what a task says to a stream: derived here, and nowhere else; and how often it is told.
+"""The time of a step, and the time that it passes on: derived here, and nowhere else; and how often it is told.
 
-    the least of the streams that lead there and are neither ended nor idle; if all that are left are idle, the least of those
+    a stream passes on   what the operators have heard of it; nothing holds once it has ended or drained
+    the time of a step   the least of what its parents (streams, or steps of the same task) pass on; the idle are left out, and where
+                         all are idle it stands still
+    a step passes on     the time that it was told, less `StepPlan.holds_ms`, and at most the least timestamp that it owes
 
-What operators have *heard* of their streams goes in; a newer time than the one that a step was told is a letter of its own (see
-`letters`), so that it goes on when a stream ends or falls silent, too. It never goes back: whoever asks keeps the greatest.
+The same rule gives the time towards an output stream (`OutputPlan.parents`). Holding blocks no chunk, only the time that goes on.
+
+**What an operator must do.** A step that hears of time declares `hears_time`, and in `holds_ms` by how much the timestamps of what it
+emits may lie behind the time that it was told (a window: its grace; a join: distance and grace). Where it owes results beyond that
+(a closed window whose rows are at Spark, an event-time timer), `Operator.owed_ms()` gives the least timestamp of them. It is asked
+after each letter and, from the restored tables, before the first one (`ChunkDone.owed`, `StepDone.owed`, `Restored.owed`). So what is
+owed must follow from the operator's tables. A step hears a newer time in a letter of its own behind the letter in which its parents
+heard theirs: by then it has all the rows that they emitted, and what they owe is known.
+
+What is promised:
+
+- No step is told a time, and no output gets one, that goes back. The times told are rows of the control table, so a restart goes on.
+- A step that owes results is not idle, whatever its parents are.
+- A step whose parents have all ended has flushed, and holds nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..machine import Now
-from ..progress.frames import NO_TIME
+from ..progress.frames import MAX_TIME, NO_TIME
 from ..progress.producers import StreamPhase
+from .inputs import Inputs
+from .ledger import Ledger
+from .plan import StepPlan
 
 
 class Heard(NamedTuple):
@@ -27,25 +45,106 @@ DEAF = Heard()
 
 
 class Through(NamedTuple):
-    """How far time has come behind these streams; `idle`: none of them moves at present."""
+    """How far time has come somewhere; `idle`: nothing moves it at present."""
 
     ts: int
-    idle: bool
+    idle: bool = False
 
 
-def time_through(
-    upstream: Collection[str], streams: Iterable[str], heard: Mapping[str, Heard], idle: Callable[[str], bool]
-) -> Through | None:
-    """The time behind those of `streams` that lead to something (`upstream`); None when all of them have ended or drained.
+def least(parents: Iterable[str], passing: Mapping[str, Through]) -> Through | None:
+    """The time behind these parents, by what each passes on; None when all of them have ended: those are not in `passing`.
 
-    >>> time_through({"a", "b"}, ["a", "b"], {"a": Heard(5), "b": Heard(9)}, lambda stream: stream == "a")
+    >>> least({"a", "b"}, {"a": Through(5, idle=True), "b": Through(9)})
     Through(ts=9, idle=False)
     """
-    live = [one for one in streams if one in upstream and heard.get(one, DEAF).status == StreamPhase.OPEN]
+    live = [passing[one] for one in parents if one in passing]
     if not live:
         return None
-    active = [one for one in live if not idle(one)]
-    return Through(min(heard.get(one, DEAF).ts for one in active or live), not active)
+    active = [one.ts for one in live if not one.idle]
+    return Through(min(active or [one.ts for one in live]), not active)
+
+
+def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
+    """What a step that was told this time passes on.
+
+    >>> passed_on(100, 30, None), passed_on(100, 30, 65), passed_on(NO_TIME, 30, None) == NO_TIME
+    (70, 65, True)
+    """
+    ts = told if told == MAX_TIME else max(NO_TIME, told - holds_ms)
+    return ts if owed is None else min(ts, owed)
+
+
+def passing(
+    steps: Iterable[StepPlan], streams: Mapping[str, Through], told: Mapping[str, int], owed: Mapping[str, int]
+) -> dict[str, Through]:
+    """What each stream and each step passes on, where these streams are what is left, and the steps stand parents first."""
+    found = dict(streams)
+    for step in steps:
+        behind = least(step.parents, found)
+        if behind is not None:
+            ts = passed_on(told.get(step.name, NO_TIME), step.holds_ms, owed.get(step.name))
+            found[step.name] = Through(ts, behind.idle and step.name not in owed)
+    return found
+
+
+class TaskTime:
+    """The times of one task: what was heard of its streams, what its steps were told, and what they owe."""
+
+    def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
+        self.inputs = inputs
+        self.ledger = ledger
+        self.heard: dict[str, Heard] = {}
+        self.told: dict[str, int] = {}
+        """By step, the time that it was told."""
+        self.owed: dict[str, int] = {}
+        """By step, the least timestamp of the results that it owes; a step that owes none is absent."""
+
+    def load(self) -> None:
+        """Take what was heard and told out of the restored rows."""
+        for one in self.inputs.counted:
+            row = self.ledger.rows.get((":heard", one.stream))
+            if row:
+                self.heard[one.stream] = Heard(*row)
+        for step in self.inputs.plan.steps:
+            row = self.ledger.rows.get((":time", step.name))
+            if row:
+                self.told[step.name] = row[0]
+
+    def owes(self, owed: Iterable[tuple[str, int]]) -> bool:
+        """What the steps owe now; true if that changed."""
+        now = dict(owed)
+        changed = now != self.owed
+        self.owed = now
+        return changed
+
+    def hear(self, stream: str, heard: Heard) -> None:
+        """This is what the operators have heard of a stream."""
+        self.heard[stream] = heard
+        self.ledger.put((":heard", stream), tuple(heard))
+
+    def tell(self, times: Iterable[tuple[str, int]]) -> None:
+        """These steps have been told these times."""
+        for name, ts in times:
+            self.told[name] = ts
+            self.ledger.put((":time", name), (ts,))
+
+    def newer(self, stream: str | None = None, ts: int = NO_TIME) -> tuple[tuple[str, int], ...]:
+        """The steps whose time is newer than they were told; with this heard of a stream, where one is named."""
+        passed = self.passing(stream, ts)
+        found = ((step.name, least(step.parents, passed)) for step in self.inputs.plan.steps)
+        return tuple((name, now.ts) for name, now in found if now is not None and now.ts > self.told.get(name, NO_TIME))
+
+    def passing(self, stream: str | None = None, ts: int = NO_TIME) -> dict[str, Through]:
+        """What the streams and steps of the task pass on; with this heard of a stream, where one is named."""
+        heard = self.heard
+        if stream is not None:
+            heard = {**heard, stream: Heard(ts, heard.get(stream, DEAF).status)}
+        streams: dict[str, Through] = {}
+        for one in self.inputs.counted:
+            upto, status = heard.get(one.stream, DEAF)
+            if status == StreamPhase.OPEN:
+                streams[one.stream] = Through(upto, self.inputs.progress.idle(one.stream))
+        return passing(self.inputs.plan.steps, streams, self.told, self.owed)
 
 
 class Pace:

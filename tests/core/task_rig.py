@@ -135,6 +135,8 @@ class Rig:
         self.pending: Contribute | None = None
         self.wants_commit = False
         self.buffered: dict[SP, int] = {}
+        self.owed: tuple[tuple[str, int], ...] = ()
+        """What the operators owe."""
 
     # ------------------------------------------------------------------------------------------------------------- driving
 
@@ -177,7 +179,7 @@ class Rig:
             return StoreWiped()
         if isinstance(one, Restore):
             checkpoint, rows = self.log[-1] if self.log else (None, {})
-            return Restored(one.end, checkpoint, dict(rows))
+            return Restored(one.end, checkpoint, dict(rows), owed=self.owed)
         if isinstance(one, ResolveOffsets):
             return OffsetsResolved(
                 one.request,
@@ -188,7 +190,7 @@ class Rig:
         if isinstance(one, StopFetching):
             return FetchStopped({at: self.buffered.get(at, 0) for at in one.partitions})
         if isinstance(one, RunStep) and self.auto_steps:
-            return StepDone(one.letter)
+            return StepDone(one.letter, owed=self.owed)
         return StoreClosed() if isinstance(one, CloseStore) else None
 
     def begin_commit(self) -> None:
@@ -224,14 +226,14 @@ class Rig:
             self.task.plan, log=self.log, machine=type(self.task),
             **{"offset": self.offset, "auto_commit": self.auto_commit, "auto_steps": self.auto_steps, **changes},
         )  # fmt: skip
-        other.now = self.now + 1
+        other.now, other.owed = self.now + 1, self.owed
         return other.start(run or self.task.run, grant=self.task.grant + 1)
 
     # ------------------------------------------------------------------------------------------------------------ shortcuts
 
     def chunk(self, at: SP, upto: int, max_ts: int | None = None, **changes: Any) -> list[Any]:
         self.feed(ChunkTaken(at, upto))
-        return self.feed(ChunkDone(at, upto, max_ts, **changes))
+        return self.feed(ChunkDone(at, upto, max_ts, **{"owed": self.owed, **changes}))
 
     def hear(self, at: SP, frame: Any) -> list[Any]:
         return self.feed(ControlAtHead(at, self.task.position(at), frame))

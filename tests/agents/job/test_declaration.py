@@ -45,7 +45,7 @@ def test_a_task_plan_says_what_a_task_reads_and_writes() -> None:
     assert (rates.kind, rates.bootstrap, orders.bootstrap) == (SOURCE, True, False)
     assert (between.kind, between.partitions) == (INTERMEDIATE, (1,))
     (output,) = plan.outputs
-    assert (output.stream, output.width, output.upstream) == ("sales-1-by-country", 2, frozenset({"orders"}))
+    assert (output.stream, output.width, output.parents) == ("sales-1-by-country", 2, frozenset({"orders"}))
     assert (plan.job, plan.task) == ("sales/1", "Partition 1")
 
 

@@ -191,4 +191,4 @@ def test_the_time_of_a_step_travels_with_the_letter_and_outlives_a_crash():
     rig.hear(BY0, eos("a"))
     assert rig.letters()[-2:] == [("end", BY, None), ("watermark", None, None)]
     assert rig.times() == {"both": 200, "one": 200}
-    assert rig.again().task.letters.times == {"both": 200, "one": 200}
+    assert rig.again().task.step_times == {"both": 200, "one": 200}

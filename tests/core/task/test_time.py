@@ -1,41 +1,64 @@
-"""The time of a step over several streams: derived once, told with the letter, known after a restart."""
+"""The time of a step and what it passes on: derived once, told with the letter, known after a restart."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headgate.core.names import StreamPartition as SP
+from headgate.core.orders import RunView
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
-from headgate.core.progress.producers import StreamPhase
+from headgate.core.task.plan import INTERMEDIATE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
+from headgate.core.task.protocol import RunStep, WorkDue
 from headgate.core.task.rows import pack_rows, unpack_rows
-from headgate.core.task.time import Heard, Through, time_through
+from headgate.core.task.time import Through, least, passed_on, passing
 
-from ..task_rig import BY, BY0, ORDERS0, eos, merged, rows_of, run_view, wm
-
-BOTH = ["a", "b"]
+from ..task_rig import BY, BY0, JOB, ME, ORDERS, ORDERS0, RUN, UUID, Rig, eos, merged, producers, rows_of, run_view, wm
 
 
 @pytest.mark.parametrize(
-    ("heard", "idle", "found"),
+    ("streams", "found"),
     [
-        ({}, "", Through(NO_TIME, False)),
-        ({"a": Heard(5)}, "", Through(NO_TIME, False)),
-        ({"a": Heard(5), "b": Heard(9)}, "", Through(5, False)),
-        ({"a": Heard(5), "b": Heard(9)}, "a", Through(9, False)),
-        ({"a": Heard(5), "b": Heard(9)}, "ab", Through(5, True)),
-        ({"a": Heard(5, StreamPhase.ENDED), "b": Heard(9)}, "", Through(9, False)),
-        ({"a": Heard(5, StreamPhase.ENDED), "b": Heard(9)}, "b", Through(9, True)),
-        ({"a": Heard(MAX_TIME, StreamPhase.DRAINED), "b": Heard(9)}, "", Through(9, False)),
-        ({"a": Heard(5, StreamPhase.ENDED), "b": Heard(9, StreamPhase.DRAINED)}, "", None),
+        ({"a": Through(5), "b": Through(9)}, Through(5)),
+        ({"a": Through(5, idle=True), "b": Through(9)}, Through(9)),
+        ({"a": Through(5, idle=True), "b": Through(9, idle=True)}, Through(5, idle=True)),
+        ({"b": Through(9)}, Through(9)),
+        ({"b": Through(9, idle=True)}, Through(9, idle=True)),
+        ({"c": Through(1)}, None),
+        ({}, None),
     ],
 )
-def test_the_least_of_those_that_go_on(heard, idle, found):
-    """What has ended, drained or fallen silent holds nobody up; if nothing moves, nothing is said to move."""
-    assert time_through({"a", "b"}, BOTH, heard, lambda stream: stream in idle) == found
+def test_the_least_of_those_that_go_on(streams, found):
+    """What has ended or drained is absent, and what is idle holds nobody up; if nothing moves, nothing is said to move."""
+    assert least({"a", "b"}, streams) == found
 
 
-def test_what_does_not_lead_there_does_not_count():
-    assert time_through({"a"}, BOTH, {"a": Heard(5)}, lambda stream: False) == Through(5, False)
-    assert time_through({"c"}, BOTH, {"a": Heard(5)}, lambda stream: False) is None
+@pytest.mark.parametrize(
+    ("told", "holds_ms", "owed", "goes_on"),
+    [
+        (100, 0, None, 100),
+        (100, 30, None, 70),
+        (100, 30, 80, 70),
+        (100, 30, 60, 60),
+        (-100, 30, None, -130),
+        (NO_TIME, 30, None, NO_TIME),
+        (NO_TIME + 1, 30, None, NO_TIME),
+        (MAX_TIME, 30, None, MAX_TIME),
+        (MAX_TIME, 30, 60, 60),
+    ],
+)
+def test_what_a_step_passes_on(told, holds_ms, owed, goes_on):
+    """What it may still emit is not older than that; no time and no more time stay what they are."""
+    assert passed_on(told, holds_ms, owed) == goes_on
+
+
+def test_a_step_that_owes_results_is_not_idle():
+    """They come though nothing else does: whoever left it out of the least would find them late."""
+    steps = [StepPlan("window", frozenset({"a"})), StepPlan("gone", frozenset({"ended"}))]
+    streams = {"a": Through(9, idle=True)}
+    assert passing(steps, streams, {"window": 9}, {}) == {**streams, "window": Through(9, idle=True)}
+    assert passing(steps, streams, {"window": 9}, {"window": 5}) == {**streams, "window": Through(5)}
 
 
 def test_when_one_stream_has_ended_the_time_goes_on():
@@ -73,3 +96,122 @@ def test_after_a_restart_the_time_is_known_before_the_first_letter():
     again.chunk(ORDERS0, 9, 300)
     again.wait(1.0)
     assert again.times() == {"both": 300, "one": 300}
+
+
+def chain(*, outputs: bool = True) -> TaskPlan:
+    """A window with a grace of 30 ms, and an actor behind it and behind its stream."""
+    steps = (StepPlan("window", frozenset({ORDERS}), 30), StepPlan("actor", frozenset({"window", ORDERS})))
+    out = (OutputPlan(BY, 2, frozenset({"window"})),) if outputs else ()
+    return TaskPlan(JOB, ME, (InputPlan(ORDERS, (0,), 1),), out, TaskSettings(watermark_interval_s=0.2), steps)
+
+
+def test_a_step_hears_what_the_step_before_it_passes_on_in_a_letter_of_its_own():
+    """What the window emits at its letter lies before the time that the actor hears next; and what it owes is known by then."""
+    rig = Rig(chain()).start()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1.0)
+    assert [one.times for one in rig.of(RunStep, last=False)] == [(("window", 100),), (("actor", 70),)]
+    assert rig.said()[-1] == ("wm", 70, (0, 1))
+
+
+def test_what_a_step_owes_holds_the_time_behind_it_over_a_restart():
+    """A closed window is at Spark: the time behind it stands before its result, in the next life, too, and goes on with that."""
+    rig = Rig(chain()).start()
+    rig.owed = (("window", 49),)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1.0)
+    assert rig.times() == {"window": 100, "actor": 49}
+    again = rig.again()
+    again.chunk(ORDERS0, 9, 200)
+    again.wait(1.0)
+    assert again.times() == {"window": 200}
+    assert again.said() == []
+    again.owed = ()
+    again.feed(WorkDue("work", "window/run"))
+    again.wait(1.0)
+    assert again.times() == {"window": 200, "actor": 170}
+    assert again.said() == [("wm", 170, (0, 1))]
+
+
+# ------------------------------------------------------------------------------------------ against a plain recursive derivation
+
+STREAMS = ("s0", "s1", "s2")
+
+
+class Plain:
+    """The rule as one would say it, asked from behind; what was told never goes back."""
+
+    def __init__(self, steps: dict[str, StepPlan]) -> None:
+        self.steps = steps
+        self.ts = dict.fromkeys(STREAMS, NO_TIME)
+        self.idle: set[str] = set()
+        self.ended: set[str] = set()
+        self.owed: dict[str, int] = {}
+        self.told = dict.fromkeys(steps, NO_TIME)
+        self.said = NO_TIME
+
+    def behind(self, parents: frozenset[str]) -> tuple[int, bool] | None:
+        found = [one for parent in parents if (one := self.passes(parent)) is not None]
+        going = [ts for ts, idle in found if not idle]
+        return (min(going) if going else min(ts for ts, _ in found), not going) if found else None
+
+    def passes(self, name: str) -> tuple[int, bool] | None:
+        if name in STREAMS:
+            return None if name in self.ended else (self.ts[name], name in self.idle)
+        step = self.steps[name]
+        behind = self.behind(step.parents)
+        if behind is None:
+            return None
+        ts = NO_TIME if self.told[name] == NO_TIME else self.told[name] - step.holds_ms
+        return min(ts, self.owed.get(name, MAX_TIME)), behind[1] and name not in self.owed
+
+    def settle(self, output: frozenset[str]) -> None:
+        for name in self.steps:  # parents first
+            behind = self.behind(self.steps[name].parents)
+            self.told[name] = max(self.told[name], NO_TIME if behind is None else behind[0])
+        behind = self.behind(output)
+        self.said = max(self.said, NO_TIME if behind is None else behind[0])
+
+
+@st.composite
+def step_graphs(draw: st.DrawFn) -> tuple[StepPlan, ...]:
+    steps: list[StepPlan] = []
+    for number in range(draw(st.integers(1, 5))):
+        before = [*STREAMS, *(one.name for one in steps)]
+        parents = draw(st.frozensets(st.sampled_from(before), min_size=1, max_size=3))
+        steps.append(StepPlan(f"step{number}", parents, draw(st.sampled_from([0, 0, 7, 30]))))
+    return tuple(steps)
+
+
+@given(step_graphs(), st.data())
+def test_any_steps_hear_and_pass_on_what_the_plain_rule_says(steps, data):
+    """Whatever the steps are, whoever ends, is idle or owes something, and wherever the task is started again."""
+    output = data.draw(st.frozensets(st.sampled_from([*STREAMS, *(one.name for one in steps)]), min_size=1))
+    run = RunView(RUN, UUID, producers={one: producers("a", stream=one) for one in (*STREAMS, "out")})
+    inputs = tuple(InputPlan(one, (0,), 1, INTERMEDIATE) for one in STREAMS)
+    plan = TaskPlan(JOB, ME, inputs, (OutputPlan("out", 1, output),), TaskSettings(watermark_interval_s=0.2), steps)
+    rig, plain = Rig(plan).start(run), Plain({one.name: one for one in steps})
+    for _ in range(data.draw(st.integers(1, 25))):
+        what = data.draw(st.sampled_from(["time", "time", "time", "end", "owe", "restart"]))
+        stream = data.draw(st.sampled_from(STREAMS))
+        open_ = stream not in plain.ended and len(plain.ended) < len(STREAMS)
+        if what == "restart":
+            rig = rig.again(run)
+            assert {name: rig.task.step_times.get(name, NO_TIME) for name in plain.told} == plain.told
+        elif what == "time" and open_:
+            idle = data.draw(st.booleans())
+            plain.ts[stream] += data.draw(st.integers(0, 50)) if plain.ts[stream] > NO_TIME else -NO_TIME - 20
+            (plain.idle.add if idle else plain.idle.discard)(stream)
+            rig.hear(SP(stream, 0), wm("a", plain.ts[stream], idle=idle))
+        elif what == "end" and open_ and len(plain.ended) < len(STREAMS) - 1:
+            plain.ended.add(stream)
+            rig.hear(SP(stream, 0), eos("a"))
+        elif what == "owe" and open_:
+            owing = data.draw(st.frozensets(st.sampled_from([one.name for one in steps])))
+            plain.owed = {name: data.draw(st.integers(-50, 300)) for name in owing}
+            rig.owed = tuple(plain.owed.items())
+            rig.chunk(SP(stream, 0), rig.task.position(SP(stream, 0)) + 1)
+        rig.wait(1.0)
+        plain.settle(output)
+        assert {name: rig.task.step_times.get(name, NO_TIME) for name in plain.told} == plain.told
+        assert rig.task.announcer.said(":said", "out").ts == plain.said
