@@ -26,7 +26,7 @@ from headgate.agents.job.declaration import Declared
 from headgate.agents.operators.pipeline import Pipeline
 from headgate.agents.process.memory import keep_memory
 from headgate.agents.records.chunks import Chunk
-from headgate.agents.records.columns import columns_of
+from headgate.agents.records.columns import Columns, columns_of
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.core.names import StreamPartition
@@ -122,7 +122,8 @@ def framed_chunks(frames: list[tuple[int, bytes]], stream: str) -> Iterator[Chun
     for n, (_, data) in enumerate(frames):
         frame = decode(data)
         assert isinstance(frame, BatchFrame)
-        yield Chunk.of(StreamPartition(stream, 0), frame.values, keys=frame.keys, timestamps=frame.timestamps, base=n)
+        columns = Columns(frame.values, frame.timestamps, n, frame.keys)
+        yield Chunk(StreamPartition(stream, 0), n + 1, columns, plan=frame.plan)
 
 
 async def run(rig: Rig, chunks: Iterator[Chunk]) -> float:

@@ -151,7 +151,7 @@ class AggregatePlan:
         self.fields = fields_of(parts)
         """The schema of its states."""
         self.digest = digest(self.fields)
-        """What tells partial states of this plan from those of another: each travels behind it."""
+        """What tells partial states of this plan from those of another: each frame of them names it."""
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
         self.merge: Loop = _compile_merge(self.parts)
@@ -176,9 +176,7 @@ class AggregatePlan:
         """What `add_columns` takes of these rows (or of partial states as they travel): a column each; None if not all are numbers."""
         if not self.numeric or not values:
             return None
-        found = (
-            list(zip(*values, strict=True))[1:] if partial else [select and select(values) for select in self._select]
-        )
+        found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self._select]
         for part, column in zip(self.parts, found, strict=True):
             if column is None:
                 continue

@@ -167,9 +167,9 @@ class Layout:
                 made[place] = states[source]
         return made
 
-    def of_partials(self, digested: int) -> int:
+    def of_partials(self, digested: int | None) -> int:
         """The schema of partial states with this digest, which are on their way since before the code was changed."""
-        found = self.history.find(digested)
+        found = None if digested is None else self.history.find(digested)
         if found is None or self.history.needs_function(found):
             raise DataError(
                 f"aggregate '{self.spec.name}': partial aggregates of old code are in flight, and do not fit this code",

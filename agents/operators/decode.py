@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ...core.progress.frames import FrameError
 from ..cancellation import passes
 from ..job import steps as s
 from ..job.timestamps import BadTimestamp, timestamps_of
@@ -29,6 +30,8 @@ ARROW_KEY = "__key"
 ARROW_TIMESTAMP = "__timestamp"
 """The column that holds event times, in ms."""
 
+_OTHER_KIND = ("partial states instead of rows", "rows instead of partial states")
+
 
 class BadRecord(Exception):
     """Row `index` of a chunk cannot be read."""
@@ -46,6 +49,8 @@ class SourceOp(Operator):
         super().__init__(step, pipeline)
         self.pipeline = pipeline
         self.framed = isinstance(step, s.ShuffleStep)
+        self.partial = isinstance(step, s.ShuffleStep) and step.combine is not None
+        """Whether the values are partial states of the aggregate behind the shuffle."""
         self.serde: Any = step.serde
         self.key_serde: Any = step.key_serde
         self.key = None
@@ -53,10 +58,9 @@ class SourceOp(Operator):
         self.wants_keys = True
         self.wants_headers = True
         self.wants_offsets = False
-        if isinstance(step, s.ShuffleStep):
-            if step.combine is not None:
-                self.serde = PARTIAL
-        else:
+        if self.partial:
+            self.serde = PARTIAL
+        if isinstance(step, s.InputStep):
             self.key = column_of(step.key) if step.key is not None else None
             self.timestamp = timestamps_of(step.timestamp) if step.timestamp is not None else None
 
@@ -64,6 +68,10 @@ class SourceOp(Operator):
         """Decode a chunk and push it on; its greatest event time."""
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
+        if (chunk.plan is not None) != self.partial and chunk.arrow is None:
+            raise BadRecord(
+                0, FrameError(_OTHER_KIND[self.partial], remedy="only the job itself may write this stream")
+            )
         if chunk.arrow is not None:
             rows = self._arrow(chunk.arrow, chunk)
             offsets: list[int] | None = [chunk.next_position - 1] * len(rows)
@@ -116,7 +124,7 @@ class SourceOp(Operator):
                 timestamps = self.timestamp(values, timestamps)
             except BadTimestamp as error:
                 raise BadRecord(keep[error.index] if keep else error.index, error) from error
-        return Rows(values, timestamps, keys, headers), offsets
+        return Rows(values, timestamps, keys, headers, plan=chunk.plan), offsets
 
     def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
         if self.key is not None:

@@ -7,7 +7,6 @@ combined before a shuffle give the same result as the rows would; whatever is he
 from __future__ import annotations
 
 from itertools import compress, islice
-from operator import itemgetter
 from typing import Any
 
 from ...core.errors import DataError
@@ -40,7 +39,7 @@ class ShuffleOp(Operator):
         keys = encode_keys(step, step.key_serde, self.keys_of(rows))
         values = encode(step, step.serde, rows.values)
         with blaming(step):  # what no frame takes
-            self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values)
+            self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
 
 
 class CombineOp(ShuffleOp):
@@ -140,10 +139,11 @@ class CombineOp(ShuffleOp):
     def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
         step = self.shuffle_step
         keys = encode_keys(step, step.key_serde, list(states))
-        digest = self.plan.digest
-        values = encode(step, PARTIAL, [[digest, *state] for state in states.values()])
+        values = encode(step, PARTIAL, list(states.values()))
         with blaming(step):
-            self.env.shuffle(step.name, step.everyone, keys, [times[key] for key in states], values)
+            self.env.shuffle(
+                step.name, step.everyone, keys, [times[key] for key in states], values, plan=self.plan.digest
+            )
 
 
 class AggregateOp(Operator):
@@ -183,8 +183,8 @@ class AggregateOp(Operator):
         lacking = None if self.partial else self.plan.lacking(values)
         with blaming(self.step, lacking):  # a key that is no key of a dict, or of the table
             times = dict(zip(keys, rows.timestamps, strict=True))
-            if self.partial and not {self.plan.digest}.issuperset(map(itemgetter(0), values)):
-                values = self._of_former_code(values)
+            if self.partial and rows.plan != self.plan.digest:
+                values = self._of_former_code(rows.plan, values)
             columns = None if self.fresh or self.at_once else self.plan.columns(values, partial=self.partial)
             if columns is not None:
                 self._know([key for key in times if key not in self.states])
@@ -196,7 +196,7 @@ class AggregateOp(Operator):
             self._to_copies()
             self._fetch([key for key in times if key not in fresh])
             if self.partial:
-                self.plan.merge(keys, [value[1:] for value in values], fresh)
+                self.plan.merge(keys, values, fresh)
             else:
                 self.plan.add(keys, values, fresh, items=all_mappings(values))
         if self.careful:
@@ -205,13 +205,11 @@ class AggregateOp(Operator):
             self._give_on(times, fresh)
         self.fresh_ts.update(times)
 
-    def _of_former_code(self, values: list[Any]) -> list[Any]:
+    def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
         """Partial states that were on their way when the code was changed, as this code has them."""
-        layout, digest = self.table.layout, self.plan.digest
-        return [
-            value if value[0] == digest else [digest, *layout.adapt(layout.of_partials(value[0]), value[1:])]
-            for value in values
-        ]
+        layout = self.table.layout
+        schema = layout.of_partials(plan)
+        return [layout.adapt(schema, value) for value in values]
 
     def _to_copies(self) -> None:
         """What was added in columns goes the other way, as the rest of the chunk: in copies."""

@@ -237,23 +237,43 @@ class Pipeline:
             self._unknown = error  # user code may catch it, or raise something of its own instead
             raise
 
-    def shuffle(self, name: str, everyone: bool, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
-        """Rows into an intermediate stream, in batch frames, each to the partition of its key."""
+    def shuffle(
+        self,
+        name: str,
+        everyone: bool,
+        keys: list[Any],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Any] | None = None,
+        plan: int | None = None,
+    ) -> None:
+        """Rows, or partial states of a plan, into an intermediate stream: in batch frames, each to the partition of its key."""
         topic = self.declared.topics.intermediate(name)
         width = self.widths[topic]
         if everyone or width == 1:
-            self._frames(topic, 0, keys, timestamps, values)
+            self._frames(topic, 0, keys, timestamps, values, headers, plan)
             return
         partitioner = self._partitioners.get(topic)
         if partitioner is None:
             partitioner = self._partitioners[topic] = Partitioner(width)
         for partition, at in enumerate(partitioner.split(keys)):
             if at:
-                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at))
+                own = None if headers is None else pick(headers, at)
+                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan)
 
-    def _frames(self, topic: str, partition: int, keys: list[Any], timestamps: list[int], values: list[Any]) -> None:
-        for start, stop in frame_cuts(values):
-            frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop])
+    def _frames(
+        self,
+        topic: str,
+        partition: int,
+        keys: list[Any],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Any] | None,
+        plan: int | None,
+    ) -> None:
+        for start, stop in frame_cuts(keys, values, headers):
+            own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
+            frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
             first = max(timestamps[start], NO_TIMESTAMP)  # event time may lie before 1970; Kafka's may not
             self.buffer.emit(topic, partition, None, [encode_frame(frame)], [first], [[(HEADER, header_value(frame))]])
 

@@ -90,9 +90,16 @@ class Env(Protocol):
         headers: list[Headers] | None,
     ) -> None: ...
     def shuffle(
-        self, name: str, everyone: bool, keys: list[bytes | None], timestamps: list[int], values: list[Any]
+        self,
+        name: str,
+        everyone: bool,
+        keys: list[bytes | None],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Headers] | None = None,
+        plan: int | None = None,
     ) -> None:
-        """Rows into an intermediate stream, to the partitions that their keys belong to."""
+        """Rows, or partial states of the plan with this digest, into an intermediate stream, to the partitions of their keys."""
         ...
 
     def later(self, relay: Relay, rows: Rows, /) -> None:

@@ -3,6 +3,7 @@
 What it decides: where a chunk ends. Promises:
 
 - A chunk holds at most as many records as asked for; only a batch frame, which is taken whole, may make it larger.
+- All records of a chunk are rows, or all are partial states of one aggregate plan.
 - In a framed stream a control message, an Arrow frame and an unreadable frame are chunks of their own.
 - `next_position` counts Kafka records and steps over what nobody may read (control, aborted, compacted-away).
 - A column that nobody looks at is never built.
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from ...core.names import StreamPartition
 from ...core.progress.frames import (
+    HEADER,
     NO_TIME,
     ArrowFrame,
     BatchFrame,
@@ -42,10 +44,11 @@ class Next(NamedTuple):
 class Chunk:
     """A run of records of one partition; the unit of all work. Columns have equal lengths.
 
-    `control` (a control message), `arrow` (an Arrow frame's body) and `bad` (an unreadable frame) mark chunks of their own.
+    `control` (a control message), `arrow` (an Arrow frame's body) and `bad` (an unreadable frame) mark chunks of their own. `plan`: the
+    digest of the aggregate plan whose partial states the values are; None for rows.
     """
 
-    __slots__ = ("arrow", "at", "bad", "columns", "control", "next_position")
+    __slots__ = ("arrow", "at", "bad", "columns", "control", "next_position", "plan")
 
     def __init__(
         self,
@@ -56,8 +59,10 @@ class Chunk:
         control: ControlFrame | None = None,
         arrow: bytes | None = None,
         bad: FrameError | None = None,
+        plan: int | None = None,
     ) -> None:
         self.at = at
+        self.plan = plan
         self.next_position = next_position
         self.columns = columns
         self.control = control
@@ -87,7 +92,7 @@ class Chunk:
 
     def pick(self, first: int, behind: int) -> Chunk:
         """The records from `first` up to but not including `behind`, as a chunk that goes on where this one does."""
-        return Chunk(self.at, self.next_position, self.columns.cut(first, behind))
+        return Chunk(self.at, self.next_position, self.columns.cut(first, behind), plan=self.plan)
 
     def __len__(self) -> int:
         return len(self.columns) if self.is_data else 0
@@ -130,7 +135,7 @@ class Chunk:
 
     @property
     def headers(self) -> list[list[Header]]:
-        """The headers of each record; records of a batch frame have none."""
+        """The headers of each record."""
         headers = self.columns.headers
         return [[] for _ in self.columns.values] if headers is None else headers
 
@@ -345,9 +350,11 @@ class FetchBuffer:
             except FrameError as error:
                 return self._alone(rows, bad=error)
             if isinstance(frame, UserFrame):
+                if rows.values and rows.plan is not None:
+                    break
                 rows.user(frame.body, head, index)
             elif isinstance(frame, BatchFrame):
-                if rows.values and len(rows.values) + len(frame.values) > most:
+                if rows.values and (frame.plan != rows.plan or len(rows.values) + len(frame.values) > most):
                     break
                 rows.batch(frame, head.offset(index))
             elif isinstance(frame, ArrowFrame):
@@ -359,7 +366,7 @@ class FetchBuffer:
             self.position = self._after()
         if not rows.values:
             return None
-        return Chunk(self.at, self.position, rows.columns())
+        return rows.chunk(self.at, self.position)
 
     def _alone(
         self,
@@ -371,7 +378,7 @@ class FetchBuffer:
     ) -> Chunk:
         """A frame that is a chunk of its own; what stands before it goes first."""
         if before.values:
-            return Chunk(self.at, self.position, before.columns())
+            return before.chunk(self.at, self.position)
         own = self._head.cut(self._index, self._index + 1)
         self._index += 1
         self.position = self._after()
@@ -379,9 +386,9 @@ class FetchBuffer:
 
 
 class _Rows:
-    """Records of a framed stream, gathered from user frames and batch frames."""
+    """Records of a framed stream, gathered from user frames and batch frames of one kind."""
 
-    __slots__ = ("headers", "keys", "offsets", "stamps", "values")
+    __slots__ = ("headers", "keys", "offsets", "plan", "stamps", "values")
 
     def __init__(self) -> None:
         self.values: list[Bytes] = []
@@ -389,32 +396,39 @@ class _Rows:
         self.stamps: list[int] = []
         self.offsets: list[int] = []
         self.headers: list[list[Header]] | None = None
+        self.plan: int | None = None
+
+    def _more_headers(self, more: list[list[Header]]) -> None:
+        if self.headers is None:
+            self.headers = [[] for _ in self.values]
+        self.headers += more
 
     def user(self, body: bytes, head: Columns, index: int) -> None:
-        """One record of its own."""
-        if head.headers is not None and self.headers is None:
-            self.headers = [[] for _ in self.values]
-        if self.headers is not None:
-            self.headers.append([] if head.headers is None else head.headers[index])
+        """One record of its own. Its headers are those of the Kafka record, but for the one that repeats the type."""
+        own = [] if head.headers is None else [one for one in head.headers[index] if one[0] != HEADER]
+        if own or self.headers is not None:
+            self._more_headers([own])
         self.values.append(body)
         self.keys.append(None if head.keys is None else head.keys[index])
         self.stamps.append(head.timestamps[index])
         self.offsets.append(head.offset(index))
 
     def batch(self, frame: BatchFrame, offset: int) -> None:
-        """Many, which share the frame's offset and have no headers."""
+        """Many, which share the frame's offset."""
         size = len(frame.values)
+        if frame.headers is not None or self.headers is not None:
+            self._more_headers([[] for _ in range(size)] if frame.headers is None else frame.headers)
+        self.plan = frame.plan
         self.values += frame.values
         self.keys += frame.keys
         self.stamps += frame.timestamps
         self.offsets += [offset] * size
-        if self.headers is not None:
-            self.headers += [[] for _ in range(size)]
 
-    def columns(self) -> Columns:
+    def chunk(self, at: StreamPartition, next_position: int) -> Chunk:
         """All of them."""
         keys = None if self.keys.count(None) == len(self.keys) else self.keys
-        return Columns(self.values, self.stamps, self.offsets[0], keys, self.offsets, self.headers)
+        columns = Columns(self.values, self.stamps, self.offsets[0], keys, self.offsets, self.headers)
+        return Chunk(at, next_position, columns, plan=self.plan)
 
 
 _EMPTY = Columns([], [], 0)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
+
+from .columns import Bytes, Header
 
 FRAME_RECORDS = 2000
 FRAME_BYTES = 512 * 1024
 
 
-def frame_cuts(values: Sequence[bytes | None]) -> list[tuple[int, int]]:
-    """How rows are cut into frames: by number, and by size, so that one fits into a Kafka record.
+def frame_cuts(
+    keys: Sequence[Bytes], values: Sequence[Bytes], headers: Sequence[Sequence[Header]] | None = None
+) -> list[tuple[int, int]]:
+    """Where one frame ends and the next begins. Only a row that is larger than `FRAME_BYTES` makes a larger frame: it has one to itself.
 
-    >>> frame_cuts([b"x" * 400_000] * 3)
+    >>> frame_cuts([None] * 3, [b"x" * 400_000] * 3)
     [(0, 1), (1, 2), (2, 3)]
     """
     cuts: list[tuple[int, int]] = []
     for first in range(0, len(values), FRAME_RECORDS):
-        part = values[first : first + FRAME_RECORDS]
-        sizes = [0 if value is None else len(value) for value in part]
+        part = slice(first, min(first + FRAME_RECORDS, len(values)))
+        sizes = list(map(add, _lengths(keys[part]), _lengths(values[part])))
+        if headers is not None:
+            sizes = list(map(add, sizes, map(_size, headers[part])))
         if sum(sizes) <= FRAME_BYTES:
-            cuts.append((first, first + len(part)))
+            cuts.append((first, part.stop))
             continue
         start = size = 0
         for index, one in enumerate(sizes):
@@ -27,5 +34,17 @@ def frame_cuts(values: Sequence[bytes | None]) -> list[tuple[int, int]]:
                 cuts.append((first + start, first + index))
                 start, size = index, 0
             size += one
-        cuts.append((first + start, first + len(part)))
+        cuts.append((first + start, part.stop))
     return cuts
+
+
+def _lengths(column: Sequence[Bytes]) -> list[int]:
+    try:
+        return list(map(len, column))  # pyright: ignore[reportArgumentType] - None raises, and is met below
+    except TypeError:
+        return [0 if one is None else len(one) for one in column]
+
+
+def _size(headers: Sequence[Header]) -> int:
+    """Of one row's headers; a character of a name may take four bytes."""
+    return sum(4 * len(name) + len(value or b"") for name, value in headers)

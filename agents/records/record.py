@@ -41,7 +41,7 @@ class Rows:
     """Columns of equal length. `keys` or `headers` of None mean that no row has any.
 
     `offsets`: of the record that each row was made of, kept only where a step behind asks for it; None where a step has made rows of
-    several records.
+    several records. `plan`: the digest of the aggregate plan whose partial states the values are; None for rows.
     """
 
     values: list[Any]
@@ -49,6 +49,7 @@ class Rows:
     keys: list[Any] | None = None
     headers: list[Headers] | None = None
     offsets: Sequence[int] | None = None
+    plan: int | None = None
 
     def __len__(self) -> int:
         return len(self.values)

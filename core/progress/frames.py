@@ -6,8 +6,11 @@
     1 watermark       msgpack map  v job run task tasks epoch ts [idle]
     2 end of stream   msgpack map  v job run task tasks epoch
     3 drain           msgpack map  v job run task tasks epoch id
-    4 user batch      msgpack array  v, keys, timestamps, values
+    4 user batch      msgpack array  v, keys, timestamps, values, headers or nil, kind
     5 columns         an Arrow IPC stream, which this room does not look into
+
+`kind` is 0 where the values are rows, and `[1, digest]` where they are partial states of the aggregate plan with this digest. Elements of
+the array behind `kind` are ignored.
 
 Promises:
 
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from types import NoneType
 from typing import Any, cast
 
@@ -37,6 +41,9 @@ HEADER = "hg-type"
 USER, WATERMARK, END_OF_STREAM, DRAIN, BATCH, ARROW = range(6)
 TYPE_NAMES = ("user", "watermark", "end-of-stream", "drain", "batch", "arrow")
 
+ROWS, PARTIAL_STATES = 0, 1
+"""Kinds of a batch: what its values are."""
+
 VERSION = 1
 MAX_TIME = 2**63 - 1
 """As a watermark: no more time will come."""
@@ -48,6 +55,7 @@ MAX_NAME_BYTES = 249
 MAX_TASKS = 2**31 - 1
 MAX_EPOCH = 2**63 - 1
 MAX_BATCH_RECORDS = 65_536
+MAX_DIGEST = 2**32 - 1
 
 
 class FrameError(DataError):
@@ -103,11 +111,17 @@ class UserFrame:
 
 @dataclass(frozen=True, slots=True)
 class BatchFrame:
-    """Many records of the user in columns of equal length. It is taken whole or not at all."""
+    """Many records of the user in columns of equal length. It is taken whole or not at all.
+
+    `headers` is None where no record has any. `plan` is None where the values are rows; else they are partial states of the aggregate
+    plan with this digest.
+    """
 
     keys: list[bytes | None]
     timestamps: list[int]
     values: list[bytes | None]
+    headers: list[list[tuple[str, bytes | None]]] | None = None
+    plan: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +146,9 @@ _NOT_MSGPACK = (ValueError, RecursionError, TypeError, _library.OutOfData)
 """What msgpack raises for bytes that are not msgpack."""
 _KEY_TYPES = frozenset((bytes, NoneType))
 _INT = frozenset((int,))
+_STR = frozenset((str,))
+_ARRAYS = frozenset((list, tuple))
+_TWO = frozenset((2,))
 
 
 def decode(data: bytes) -> Frame:
@@ -304,16 +321,41 @@ def _batch(body: bytes) -> BatchFrame:
     parts = cast("list[Any]", parts)
     if parts[0] != VERSION or type(parts[0]) is not int:
         raise _wrong_version(parts[0])
-    if len(parts) < 4 or not all(type(column) is list for column in parts[1:4]):
+    if len(parts) < 6:
+        raise FrameError(f"batch has {len(parts)} parts, not 6")
+    keys, timestamps, values, headers, kind = parts[1:6]
+    if not type(keys) is type(timestamps) is type(values) is list:
         raise FrameError("batch does not have three columns")
-    keys, timestamps, values = cast("list[Any]", parts[1]), cast("list[Any]", parts[2]), cast("list[Any]", parts[3])
-    if not len(keys) == len(timestamps) == len(values):
-        raise FrameError("columns differ in length")
+    plan = _plan(kind)
     _check_columns(keys, timestamps, values)
-    return BatchFrame(keys, timestamps, values)
+    made: Any = None
+    if headers is not None:
+        _check_headers(headers, len(keys))
+        made = [list(map(tuple, row)) for row in headers]  # pyright: ignore[reportUnknownArgumentType] - pairs, as was checked
+    return BatchFrame(keys, timestamps, values, made, plan)
+
+
+def _plan(kind: Any) -> int | None:
+    """The digest of the plan whose partial states the values are; None for rows."""
+    if type(kind) is int and kind == ROWS:
+        return None
+    parts = cast("list[Any]", kind or [None]) if type(kind) is list else [kind]
+    number: Any = parts[0]
+    if type(number) is not int:
+        raise FrameError("kind is not a number")
+    if number != PARTIAL_STATES:
+        raise FrameError(
+            f"unknown kind {number}", remedy="a newer headgate wrote it, or headgate did not write this stream"
+        )
+    digest: Any = parts[1] if len(parts) == 2 else None
+    if type(digest) is not int or not 0 <= digest <= MAX_DIGEST:
+        raise FrameError("partial states without the digest of their plan")
+    return digest
 
 
 def _check_columns(keys: list[Any], timestamps: list[Any], values: list[Any]) -> None:
+    if not len(keys) == len(timestamps) == len(values):
+        raise FrameError("columns differ in length")
     if len(keys) > MAX_BATCH_RECORDS:
         raise FrameError("batch has too many records")
     if not _KEY_TYPES.issuperset(map(type, keys)) or not _KEY_TYPES.issuperset(map(type, values)):
@@ -322,6 +364,21 @@ def _check_columns(keys: list[Any], timestamps: list[Any], values: list[Any]) ->
         raise FrameError("a timestamp is not a number")
     if timestamps and (max(timestamps) > MAX_TIME or min(timestamps) < NO_TIME):
         raise FrameError("a timestamp is not a signed 64 bit number")
+
+
+def _check_headers(headers: Any, records: int) -> None:
+    """A column of arrays of pairs: each a text, and bytes or nil."""
+    if type(headers) is not list or not _ARRAYS.issuperset(map(type, cast("list[Any]", headers))):
+        raise FrameError("headers are not an array for each record")
+    if len(cast("list[Any]", headers)) != records:
+        raise FrameError("columns differ in length")
+    pairs: list[Any] = list(chain.from_iterable(cast("list[Any]", headers)))
+    if pairs:
+        if not _ARRAYS.issuperset(map(type, pairs)) or not _TWO.issuperset(map(len, pairs)):
+            raise FrameError("a header is not a pair")
+        names, values = zip(*pairs, strict=True)
+        if not _STR.issuperset(map(type, names)) or not _KEY_TYPES.issuperset(map(type, values)):
+            raise FrameError("a header is not a text with bytes or nil")
 
 
 _CONTROL = (UserFrame, Watermark, EndOfStream, Drain)
@@ -346,10 +403,7 @@ def encode(frame: Frame) -> bytes:
     if isinstance(frame, UserFrame | ArrowFrame):
         return bytes((_TYPES[type(frame)],)) + frame.body
     if isinstance(frame, BatchFrame):
-        if not len(frame.keys) == len(frame.timestamps) == len(frame.values):
-            raise FrameError("columns differ in length")
-        _check_columns(frame.keys, frame.timestamps, frame.values)
-        return b"\x04" + _packb([VERSION, frame.keys, frame.timestamps, frame.values])
+        return _encode_batch(frame)
     fields: dict[str, object] = {"v": VERSION, "job": frame.job, "run": frame.run}
     if frame.task is not None:
         fields["task"] = frame.task
@@ -367,6 +421,18 @@ def encode(frame: Frame) -> bytes:
         raise FrameError("a field cannot be written") from error
     decode(data)  # what this side would not read, it must not write
     return data
+
+
+def _encode_batch(frame: BatchFrame) -> bytes:
+    _check_columns(frame.keys, frame.timestamps, frame.values)
+    if frame.headers is not None:
+        _check_headers(frame.headers, len(frame.keys))
+    kind = ROWS if frame.plan is None else [PARTIAL_STATES, frame.plan]
+    _plan(kind)
+    try:
+        return b"\x04" + _packb([VERSION, frame.keys, frame.timestamps, frame.values, frame.headers, kind])
+    except ValueError as error:
+        raise FrameError("a header's name is not text") from error
 
 
 _TYPES: dict[type, int] = {

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.agents.job.aggregates import plan
 from headgate.agents.job.declaration import Declared
 from headgate.agents.operators.decode import ARROW_KEY, ARROW_TIMESTAMP, BadRecord
 from headgate.agents.operators.failures import dead_letter, find_bad, policy_of
 from headgate.agents.operators.pipeline import Pipeline
-from headgate.agents.records.chunks import Chunk
+from headgate.agents.records.chunks import Chunk, FetchBuffer
 from headgate.agents.records.columns import Columns
+from headgate.agents.records.fetched import RecordBatch
 from headgate.agents.records.framing import frame_cuts
 from headgate.agents.records.serdes import msgpack
 from headgate.agents.runtime.buffer import Joining
@@ -241,7 +243,8 @@ def test_a_failing_chunk_beside_combined_rows_leaves_them() -> None:
     asyncio.run(story())
     (frame,) = [decode(value or b"") for value in rig.out("job-1-by-k")]
     assert isinstance(frame, BatchFrame)
-    assert (frame.keys, [msgpack().loads(value or b"")[1:] for value in frame.values]) == ([b"a"], [[1, 5]])
+    assert (frame.keys, [msgpack().loads(value or b"") for value in frame.values]) == ([b"a"], [[1, 5]])
+    assert frame.plan == plan({"n": hg.count(), "x": hg.sum("n")}).digest
 
 
 def test_numbers_and_other_values_in_one_chunk() -> None:
@@ -257,7 +260,7 @@ def test_numbers_and_other_values_in_one_chunk() -> None:
     assert rig.out() == [b'{"n":9,"c":4}']
     (frame,) = [decode(value or b"") for value in rig.out("job-1-by-k")]
     assert isinstance(frame, BatchFrame)
-    assert msgpack().loads(frame.values[0] or b"")[1:] == [9, 4]
+    assert msgpack().loads(frame.values[0] or b"") == [9, 4]
 
 
 def test_an_arrow_frame_is_rows() -> None:
@@ -294,9 +297,57 @@ def test_an_unreadable_frame_is_bad_data() -> None:
 
 def test_frames_are_cut_by_number_and_by_size() -> None:
     """So that a frame fits into a Kafka record, unless one row alone does not."""
-    assert frame_cuts([b"x"] * 4500) == [(0, 2000), (2000, 4000), (4000, 4500)]
-    assert frame_cuts([b"x" * 300_000, None, b"x" * 300_000, b"x" * 900_000, b"y"]) == [(0, 2), (2, 3), (3, 4), (4, 5)]
-    assert frame_cuts([]) == []
+    assert frame_cuts([None] * 4500, [b"x"] * 4500) == [(0, 2000), (2000, 4000), (4000, 4500)]
+    large: list[bytes | None] = [b"x" * 300_000, None, b"x" * 300_000, b"x" * 900_000, b"y"]
+    small: list[bytes | None] = [b"", None, b"x", b"y", None]
+    cuts = [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert frame_cuts(small, large) == frame_cuts(large, small) == cuts
+    headers = [[("a", None), ("b", one)] for one in large]
+    assert frame_cuts([None] * 5, small, headers) == cuts
+    assert frame_cuts([], []) == []
+
+
+def test_headers_travel_through_a_shuffle() -> None:
+    """Those of the input, and those that a step sets; rows without any have none behind it, either."""
+    app = hg.App("job")
+    stream = app.input("in")
+    more = stream.map(lambda r: hg.Record(r.key, r.value, r.timestamp, [*r.headers, ("n", None)]), with_record=True)
+    more.repartition("k").to("out")
+    rig = Rig(app)
+    came = Chunk(IN, 2, Columns([b'{"k":"a"}', b'{"k":"b"}'], [1, 2], 0, headers=[[("x", b"1")], []]))
+    asyncio.run(rig.run(came))
+    (value,) = rig.out("job-1-by-k")
+    frame = decode(value or b"")
+    assert isinstance(frame, BatchFrame)
+    assert frame.headers == [[("x", b"1"), ("n", None)], [("n", None)]]
+    behind = Rig(app, "job-1-by-k")
+    buffer = FetchBuffer(StreamPartition("job-1-by-k", 0), 0, framed=True)
+    buffer.put([RecordBatch.of([SimpleNamespace(offset=0, timestamp=1, key=None, value=value, headers=())])], 0, 1)
+    moved = buffer.take(10)
+    assert moved is not None
+    asyncio.run(behind.run(moved))
+    assert behind.topics.open[0].headers == frame.headers
+
+    plain = hg.App("job")
+    plain.input("in").repartition("k").to("out")
+    rig = Rig(plain)
+    asyncio.run(rig.run(came.pick(1, 2)))
+    frame = decode(rig.out("job-1-by-k")[0] or b"")
+    assert isinstance(frame, BatchFrame)
+    assert frame.headers is None
+
+
+def test_rows_are_never_taken_for_partial_states() -> None:
+    """Nor the other way round: a frame says what its values are."""
+    app = hg.App("job")
+    stream = app.input("in")
+    stream.repartition("k", name="states").agg(n=hg.count()).to("out")
+    stream.repartition("k", name="rows").map(lambda v: v).to("out")
+    for name, plan_of, why in (("states", None, "rows instead of"), ("rows", 7, "partial states instead of")):
+        topic = f"job-1-{name}"
+        wrong = Chunk(StreamPartition(topic, 0), 1, Columns([b"{}"], [1], 0), plan=plan_of)
+        with pytest.raises(BadRecord, match=why):
+            asyncio.run(Rig(app, topic).run(wrong))
 
 
 def test_rows_of_one_key_go_to_one_partition_and_keep_their_order() -> None:

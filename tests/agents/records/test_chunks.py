@@ -107,6 +107,41 @@ def test_a_damaged_control_frame_is_no_control_message():
     assert buffer.take(1).bad is not None
 
 
+def test_a_chunk_holds_values_of_one_kind():
+    """Rows, or partial states of one plan: what stands behind them in the partition is the next chunk."""
+    states = [BatchFrame([b"k"], [1], [b"%d" % plan], None, plan) for plan in (7, 7, 8)]
+    frames = [UserFrame(b"a"), BatchFrame([b"k"], [1], [b"b"]), *states, UserFrame(b"c"), states[0]]
+    buffer = buffer_of([*map(encode, frames)], framed=True)
+    taken = [buffer.take(9) for _ in range(5)]
+    assert [(chunk.plan, chunk.values) for chunk in taken] == [
+        (None, [b"a", b"b"]),
+        (7, [b"7", b"7"]),
+        (8, [b"8"]),
+        (None, [b"c"]),
+        (7, [b"7"]),
+    ]
+    assert taken[1].pick(1, 2).plan == 7
+    assert [chunk.next_position for chunk in taken] == [2, 4, 5, 6, 7]
+
+
+def test_headers_of_frames_of_all_types_make_one_column():
+    """Kafka's for a record of its own, but for the header that repeats the type; the frame's for a batch."""
+    hg_type = ("hg-type", b"user")
+    bare = BatchFrame([None], [1], [b"b"])
+    frames = [
+        Rec(0, encode(UserFrame(b"a")), headers=[hg_type]),
+        Rec(1, encode(bare), headers=[("hg-type", b"batch")]),
+        Rec(2, encode(BatchFrame([None] * 2, [1] * 2, [b"c", b"d"], [[("x", None)], []]))),
+        Rec(3, encode(UserFrame(b"e")), headers=[("y", b"1"), hg_type]),
+        Rec(4, encode(bare)),
+    ]
+    buffer = FetchBuffer(AT, 0, framed=True)
+    buffer.put([batch(frames)], 0, 5)
+    without = buffer.take(2)
+    assert (without.values, without.has_headers) == ([b"a", b"b"], False)
+    assert buffer.take(9).headers == [[("x", None)], [], [("y", b"1")], []]
+
+
 VALUES = st.lists(
     st.one_of(
         st.just(UserFrame(b"u")),

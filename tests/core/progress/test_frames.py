@@ -46,7 +46,17 @@ GOLDEN = [
         "0387a17601a36a6f62a773616c65732f31a372756ea27231a47461736bab506172746974696f6e2030a57461736b7304a565706f636802a26964a164",
         b"drain",
     ),
-    (BatchFrame([b"k", None], [5, -1], [b"v", None]), "04940192c4016bc09205ff92c40176c0", b"batch"),
+    (BatchFrame([b"k", None], [5, -1], [b"v", None]), "04960192c4016bc09205ff92c40176c0c000", b"batch"),
+    (
+        BatchFrame([None, None], [5, 6], [b"v", b"w"], [[("a", b"1"), ("b", None)], []]),
+        "04960192c0c092050692c40176c40177929292a161c4013192a162c09000",
+        b"batch",
+    ),
+    (
+        BatchFrame([b"k"], [5], [b"\x91\x01"], None, 0xDEADBEEF),
+        "04960191c4016b910591c4029101c09201cedeadbeef",
+        b"batch",
+    ),
     (ArrowFrame(b"\xff\xff"), "05ffff", b"arrow"),
 ]
 
@@ -81,6 +91,10 @@ FIELDS = {"v": 1, "job": "j", "run": "r", "task": "t", "tasks": 2, "epoch": 1, "
 def control(kind=1, **changes):
     fields = {key: value for key, value in (FIELDS | changes).items() if value is not ...}
     return bytes((kind,)) + msgpack.packb(fields)
+
+
+def batch(keys=(), timestamps=(), values=(), headers=None, kind=0):
+    return b"\x04" + msgpack.packb([1, keys, timestamps, values, headers, kind])
 
 
 @pytest.mark.parametrize(
@@ -128,13 +142,31 @@ def control(kind=1, **changes):
         (b"\x04\x91\x05", "format version 5 is newer than 1"),
         (b"\x04\x91\xcd\x01\x00", "format version 256 is newer than 1"),
         (b"\x04\x91\x00", "no format version"),
-        (b"\x04\x93\x01\x90\x90", "batch does not have three columns"),
-        (b"\x04\x94\x01\x90\x90\x01", "batch does not have three columns"),
-        (b"\x04\x94\x01\x91\xc0\x90\x90", "columns differ in length"),
-        (b"\x04\x94\x01\x91\x01\x91\x01\x91\xc0", "a key or value is not bytes"),
-        (b"\x04\x94\x01\x91\xc0\x91\x01\x91\xa1v", "a key or value is not bytes"),
-        (b"\x04\x94\x01\x91\xc0\x91\xc3\x91\xc0", "a timestamp is not a number"),
-        (b"\x04\x94\x01\x91\xc0\x91\xcf" + b"\xff" * 8 + b"\x91\xc0", "a timestamp is not a signed 64 bit number"),
+        (b"\x04\x93\x01\x90\x90", "batch has 3 parts, not 6"),
+        (batch(values=1), "batch does not have three columns"),
+        (batch(keys=[None]), "columns differ in length"),
+        (batch([1], [1], [None]), "a key or value is not bytes"),
+        (batch([None], [1], ["v"]), "a key or value is not bytes"),
+        (batch([None], [True], [None]), "a timestamp is not a number"),
+        (batch([None], [2**64 - 1], [None]), "a timestamp is not a signed 64 bit number"),
+        (batch(headers=1), "headers are not an array for each record"),
+        (batch([None], [1], [None], [None]), "headers are not an array for each record"),
+        (batch([None], [1], [None], []), "columns differ in length"),
+        (batch([None], [1], [None], [[1]]), "a header is not a pair"),
+        (batch([None], [1], [None], [[["a"]]]), "a header is not a pair"),
+        (batch([None], [1], [None], [[[b"a", b"b"]]]), "a header is not a text with bytes or nil"),
+        (batch([None], [1], [None], [[["a", "b"]]]), "a header is not a text with bytes or nil"),
+        (batch(kind=None), "kind is not a number"),
+        (batch(kind=False), "kind is not a number"),
+        (batch(kind=[]), "kind is not a number"),
+        (batch(kind=["x", 5]), "kind is not a number"),
+        (batch(kind=2), "unknown kind 2"),
+        (batch(kind=[0]), "unknown kind 0"),
+        (batch(kind=[2, "more"]), "unknown kind 2"),
+        (batch(kind=1), "partial states without the digest of their plan"),
+        (batch(kind=[1, True]), "partial states without the digest of their plan"),
+        (batch(kind=[1, 2**32]), "partial states without the digest of their plan"),
+        (batch(kind=[1, 5, 6]), "partial states without the digest of their plan"),
         (b"\x04\x94\x01\x90\x90\x90\x00", "batch has trailing bytes"),
         (b"\x04\x94\x01\xdd\xff\xff\xff\xff", "batch is not msgpack, or too long"),
         (
@@ -164,7 +196,9 @@ def test_the_limits_themselves_are_allowed():
 
 def test_unknown_keys_are_ignored_even_where_many_bytes_look_like_containers():
     assert decode(control(more=b"\x91" * 100, other={"a": [1, 2, {"b": None}]})) == decode(control())
-    assert decode(b"\x04" + msgpack.packb([1, [None], [1], [None], ["later"]])) == BatchFrame([None], [1], [None])
+    assert decode(b"\x04" + msgpack.packb([1, [None], [1], [None], None, 0, {}, [1]])) == BatchFrame(
+        [None], [1], [None]
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,6 +211,10 @@ def test_unknown_keys_are_ignored_even_where_many_bytes_look_like_containers():
         BatchFrame([None], [], []),
         BatchFrame(["k"], [1], [None]),
         BatchFrame([None] * 65537, [1] * 65537, [None] * 65537),
+        BatchFrame([None], [1], [None], []),
+        BatchFrame([None], [1], [None], [[("a", "b")]]),
+        BatchFrame([None], [1], [None], [[("\ud800", b"b")]]),
+        BatchFrame([None], [1], [None], None, -1),
     ],
 )
 def test_what_would_not_be_read_is_not_written(frame):
@@ -193,14 +231,23 @@ WHO = {
     "epoch": st.integers(0, 2**63 - 1),
 }
 TIMES = st.integers(NO_TIME, MAX_TIME)
-RECORDS = st.lists(st.tuples(st.binary(max_size=9) | st.none(), TIMES, st.binary(max_size=9) | st.none()), max_size=9)
+BYTES = st.binary(max_size=9) | st.none()
+HEADERS = st.lists(st.tuples(NAMES, BYTES), max_size=3)
+RECORDS = st.lists(st.tuples(BYTES, TIMES, BYTES, HEADERS), max_size=9)
+
+
+def in_columns(rows, with_headers, plan):
+    keys, times, values, headers = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
+    return BatchFrame(keys, times, values, headers if with_headers else None, plan)
+
+
 ANY_FRAME = st.one_of(
     st.builds(Watermark, **WHO, ts=TIMES, idle=st.booleans()),
     st.builds(EndOfStream, **WHO),
     st.builds(Drain, **WHO, id=NAMES),
     st.builds(UserFrame, st.binary(max_size=50)),
     st.builds(ArrowFrame, st.binary(max_size=50)),
-    RECORDS.map(lambda rows: BatchFrame(*map(list, zip(*rows, strict=True))) if rows else BatchFrame([], [], [])),
+    st.builds(in_columns, RECORDS, st.booleans(), st.integers(0, 2**32 - 1) | st.none()),
 )
 
 
@@ -238,7 +285,8 @@ def spoilt(frame, at, byte):
             st.integers(1, 3),
             st.dictionaries(st.sampled_from(sorted(FIELDS)), PLAIN),
         ),
-        st.builds(lambda parts: b"\x04" + msgpack.packb([1, *parts]), st.lists(PLAIN, max_size=4)),
+        st.builds(lambda parts: b"\x04" + msgpack.packb([1, *parts]), st.lists(PLAIN, max_size=6)),
+        st.builds(lambda headers, kind: batch([b"k"], [1], [b"v"], headers, kind), st.lists(PLAIN), PLAIN),
         st.builds(spoilt, ANY_FRAME, st.integers(0, 90), st.integers(0, 255)),
     )
 )
