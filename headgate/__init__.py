@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.stream import Stream
     from headgate.agents.job.stream_ends import BatchedStream, TableView
     from headgate.agents.job.timestamps import field
+    from headgate.agents.job.windows import Window, WindowedStream, tumbling
     from headgate.agents.operators.stateless import UserCodeError
     from headgate.agents.process.requests import drain, metadata, pause, resume, start, stop
     from headgate.agents.records.record import Batch, Record
@@ -52,6 +53,8 @@ __all__ = [
     "Table",
     "TableView",
     "UserCodeError",
+    "Window",
+    "WindowedStream",
     "aggregate",
     "arrow",
     "bytes",
@@ -76,6 +79,7 @@ __all__ = [
     "sum",
     "testing",
     "text",
+    "tumbling",
 ]
 
 
@@ -91,6 +95,7 @@ _FROM = {
     "agents.job.stream": "Stream",
     "agents.job.stream_ends": "BatchedStream TableView",
     "agents.job.timestamps": "field",
+    "agents.job.windows": "Window WindowedStream tumbling",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
 }
 """Module → the names that come from it."""

@@ -48,7 +48,7 @@ A = TypeVar("A", bound=Actor)
 F = TypeVar("F", bound=Callable[..., Any])
 
 Until = Literal["newest", "producers"] | int | Mapping[int, int] | None
-STATE = (s.AggregateStep, s.TableStep, s.BatchStep)
+STATE = (s.AggregateStep, s.WindowStep, s.TableStep, s.BatchStep)
 """Steps that keep a table under their own name."""
 
 

@@ -21,7 +21,16 @@ from ...core.graph.model import JobModel
 from ...core.task.plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from ..records.serdes import msgpack
 from . import steps as s
-from .schemas import BATCHES, TIMERS, TableSpec, schema_of_aggregate, schema_of_own, schema_of_table
+from .schemas import (
+    BATCHES,
+    TIMERS,
+    TableSpec,
+    schema_of_aggregate,
+    schema_of_own,
+    schema_of_table,
+    schema_of_window,
+)
+from .windows import BLOCK_KEY, said
 
 if TYPE_CHECKING:
     from .app import App
@@ -122,6 +131,9 @@ class Declared:
             writes = (step.topic,)
         if isinstance(step, s.AgentStep) and step.sink:
             writes = (step.sink,)
+        if isinstance(step, s.WindowStep):
+            writes = (step.late,) if step.late else ()
+            between = (("window", str(step.window)), ("grace", said(step.window.grace_ms)))
         return Stage(
             name=self.name(step),
             verb=step.verb,
@@ -145,6 +157,9 @@ class Declared:
                 case s.AggregateStep():
                     schema = schema_of_aggregate(step.plan, step.key_serde)
                     yield TableSpec(step.name, step.key_serde, plain, schema, None, step.migrate, step.plan)
+                case s.WindowStep():
+                    schema = schema_of_window(str(step.window), step.plan, step.key_serde)
+                    yield TableSpec(step.name, BLOCK_KEY, plain, schema, None, step.migrate, step.plan, blocks=True)
                 case s.TableStep():
                     schema = schema_of_table(step.key_serde, step.serde)
                     yield TableSpec(step.name, step.key_serde, step.serde, schema, step.ttl_ms, step.migrate)

@@ -45,6 +45,8 @@ class TableSpec(NamedTuple):
     migrate: Migrate | None = None
     plan: AggregatePlan | None = None
     """Of an aggregate: what its states are."""
+    blocks: bool = False
+    """Of a window: a row holds the states of several keys."""
 
 
 # ------------------------------------------------------------------------------------------------------- what is declared
@@ -53,6 +55,11 @@ class TableSpec(NamedTuple):
 def schema_of_aggregate(plan: AggregatePlan, key: Serde[Any]) -> Schema:
     """Of the table of an aggregate's states."""
     return Schema(AGGREGATE, key.name, STATES, plan.fields, by_position=True)
+
+
+def schema_of_window(window: str, plan: AggregatePlan, key: Serde[Any]) -> Schema:
+    """Of the table of a window's states. Windows of another kind or length are another table: the same end would mean other rows."""
+    return Schema(f"window {window}", key.name, STATES, plan.fields, by_position=True)
 
 
 def schema_of_table(key: Serde[Any], value: Serde[Any]) -> Schema:
@@ -152,11 +159,22 @@ class Layout:
                 f"table {self.spec.name}: a row was written under schema {number}, and {self.number} is the newest known",
                 remedy="the task log is damaged, or a newer run has written it",
             )
+        if self.spec.blocks:
+            return self._block(number, body)
         if self.history.needs_function(number):
-            return self._migrated(number, body)
+            return self._migrated(number, _reader(self.history.versions[number].value, self.spec.value)(body))
         if self.spec.plan is None:
             return self.spec.value.loads(body)
         return self.adapt(number, self.spec.value.loads(body))
+
+    def _block(self, number: int, body: bytes) -> Any:
+        """A block of keys with their states; other rows of a window's table have no shape that could change."""
+        stored = self.spec.value.loads(body)
+        if not isinstance(stored, list):
+            return stored
+        keys, states = stored
+        one = self._migrated if self.history.needs_function(number) else self.adapt
+        return [keys, [one(number, state) for state in states]]
 
     def adapt(self, number: int, states: Sequence[Any]) -> list[Any]:
         """States by the places of an earlier schema, by those of the present one."""
@@ -177,10 +195,9 @@ class Layout:
             )
         return found
 
-    def _migrated(self, number: int, body: bytes) -> Any:
+    def _migrated(self, number: int, stored: Any) -> Any:
         version, plan = self.history.versions[number], self.spec.plan
         names = tuple(field.name for field in version.fields)
-        stored = _reader(version.value, self.spec.value)(body)
         old = dict(zip(names, stored, strict=True)) if plan is not None else stored
         migrate = self.spec.migrate
         assert migrate is not None

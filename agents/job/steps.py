@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from .aggregates import AggregatePlan
     from .schemas import Migrate
+    from .windows import Window
 
 Policy = str | Callable[..., Any] | None
 """`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the next one up."""
@@ -175,6 +176,30 @@ class AggregateStep(Step):
     plan: AggregatePlan
     key_serde: Any
     migrate: Migrate | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class WindowStep(Step):
+    """Aggregates for each key and window; a result goes on when its window closes."""
+
+    VERB = "window"
+    hears_time = True
+    effective = True
+    stateful = True
+    remembers = True
+
+    window: Window
+    plan: AggregatePlan
+    key_serde: Any
+    late: str | None = None
+    """The topic that takes late rows."""
+    late_serde: Any = None
+    migrate: Migrate | None = None
+
+    @property
+    def holds_ms(self) -> int:
+        """A window closes so long after its end, and its results are of its end."""
+        return self.window.grace_ms
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

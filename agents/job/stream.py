@@ -29,6 +29,7 @@ from .checks import (
     table_name_of,
 )
 from .stream_ends import BatchedStream, Ended, TableView
+from .windows import Window, WindowedStream
 
 if TYPE_CHECKING:
     from ..records.serdes import Serde
@@ -282,6 +283,13 @@ class Stream(Generic[K, V]):
             where=called_from(),
         )
         return self._then(step)
+
+    def window(self, window: Window, *, late: str | None = None, name: str | None = None) -> WindowedStream[K, V]:
+        """Rows by key and by window of time; `.agg(…)` says what is made of them.
+
+        `late`: the topic that takes rows whose window is closed, unchanged; without it they are counted only.
+        """
+        return WindowedStream(self, window, late, name)
 
     def table(
         self,

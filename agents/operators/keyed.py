@@ -316,12 +316,17 @@ class AggregateOp(Operator):
 
 
 def keyed(operator: Operator, rows: Rows, serde: Any) -> list[Any]:
+    """The keys of rows that must have some, decoded."""
+    return decode_keys(operator.step, serde, with_keys(operator, rows))
+
+
+def with_keys(operator: Operator, rows: Rows) -> list[Any]:
     """The keys of rows that must have some."""
     if rows.keys is None or None in rows.keys:
         kind = operator.step.verb
         remedy = f'put .repartition("field") before {kind}, or declare the key of the input: key="field", key_serde='
         raise UserCodeError(operator.step, DataError("a record has no key", remedy=remedy))
-    return decode_keys(operator.step, serde, rows.keys)
+    return rows.keys
 
 
 class TableOp(Operator):

@@ -32,6 +32,7 @@ from .failures import chunk_id
 from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
 from .stateless import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
+from .windowed import WindowOp
 
 DEEP = 100
 """Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
@@ -150,7 +151,7 @@ class Pipeline:
         for operator in reversed(self.operators):  # parents stand before children
             below = any(wants[id(child)] for child in operator.children)
             wants[id(operator)] = below or operator.awaits or operator.letters or self._may_leave_out(operator)
-            if isinstance(operator, CombineOp | AggregateOp):
+            if isinstance(operator, CombineOp | AggregateOp | WindowOp):
                 operator.careful = careful
             if isinstance(operator, AggregateOp):
                 operator.at_once = careful or below
@@ -190,6 +191,8 @@ class Pipeline:
                 return CombineOp(step, self) if step.combine else ShuffleOp(step, self)
             case s.AggregateStep():
                 return AggregateOp(step, self)
+            case s.WindowStep():
+                return WindowOp(step, self)
             case s.TableStep():
                 return TableOp(step, self)
             case s.JoinTableStep():

@@ -70,6 +70,7 @@ DOORS: dict[str, frozenset[str]] = {
         "core/graph": "",
         "core/progress": "",
         "core/choosing": "",
+        "core/windows": "",
         "core/task": "core/progress",
         "core/coordination": "core/graph",
         "core/coordination/leader": "core/graph core/coordination",

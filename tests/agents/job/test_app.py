@@ -175,4 +175,4 @@ def test_everything_at_the_front_door_is_there() -> None:
     """`__all__` promises nothing that is not there, and nothing else is guessed."""
     assert [name for name in hg.__all__ if not hasattr(hg, name)] == []
     with pytest.raises(AttributeError):
-        hg.tumbling  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+        hg.cogroup  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,142 @@
+"""Windows as users declare them: `hg.tumbling("10s", grace="2s")`, and what `.window(…)` returns.
+
+Promises: a declaration is checked at its own line. A window's name is made of its own arguments (`tumbling-10s`), so that a change of
+its fields finds the same state again, and a change of its size does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from ...core.errors import DeclarationError
+from ...core.windows.blocks import BlockKey, pack_key, unpack_key
+from ...core.windows.results import RESERVED
+from ...core.windows.spans import Spans
+from ..records.serdes import Serde
+from . import steps as s
+from .aggregates import Aggregate, plan
+from .checks import called_from, check_migrate, check_policy, check_topic, duration, name_of
+
+if TYPE_CHECKING:
+    from .schemas import Migrate
+    from .stream import Stream
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+BLOCK_KEY: Serde[BlockKey] = Serde("blocks", pack_key, unpack_key)
+"""The keys of a window's table."""
+UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What `hg.tumbling(…)` and the like return; give it to `.window(…)`."""
+
+    kind: str
+    spans: Spans
+    grace_ms: int
+    where: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        spans = self.spans
+        parts = [self.kind, said(spans.size)]
+        parts += [f"every-{said(spans.every)}"] if spans.every != spans.size else []
+        parts += [f"at-{said(spans.offset)}"] if spans.offset else []
+        return "-".join(parts)
+
+
+def said(ms: int) -> str:
+    """A duration as users write it.
+
+    >>> said(90_000), said(60_000), said(1500)
+    ('90s', '1m', '1500ms')
+    """
+    return next((f"{ms // of}{unit}" for unit, of in UNITS if ms and ms % of == 0), f"{ms}ms")
+
+
+def tumbling(size: str | float, *, grace: str | float = 0, offset: str | float = 0) -> Window:
+    """Windows of one size, one after the other. They begin at whole multiples of `size` since 1970 (UTC), plus `offset`.
+
+    `grace`: a window closes so long after time has passed its end, and takes rows until then.
+
+    >>> str(tumbling("1m", grace="10s"))
+    'tumbling-1m'
+    """
+    length = _length(size, "tumbling(size)")
+    return _fixed("tumbling", length, length, grace, offset)
+
+
+def _fixed(kind: str, size: int, every: int, grace: str | float, offset: str | float) -> Window:
+    shift = duration(offset, f"{kind}(offset)")
+    if shift >= every:
+        raise DeclarationError(
+            f"{kind}(offset={offset!r}) is not shorter than the distance of two windows ({said(every)})",
+            remedy="windows repeat, so a shorter offset says the same",
+        )
+    return Window(kind, Spans(size, every, shift), duration(grace, f"{kind}(grace)"), called_from())
+
+
+def _length(given: str | float, what: str) -> int:
+    ms = duration(given, what)
+    if ms < 1:
+        raise DeclarationError(f"{what}={given!r} is no time at all", remedy="at least 1ms")
+    return ms
+
+
+class WindowedStream(Generic[K, V]):
+    """Rows in windows, waiting for what shall be made of them."""
+
+    def __init__(self, stream: Stream[K, V], window: Any, late: str | None, name: str | None) -> None:
+        if not isinstance(window, Window):
+            raise DeclarationError(
+                f"window() takes a window, not {window!r}", remedy='for example .window(hg.tumbling("10s", grace="2s"))'
+            )
+        self._stream = stream
+        self._window = window
+        self._late = None if late is None else check_topic(late, "window(late=…)")
+        self._name = name_of("window", None, name or str(window))
+
+    if not TYPE_CHECKING:  # so that type checkers say it, too
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise DeclarationError(
+                f".window().{name}(): a window is not a record",
+                remedy=f".window(…).agg(n=hg.count()).{name}(…), or .{name}(…) without .window(…)",
+            )
+
+    def __repr__(self) -> str:
+        return f"<window {self._name} of {self._stream.app.name}>"
+
+    def agg(
+        self, *, on_error: s.Policy = None, migrate: Migrate | None = None, **aggregates: Aggregate
+    ) -> Stream[K, dict[str, Any]]:
+        """Aggregates for each key and window; a result for each when the window closes.
+
+        >>> orders.repartition("country").window(hg.tumbling("1m", grace="5s")).agg(n=hg.count()).to("minutes")
+
+        A result has these fields and `window_start`, `window_end` (ms) and `closed_by`. Its timestamp is the last ms of its window.
+        """
+        from .stream import Stream
+
+        if reserved := sorted(RESERVED & aggregates.keys()):
+            raise DeclarationError(
+                f"agg({reserved[0]}=…): every result of a window has a field of this name", remedy="take another name"
+            )
+        app = self._stream.app
+        step = s.WindowStep(
+            parents=(self._stream.step,),
+            name=self._name,
+            window=self._window,
+            plan=plan(aggregates),
+            key_serde=app.key_serde,
+            late=self._late,
+            late_serde=app.serde,
+            migrate=check_migrate(migrate, "agg"),
+            on_error=check_policy(on_error, "agg"),
+            where=called_from(),
+        )
+        return Stream(app, app.add(step))

@@ -1,0 +1,116 @@
+"""Windows of a fixed length: which ones a row belongs to, which rows are late, and which windows close.
+
+A window is known by its *end*: it holds the rows with `end - size <= time < end`. Windows begin at every whole multiple of `every`
+(counted from `offset`), below zero too: division rounds down. Where `every` is the size the windows are tumbling, else hopping.
+
+What it decides: a window is *closed* when its end plus grace is not above the floor, the greatest watermark by which the step has closed
+windows. A row goes to its open windows; it is late when all of its windows are closed. The functions take columns and make no object
+for a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Places = list[int] | None
+"""Places of rows in their columns, ascending; None stands for all of them."""
+
+
+class Assigned(NamedTuple):
+    """Rows by the open windows that they belong to."""
+
+    open: dict[int, Places]
+    """By the end of a window, the places of its rows."""
+    late: list[int]
+    """The places of rows that are late."""
+    partly: int
+    """How many other rows belong to a window that is closed, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Windows of `size` ms, one every `every` ms.
+
+    >>> Spans(10, 10).assign([12, 3, -1, 19])
+    {20: [0, 3], 10: [1], 0: [2]}
+    >>> Spans(10, 5).assign([12, 13])
+    {20: None, 15: None}
+    """
+
+    size: int
+    every: int
+    offset: int = 0
+
+    def assign(self, times: Sequence[int]) -> dict[int, Places]:
+        """By the end of each window, the places of its rows."""
+        every, offset, size = self.every, self.offset, self.size
+        starts = [time - (time - offset) % every for time in times]
+        panes = _grouped(starts)
+        if size == every:
+            return {start + size: places for start, places in panes.items()}
+        whole, rest = divmod(size, every)
+        found: dict[int, Places] = {}
+        several = len(panes) > 1
+        for start, places in panes.items():
+            for number in range(whole):
+                _join(found, start + size - number * every, places, several)
+            if rest:
+                inside = [place for place in _all(places, times) if times[place] < start + rest]
+                if inside:
+                    _join(found, start + rest, inside, True)
+        return found
+
+    def assign_open(self, times: Sequence[int], closed: int) -> Assigned:
+        """The same for the windows that end after `closed`, and which rows are late.
+
+        >>> Spans(10, 5).assign_open([2, 7], 10)
+        Assigned(open={15: [1]}, late=[0], partly=1)
+        """
+        found = self.assign(times)
+        passed = [found.pop(end) for end in [end for end in found if end <= closed]]
+        if not passed:
+            return Assigned(found, [], 0)
+        if not found:
+            return Assigned(found, list(range(len(times))), 0)
+        missed = {place for places in passed for place in _all(places, times)}
+        taken = {place for places in found.values() for place in _all(places, times)}
+        return Assigned(found, sorted(missed - taken), len(missed & taken))
+
+
+def closed_up_to(floor: int, grace: int) -> int:
+    """The windows that end then or before are closed."""
+    return floor - grace
+
+
+def due(ends: Iterable[int], closed: int | None) -> list[int]:
+    """The windows that close, in the order of their results; all of them where `closed` is None.
+
+    >>> due([30, 10, 20], 20)
+    [10, 20]
+    """
+    return sorted(ends) if closed is None else sorted(end for end in ends if end <= closed)
+
+
+def _grouped(column: Sequence[int]) -> dict[int, Places]:
+    """The places of each value; None where there is only one value."""
+    if len(distinct := dict.fromkeys(column)) == 1:
+        return dict.fromkeys(distinct)
+    found: dict[int, list[int]] = {value: [] for value in distinct}
+    for place, value in enumerate(column):
+        found[value].append(place)
+    return {**found}
+
+
+def _all(places: Places, column: Collection[object]) -> Iterable[int]:
+    return range(len(column)) if places is None else places
+
+
+def _join(found: dict[int, Places], end: int, places: Places, several: bool) -> None:
+    """Add rows to a window; in the order in which they came, also where they stand in several panes."""
+    before = found.get(end)
+    if before is None:
+        found[end] = places
+    elif several and places is not None:
+        found[end] = sorted([*before, *places])
