@@ -1,1 +1,1 @@
-"""The command line: which verbs there are, what they print, and with which code they end."""
+"""The command line: its commands, their output and their exit codes."""

@@ -1,4 +1,4 @@
-"""`python -m headgate.agents.cli`: the command line where its script is not on the PATH."""
+"""`python -m headgate.agents.cli`: the command line without its script on the PATH."""
 
 from __future__ import annotations
 

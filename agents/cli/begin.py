@@ -1,11 +1,11 @@
-"""How a command begins: `headgate VERB`.
+"""The entry point of `headgate VERB`.
 
-Decides how verbs are found (by name, in `VERBS`; each module is imported only when its verb is used, so that `--help` costs
-nothing) and how commands end: 0 done, 1 failed, 2 usage, 3 deadline passed, 4 not found, 130 for Ctrl-C, also before anything has begun.
-What failed is said on standard error, with what to do about it, and never as a traceback, unless `HEADGATE_DEBUG` is set.
+Decides how verbs are found (by name, in `VERBS`; the module of a verb is imported only when the verb is used, so that `--help` is fast) and
+how commands end: 0 done, 1 failed, 2 usage, 3 deadline passed, 4 not found, 130 for Ctrl-C, from the very start. An error is printed on
+standard error with what to do about it, and without a traceback unless `HEADGATE_DEBUG` is set.
 
-Promises: from its first statement on a command hears SIGINT and SIGTERM, however it was started. Shells start what runs in the background
-with SIGINT ignored, `nohup` and supervisors may ignore or block others, and a process inherits that.
+Promises: a command reacts to SIGINT and SIGTERM from its first statement, however it was started. Shells start background jobs with SIGINT
+ignored, and `nohup` and supervisors may ignore or block other signals; a process inherits that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 
 def begin() -> None:
-    """What the script runs. Nothing of ours is imported before somebody is there who knows what Ctrl-C means."""
+    """Run the command. Ctrl-C is handled before anything of headgate is imported."""
     try:
         _hear()
         from .group import main
@@ -27,7 +27,7 @@ def begin() -> None:
 
 
 def _hear() -> None:
-    """Undo what was inherited: each signal means again what it means in a terminal. One that came while it was blocked comes now."""
+    """Undo what was inherited: signals do again what they do in a terminal. A signal that came while it was blocked takes effect now."""
     if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):

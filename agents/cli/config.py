@@ -1,7 +1,7 @@
 """`headgate config get|set|unset|diff|history JOB`: the settings of a job, and an operator's overrides.
 
-An override stands in the coordinator stream, for all workers; dynamic settings apply at once, others when the next run begins, and for
-all of it. Flags and environment of one worker are stronger, and are shown as what they mask.
+An override is kept in the coordinator stream and applies to all workers: a dynamic setting at once, any other from the start of the next
+run to its end. Flags and environment variables of one worker take precedence; `config get` shows what they mask.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def set_(ask: Asker, setting: str, value: str) -> None:
 
 
 def value_of(setting: str, text: str) -> Any:
-    """A text as the setting takes it: numbers and flags are numbers and flags."""
+    """The value that a text stands for: numbers and flags become numbers and flags."""
     if find(setting).type in ("text", "duration", "size"):
         return text
     try:

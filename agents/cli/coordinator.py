@@ -1,8 +1,8 @@
 """`headgate coordinator cat|write JOB`: the coordinator stream, record by record, for people.
 
-`cat` shows every message with who wrote it and when, and what could not be read, with the reason. `write` puts in what anybody may write:
-a request, by its own fields. Everything else in the stream has one writer, the leader or the worker that it is about, and a message by
-another hand would be believed by all of them; so it is refused, with the verb that does it.
+`cat` shows every message with its writer and time, and every unreadable record with the reason. `write` writes what anybody may write: a
+request, given by its fields. All other messages have one writer, the leader or the worker that they are about, and every process would
+trust a forged one. So they are refused, and the error names the command to use instead.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def message_values(message: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Nothing but what JSON knows."""
+    """A value made of JSON's types only."""
     if hasattr(value, "__dataclass_fields__"):
         return plain(asdict(value))
     if hasattr(value, "items"):
@@ -144,11 +144,11 @@ INSTEAD = {
     "set-changelog": "it is given once, and stands for ever",
     "set-answer": "`headgate requests withdraw` ends a request that waits",
 }
-"""What does what somebody may have meant by writing this message."""
+"""The commands that do what a user may have intended with such a message."""
 
 
 def request_of(kind: str, text: str, *, delete: bool = False) -> Request:
-    """The request that these fields make; raises `Mistyped` for what is none."""
+    """The request with these fields. Raises `Mistyped` if they do not form one."""
     if kind in INSTEAD:
         raise Mistyped(f"{kind} cannot be written by hand, because all workers would trust it", remedy=INSTEAD[kind])
     allowed = ("setting", "value") if kind == "set-config" else ("verb", "run_id", "arguments")

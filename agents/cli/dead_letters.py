@@ -1,9 +1,10 @@
-"""`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, each with its origin and what went wrong.
+"""`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, with their origin and the error.
 
-`replay` writes them again to the input that they came from, as they were (headgate's own headers taken off, and with their own time); the
-letters stay, `purge` deletes them. A letter of Spark holds a row that was made of a record: what is written again is that record, read from
-where it came; where it is gone, or the row was made of several, the letter is refused. A letter from between two stages of the job can be
-replayed only to a topic that is named: between stages only the job writes. To a topic that is named goes what the letter holds.
+`replay` writes them to their input again, as they were: without headgate's own headers, and with their original time. The dead letters stay
+until `purge` deletes them. A dead letter of Spark contains a row that was made from a record: that record is read from its topic and
+written again. If it no longer exists, or if the row was made from several records, the replay is refused. A dead letter from between two
+stages can only be replayed to a topic given with `--to`, because only the job writes between its stages. What goes to a given topic is the
+content of the dead letter.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ async def _letters(to: Target) -> list[Any]:
 
 
 def letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
-    """One letter as plain values. What somebody else has written into the topic is shown as far as it can be read."""
+    """One dead letter as plain values. A record that somebody else wrote into the topic is shown as far as it can be read."""
     headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
     unread = [name for name in NUMBERS if not _is_number(headers.get(name, "0"))]
     said = {name: int(headers[name]) for name in NUMBERS if name in headers and name not in unread}
@@ -116,7 +117,7 @@ def show(job: str, offset: int, bootstrap: str, pairs: tuple[str, ...], config: 
 
 
 def chosen(letters: Iterable[Any], offsets: tuple[int, ...], everything: bool) -> list[Any]:
-    """The letters that are meant; each that is named must be there."""
+    """The chosen dead letters. Raises `NotFound` if one does not exist."""
     found = {record.offset: record for record in letters}
     if everything:
         return list(found.values())
@@ -174,13 +175,13 @@ def replay(
 
 
 async def _again(to: Target, letters: Iterable[Any], topic: str) -> list[Plain]:
-    """What is written: nothing, if one of them cannot be replayed."""
+    """The records to write. Raises if one dead letter cannot be replayed; nothing is written then."""
     found = [again(to, letter, topic) for letter in letters]
     return [one if isinstance(one, Plain) else await _original(to, *one) for one in found]
 
 
 def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, int]:
-    """The record as it was; or, of a row of Spark, the letter's offset and where its record stands."""
+    """The original record; for a Spark row, the offset of the dead letter and the position of the record that the row was made from."""
     said = letter_document(letter)
     if not topic and not said["topic"]:
         raise HeadgateError(
@@ -218,7 +219,7 @@ def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, i
 
 
 async def _original(to: Target, letter: int, topic: str, partition: int, offset: int) -> Plain:
-    """The record that a row of Spark was made of, as it stands in its topic."""
+    """The record that a Spark row was made from, read from its topic."""
     await width_of(to.client, topic)
     async for record in scan_topic(to.client, topic, partition=partition, first=offset):
         if record.offset == offset:

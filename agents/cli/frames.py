@@ -1,6 +1,6 @@
-"""`headgate frames cat TOPIC`: an intermediate stream for people, control messages decoded.
+"""`headgate frames cat TOPIC`: an intermediate stream for people, with decoded control messages.
 
-Each Kafka record is one line: where it stands, what it is, and what is in it. A record that is no frame is shown with the reason.
+Each Kafka record is one line: its position, its type and its content. A record that is no frame is shown with the reason.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _said(frame: Any) -> dict[str, Any]:
 
 
 def line(one: dict[str, Any]) -> str:
-    """One frame on one line."""
+    """One frame as a line."""
     front = f"[{one['partition']}] {one['offset']:>8}  {one['type']:<9}"
     if one["type"] == "record":
         return f"{front} {one['key']}  {one['value']}"

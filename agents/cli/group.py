@@ -1,4 +1,4 @@
-"""The `headgate` group: its verbs by name, and what an error looks like to whoever typed the command."""
+"""The `headgate` group: its verbs by name, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...core.errors import DeadlinePassed, DeclarationError, EnvironmentFault, H
 from ...core.settings import nearest
 
 VERBS: dict[str, tuple[str, str]] = {
-    # verb: (module:command, what `headgate --help` says about it); the order is the order of the help
+    # verb: (module:command, its line in `headgate --help`), in the order of the help
     "kafka": ("kafka:kafka", "Run a real Kafka on this machine, without Docker or root."),
     "run": ("run:run", "Run a job: one worker, or several under a supervisor."),
     "plan": ("plan:plan", "Show what would be created and placed; change nothing."),
@@ -38,22 +38,22 @@ VERBS: dict[str, tuple[str, str]] = {
     "topics": ("plan:topics", "Print the commands that create the topics of a job."),
     "reset": ("reset:reset", "Delete all state of a job; it starts from scratch."),
 }
-"""Every verb, one line each. The help text stands here, so that showing it imports no verb."""
+"""All verbs. Their help lines are here, so that `--help` imports no verb."""
 
 FAILED, USAGE, DEADLINE, NOT_FOUND = 1, 2, 3, 4
 INTERRUPTED = 130
-"""Ctrl-C, as a shell says it."""
+"""The exit code after Ctrl-C, as in a shell."""
 
 
 class Mistyped(HeadgateError):
-    """What was typed cannot be meant: a place that is none, a message with the wrong fields."""
+    """The input cannot be right, such as an invalid position or a message with the wrong fields."""
 
 
 def exit_code(error: HeadgateError) -> int:
-    """The exit code that an error means.
+    """The exit code for an error.
 
-    What stands wrong in the command, in a setting, in `headgate.toml` or in the declaration of the job is usage: nothing was begun, and
-    the same command again ends in the same way, so whoever restarts processes need not try.
+    A mistake in the command, a setting, `headgate.toml` or the job's declaration is a usage error: nothing was started, and the same
+    command would fail in the same way, so a supervisor need not restart it.
     """
     if isinstance(error, DeadlinePassed):
         return DEADLINE
@@ -63,12 +63,12 @@ def exit_code(error: HeadgateError) -> int:
 
 
 class Group(click.Group):
-    """A group that knows what was probably meant by a verb that it has not."""
+    """A group that suggests the nearest verb for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest known verb in the message."""
+        """As in click, with the nearest known verb in the error message."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
             near = nearest(args[0], known)
@@ -78,33 +78,33 @@ class Group(click.Group):
 
 
 class WithVerbs(click.Command):
-    """A command that has verbs beside its own arguments: `headgate tables JOB`, and `headgate tables clear JOB`.
+    """A command with verbs beside its own arguments: `headgate tables JOB` and `headgate tables clear JOB`.
 
-    A first word that is a verb is that verb. Whose job is called like one says its id, too: `clear/1`.
+    If the first word is a verb, that verb runs. A job with the same name as a verb must be given with its id: `clear/1`.
     """
 
     verbs: Mapping[str, str] = MappingProxyType({})
-    """Verb → module:command; it is imported when it is used."""
+    """Verb → module:command. The module is imported when the verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs."""
         return list(self.verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One of them."""
+        """One verb."""
         return _imported(self.verbs[cmd_name]) if cmd_name in self.verbs else None
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The verb's, if the first word is one."""
+        """The context of the verb, if the first word is one."""
         if args and args[0] in self.verbs:
             verb = _imported(self.verbs[args[0]])
             return verb.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs, behind the options."""
+        """List the verbs after the options."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, _imported(at).get_short_help_str(80)) for name, at in self.verbs.items()])
 
@@ -115,10 +115,10 @@ def _imported(at: str) -> click.Command:
 
 
 class LazyGroup(Group):
-    """The group that knows its verbs by name and imports one when it is used."""
+    """A group that knows its verbs by name and imports a verb when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs, in the order in which people meet them."""
+        """The verbs, in the order of `VERBS`."""
         return [*VERBS, *(name for name in super().list_commands(ctx) if name not in VERBS)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -128,12 +128,12 @@ class LazyGroup(Group):
         return _imported(VERBS[cmd_name][0])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of verbs, without importing them."""
+        """List the verbs without importing them."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, VERBS[name][1]) for name in VERBS])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; an error that we raise on purpose ends in a message and an exit code."""
+        """Run the verb. An expected error becomes a message and an exit code."""
         try:
             return super().invoke(ctx)
         except HeadgateError as error:
@@ -154,7 +154,7 @@ class LazyGroup(Group):
 
 
 def fail(error: HeadgateError) -> NoReturn:
-    """Say what is wrong and what to do, and end with the exit code that it means."""
+    """Print what is wrong and what to do, and exit with the error's exit code."""
     click.echo(f"Error: {error.what.rstrip()}", err=True)
     if error.remedy:
         click.echo(f"To do: {error.remedy}", err=True)

@@ -1,7 +1,7 @@
 """`headgate kafka up|down|status|reset`: the embedded broker from the command line.
 
-Decides which broker is meant when `--data` is not given: the one in the default directory, and never another, which somebody may need;
-others that run are named, with the command for each. Promises: what is said can be pasted into the next command.
+Without `--data`, a command means the broker in the default directory and never another, which somebody may need. Other running brokers are
+named, with the command for each. Promise: the printed commands can be pasted into a shell.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def reset(data: Path | None, yes: bool, output: str) -> None:
     confirmed(f"This deletes {broker.data} ({megabytes(used)}){also}.", yes)
     with storage.held(broker.data):
         broker.end_within_hold()
-        # The identity goes last: until then the directory is known as a broker's, and another reset finishes this one.
+        # The identity goes last: until then the directory still looks like a broker's, and another reset can finish this one.
         for path in sorted(broker.data.iterdir(), key=lambda path: path.name == "broker.json"):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -155,7 +155,7 @@ def reset(data: Path | None, yes: bool, output: str) -> None:
 
 
 def down_document(data: Path | None, broker: Broker | None, *, stopped: bool) -> dict[str, Any]:
-    """What `down -o json` says; its schema is `schemas/kafka-down.json`."""
+    """The document of `down -o json`; its schema is `schemas/kafka-down.json`."""
     return {
         "stopped": stopped,
         "bootstrap": broker.bootstrap if broker is not None and stopped else None,
@@ -164,7 +164,7 @@ def down_document(data: Path | None, broker: Broker | None, *, stopped: bool) ->
 
 
 def _tell(output: str, text: str, document: dict[str, Any]) -> None:
-    """What was done, for people or for programs."""
+    """Print what was done, for people or for programs."""
     if output == "json":
         show_json(document)
     else:
@@ -176,7 +176,7 @@ def _meant(data: Path | None) -> Broker | None:
 
 
 def _name_others(meant: Broker | None, verb: str) -> None:
-    """Other brokers of this user that run: for whoever meant one of those."""
+    """Name this user's other running brokers, in case one of them was intended."""
     for other in running_brokers():
         if meant is None or other.data != meant.data:
             told = f"Another broker is running at {other.bootstrap}: headgate kafka {verb} --data {shlex.quote(str(other.data))}"
@@ -206,7 +206,7 @@ def _show(broker: Broker, output: str) -> None:
 
 
 def describe(broker: Broker) -> dict[str, Any]:
-    """What `status -o json` says; its schema is `schemas/kafka-status.json`."""
+    """The document of `status -o json`; its schema is `schemas/kafka-status.json`."""
     identity = broker.identity
     nodes = [
         {
@@ -233,7 +233,7 @@ def describe(broker: Broker) -> dict[str, Any]:
 
 
 class _Ended:
-    """Set by Ctrl-C or SIGTERM; installed before the broker starts, so that no signal falls between."""
+    """Set by Ctrl-C or SIGTERM. It is installed before the broker starts, so that no signal is lost in between."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -245,7 +245,7 @@ class _Ended:
 
 
 def _stay(broker: Broker, ended: _Ended) -> None:
-    """Until we are told to end, or a node ends by itself."""
+    """Wait until a signal comes, or a node exits by itself."""
     click.echo("Press Ctrl-C to stop Kafka.", err=True)
     try:
         while not ended.event.wait(0.5):

@@ -1,4 +1,4 @@
-"""`headgate model JOB`: what the leader wants."""
+"""`headgate model JOB`: the job model, as the leader has written it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def model(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
 
 
 def show(found: dict[str, Any]) -> None:
-    """For people."""
+    """Print the model for people."""
     if found["version"] is None:
         show_fields([("job", found["job"]), ("model", "none yet: the leader creates it when the first run begins")])
         click.echo("To do: `headgate plan MODULE:app` shows what it will be", err=True)

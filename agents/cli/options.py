@@ -1,6 +1,6 @@
-"""Options that many verbs share, and the job that they are about.
+"""Options that many verbs share, and the job that a verb is about.
 
-Decides nothing but words: `-b`, `-X`, `--config` and `-o` mean the same everywhere, `JOB` is `name` or `name/id`.
+`-b`, `-X`, `--config` and `-o` mean the same everywhere; `JOB` is `name` or `name/id`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def broker_options(command: F) -> F:
-    """`-b`, `-X` and `--config`; the function gets `bootstrap`, `pairs`, `config`."""
+    """Add `-b`, `-X` and `--config`; the function gets `bootstrap`, `pairs` and `config`."""
     for option in (
         click.option(
             "--config",
@@ -63,23 +63,23 @@ class Target:
 
     @property
     def client(self) -> ClientSettings:
-        """How to reach the broker."""
+        """The client settings."""
         return self.configuration.client
 
     def folded(self) -> JobState:
-        """What the job's coordinator stream comes to now."""
+        """The state of the job now, folded from its coordinator stream."""
         return run_async(folded(self.client, self.topics))
 
 
 def target(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None) -> Target:
-    """What `JOB` and the broker options mean."""
+    """The target that `JOB` and the broker options stand for."""
     configuration = configured(CommandLine(bootstrap, pairs, config))
     name = JobName.parse(job)
     return Target(name, Topics(name, str(configuration.value("topic.prefix"))), configuration)
 
 
 def configured(said: CommandLine, **more: Any) -> Configuration:
-    """The configuration; remarks go to standard error."""
+    """The configuration. Remarks go to standard error."""
     configuration = configure(said, **more)
     for remark in configuration.remarks:
         click.echo(f"Note: {remark}", err=True)
@@ -87,7 +87,7 @@ def configured(said: CommandLine, **more: Any) -> Configuration:
 
 
 def wait_options(default: str = "25s", *, wait: bool = False) -> Callable[[F], F]:
-    """`--wait/--no-wait` and `--timeout`; the function gets `wait` and `timeout` (seconds)."""
+    """Add `--wait/--no-wait` and `--timeout`; the function gets `wait` and `timeout` (in seconds)."""
 
     def add(command: F) -> F:
         command = click.option(
@@ -109,12 +109,12 @@ def wait_options(default: str = "25s", *, wait: bool = False) -> Callable[[F], F
 
 
 class Duration(click.ParamType):
-    """`500ms`, `25s`, `2m`; seconds as a float."""
+    """A duration: `500ms`, `25s`, `2m`. The value is a float, in seconds."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
+        """The duration in seconds."""
         if isinstance(value, float):
             return value
         from ...core.errors import SettingError
@@ -126,7 +126,7 @@ class Duration(click.ParamType):
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a verb's work; aiokafka's remarks about brokers that are away are said by us, once."""
+    """Run a verb's coroutine. aiokafka's own log about missing brokers is suppressed, because headgate reports them itself."""
     import logging
 
     quiet = logging.getLogger("aiokafka")
@@ -136,7 +136,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 def confirmed(plan: str, yes: bool) -> None:
-    """Show what cannot be undone, and ask."""
+    """Show what cannot be undone, and ask for confirmation."""
     click.echo(plan, err=True)
     if not yes:
         click.confirm("Continue?", abort=True, err=True)

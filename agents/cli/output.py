@@ -1,6 +1,6 @@
-"""How verbs show what they found: a table for people, JSON for programs.
+"""The output of verbs: a table for people, JSON for programs.
 
-Promises: `-o json` prints exactly one JSON document on standard output and nothing else there; remarks go to standard error.
+Promise: `-o json` prints exactly one JSON document on standard output and nothing else there; remarks go to standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_option(command: F) -> F:
-    """Give a verb `-o table|json`; its function gets `output`, a string."""
+    """Add `-o table|json`; the function gets `output`, a string."""
     choice = click.Choice(["table", "json"])
     return click.option(
         "-o", "--output", type=choice, default="table", show_default=True, help="Format of the output."
@@ -23,12 +23,12 @@ def output_option(command: F) -> F:
 
 
 def show_json(document: Any) -> None:
-    """Print one document."""
+    """Print one JSON document."""
     click.echo(json.dumps(document, indent=2, default=str))
 
 
 def show_fields(fields: Iterable[tuple[str, object]]) -> None:
-    """Print what is known of one thing: a name and a value a line."""
+    """Print the fields of one thing, one name and value on each line."""
     pairs = [(name, str(value)) for name, value in fields]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
@@ -36,7 +36,7 @@ def show_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 
 def show_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print many things of one kind, columns lined up, without colours or frames, so that other tools can cut it."""
+    """Print many things of one kind in aligned columns, without colours or frames, so that other tools can process them."""
     lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     for line in lines:

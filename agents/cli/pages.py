@@ -1,4 +1,4 @@
-"""What the page of a worker answers to a command; a worker that cannot be reached is no error, for the streams know most of it, too."""
+"""Requests to the pages of a worker. An unreachable worker is no error, because the job's streams contain most of the information."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ANSWER_S = 10.0
 
 async def page(url: str, path: str, query: Mapping[str, str] | None = None) -> tuple[int, Any]:
     """Status and document of `/api/<path>` of the worker at this address; 0 and None if it cannot be reached."""
-    import aiohttp  # most commands ask no page, and it takes as long as all else that they import
+    import aiohttp  # most commands request no page, and this import takes as long as all others together
 
     try:
         async with (

@@ -1,4 +1,4 @@
-"""`headgate plan MODULE:app` and `headgate topics plan MODULE:app`: what would be created and placed. Nothing is changed."""
+"""`headgate plan MODULE:app` and `headgate topics plan MODULE:app`: what would be created and placed. They change nothing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """What a leader of this code would make now, and what there is of it."""
+    """What a leader of this code would create now, and what exists already."""
 
     plan: Plan
     before: JobModel | None
@@ -160,7 +160,7 @@ def _role(topics: JobTopics, name: str) -> str:
 
 
 async def _model(configuration: Configuration, declared: Declared) -> JobModel | None:
-    """The model that the job has, if it ever ran."""
+    """The job's current model; None if it never ran."""
     try:
         async with following(configuration.client, declared.topics) as stream:
             return stream.job.model
@@ -202,7 +202,7 @@ def topics_plan(
 
 
 def _problems(specs: list[TopicSpec], found: Mapping[str, ExistingTopic], configuration: Configuration) -> list[str]:
-    """What is not as the job needs it, of the topics that are there."""
+    """The differences of existing topics from what the job needs."""
     return [
         str(one)
         for spec in specs

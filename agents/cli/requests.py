@@ -1,7 +1,7 @@
-"""`headgate requests list|withdraw JOB`: what was asked of a job and has no final answer yet, and how it is taken back.
+"""`headgate requests list|withdraw JOB`: the pending requests of a job, and how to withdraw one.
 
-A request that nobody has taken up, or a seek that no task has applied, can be withdrawn; what is under way cannot. The leader does it, so
-where no worker lives the withdrawal waits as well, and comes first when one begins.
+A request that is not accepted yet, or a seek that no task has applied, can be withdrawn; one that is being carried out cannot. The leader
+withdraws it, so without a running worker the withdrawal waits too, and is handled first when a worker starts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
 
 
 def waiting(state: JobState) -> list[dict[str, Any]]:
-    """The requests that have no final answer, as plain values."""
+    """The requests without a final answer, as plain values."""
     return [
         {
             **{name: one[name] for name in ("request", "verb", "run", "by", "state", "why")},

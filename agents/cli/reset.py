@@ -1,7 +1,7 @@
-"""`headgate reset JOB`: forget a job's state, runs and settings, so that it begins anew. Inputs and outputs are not touched.
+"""`headgate reset JOB`: deletes a job's state, runs and settings, so that it starts from scratch. Inputs and outputs are not touched.
 
-Only while no worker lives. The leader's id is taken and every recorded incarnation is fenced first, so that nobody who comes back from
-the dead writes into the new life.
+This needs all workers to be stopped. First the leader's transactional id is taken and every recorded incarnation is fenced, so that no
+worker that wakes up later can write into the new job.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .unattended import (
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What a reset would delete, and who must be fenced before."""
+    """What a reset would delete, and the incarnations that must be fenced first."""
 
     topics: list[str]
     incarnations: list[tuple[str, str]]
@@ -44,7 +44,7 @@ class ResetPlan:
     alive: list[str]
     run: str
     term: int
-    """Of whoever led last."""
+    """The term of the last leader."""
 
 
 @click.command()
@@ -129,7 +129,7 @@ async def _look(to: Target, dead_letters: bool) -> ResetPlan:
 
 
 async def _reset(to: Target, agreed: ResetPlan, dead_letters: bool) -> ResetPlan:
-    """Delete what was agreed to. Workers may have come while somebody thought about it: so it is looked at again, once nobody can lead."""
+    """Delete what was confirmed. Workers may have started since then, so everything is checked again, once nobody can lead."""
     async with leading(to, "reset") as leader:
         found = await _look(to, dead_letters)
         refuse_living(to, found.alive)
@@ -141,7 +141,7 @@ async def _reset(to: Target, agreed: ResetPlan, dead_letters: bool) -> ResetPlan
         lambda: AIOKafkaAdminClient(**to.client.admin()), "topics", deadline_s=CONNECT_S, close="close"
     )
     try:
-        # the coordinator stream goes last: until then the job is known, and another reset finishes this one
+        # the coordinator stream goes last: until then the job exists, and another reset can finish this one
         for topic in found.topics:
             answer: Any = await admin.delete_topics([topic])
             for name, code, *_ in answer.topic_error_codes:

@@ -1,7 +1,7 @@
 """`headgate run MODULE:app`: one worker, or `--workers N` of them under a supervisor.
 
-SIGTERM and the first Ctrl-C commit, release and leave; a second Ctrl-C ends at once. The exit code is the worker's: 0 when its run closed
-or it was asked to go, 1 when it failed or its bounded run can go no further, 4 with `--no-wait` when the run is closed already.
+SIGTERM and the first Ctrl-C make it commit, release and leave; a second Ctrl-C ends it at once. The exit code is the worker's: 0 if its run
+closed or it was stopped, 1 if it failed or its bounded run has failed, 4 with `--no-wait` if the run is already closed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ADVICE = {
     "is ended": goes_on(RunState.ENDED, "{job}"),
     "can go no further": goes_on(RunState.STOPPED, "{job}", "failed"),
 }
-"""What helps a worker that gives one of these reasons."""
+"""Advice for a worker's exit reasons."""
 AGAIN = "to run it again now, use a new --run-id"
 log = structlog.get_logger("headgate.run")
 
@@ -141,7 +141,7 @@ def run(
 
 
 def flags(settings: tuple[str, ...], state_dir: Path | None, web_port: int | None, processor: str) -> dict[str, Any]:
-    """The flags that stand for settings."""
+    """The settings that are given as flags."""
     found: dict[str, Any] = {}
     for pair in settings:
         name, equals, value = pair.partition("=")
@@ -159,7 +159,7 @@ def flags(settings: tuple[str, ...], state_dir: Path | None, web_port: int | Non
 
 
 def child_arguments() -> list[str]:
-    """What was typed behind `run`, for the children of `--workers`."""
+    """The arguments after `run`, for the children of `--workers`."""
     context = click.get_current_context()
     words: list[str] = []
     for parameter in context.command.params:
@@ -177,7 +177,7 @@ def child_arguments() -> list[str]:
 
 
 async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, root: Path, log_format: str) -> int:
-    """One worker, from its page to its exit code."""
+    """Run one worker, from its page to its exit code."""
     from ..process.memory import prepare_process
     from ..web.service import Page
     from ..worker.worker import Worker
@@ -222,7 +222,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         if worker.ending.held:
             click.echo(f"Error: {error}", err=True)
         raise
-    except Exception:  # noqa: BLE001 - the worker has logged it, with its traceback
+    except Exception:  # noqa: BLE001 - the worker has logged it with its traceback
         return 1
     finally:
         restores.cancel()
@@ -234,37 +234,37 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
 
 
 def last_words(why: str, job: str) -> str:
-    """What a worker that must not run, or go on, says to whoever started it: why, and what helps.
+    """The last message of a worker that must not run or continue: the reason, and what helps.
 
     >>> print(last_words("run r1 is live; 'r2' may begin when it is closed", "sales"))
     Error: run r1 is live; 'r2' may begin when it is closed
-    To do: leave --run-id out to join it, or close it: `headgate drain sales --wait`
+    To do: omit --run-id to join it, or close it: `headgate drain sales --wait`
     """
     helps = next((text for sign, text in ADVICE.items() if sign in why), "see the log above")
     return f"Error: {why}\nTo do: {helps.format(job=job)}"
 
 
 def done(why: str) -> str:
-    """What a worker says that had nothing to do.
+    """The last message of a worker that had nothing to do.
 
     >>> done("run r1 has ended")
     'Done: run r1 has ended'
     >>> done("run r1 had just ended, and counts as its own")
-    'Done: run r1 had just ended, and counts as its own; to run it again at once, give it a --run-id of its own'
+    'Done: run r1 had just ended, and counts as its own; to run it again now, use a new --run-id'
     """
     return f"Done: {why}{f'; {AGAIN}' if 'counts as its own' in why else ''}"
 
 
 def say_waiting(why: str, helps: str) -> None:
-    """The run is closed, and this worker does not begin another: said to whoever sits there, and once, for it may be for ever."""
+    """Say that the run is closed and that this worker does not begin another. Printed once, because the wait may be without end."""
     if helps:
         click.echo(f"Waiting: {why}.\nTo continue: {helps}", err=True)
 
 
 def end_without_waiting(worker: Any) -> NoReturn:
-    """Something of the worker cannot be ended: user code that swallows its cancellation, a client whose broker is away.
+    """Exit although a part of the worker does not end: user code that swallows its cancellation, or a client without a broker.
 
-    All that had to be durable is, and waiting would be for ever.
+    Everything that must be durable is durable, and waiting would never end.
     """
     click.echo(f"Error: these did not stop and were abandoned: {', '.join(worker.ending.held)}", err=True)
     sys.stderr.flush()
@@ -272,7 +272,7 @@ def end_without_waiting(worker: Any) -> NoReturn:
 
 
 async def tell_restores(worker: Any) -> None:
-    """A line every few seconds while state is restored, for whoever waits for it."""
+    """Log the progress of restores every few seconds."""
     while True:
         await asyncio.sleep(RESTORE_TOLD_S)
         line = restore_line(documents.restores(worker))
@@ -281,7 +281,7 @@ async def tell_restores(worker: Any) -> None:
 
 
 def restore_line(restores: list[tuple[str, int, int, float]]) -> str:
-    """How far the restores are that take long; empty when there are none.
+    """The progress of running restores; empty if there are none.
 
     >>> restore_line([("Partition 3", 250_000, 1_000_000, 5.0)])
     'restoring Partition 3: 25 %, 250,000 of 1,000,000 records, about 15 s to go'
@@ -296,9 +296,10 @@ def restore_line(restores: list[tuple[str, int, int, float]]) -> str:
 
 
 def spare_the_collector() -> None:
-    """What is loaded stays for the life of the process, and chunks are garbage at once, without cycles: both need no looking through.
+    """Exclude loaded objects from garbage collection, and collect less often. They live as long as the process, and chunks die at once
+    without cycles.
 
-    Measured on parse, filter, add a field, write: 20 to 30 % more records each second.
+    Measured on parse, filter, add a field, write: 20 to 30 % more records per second.
     """
     gc.collect()
     gc.freeze()
@@ -306,7 +307,9 @@ def spare_the_collector() -> None:
 
 
 class Leaving:
-    """What signals mean: the first asks to leave; what follows if it does not, and what a second Ctrl-C does, is decided in `signals`."""
+    """Reacts to signals: the first one makes the worker leave. `signals` decides what follows if it does not, and what a second Ctrl-C
+    does.
+    """
 
     def __init__(self, worker: Any, running: asyncio.Task[int]) -> None:
         self.worker = worker
@@ -314,7 +317,7 @@ class Leaving:
         self.asked = ""
 
     def listen(self) -> None:
-        """Take the signals."""
+        """Take over the signals."""
         loop = asyncio.get_running_loop()
         Signals(
             lambda number: loop.call_soon_threadsafe(self.heard, number),
@@ -322,7 +325,7 @@ class Leaving:
         ).listen()
 
     def heard(self, number: signal.Signals) -> None:
-        """One signal."""
+        """Handle one signal."""
         name = signal.Signals(number).name
         self.asked = name
         click.echo(f"{name}: committing and leaving (Ctrl-C again exits at once)", err=True)

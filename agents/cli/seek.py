@@ -1,8 +1,9 @@
-"""`headgate seek JOB STREAM[:PARTITION] --to …`: an input goes on from another place.
+"""`headgate seek JOB STREAM[:PARTITION] --to …`: continues reading an input from another position.
 
-It cannot be undone, so it shows its plan: for each partition where its task stands by its last checkpoint, where it will go on, and how
-many records are skipped or read again; and what is not there is refused. Where no worker lives the request waits for one, without limit,
-bound to the positions that the plan showed (also to there being none yet): whoever comes first and reads on makes it void.
+A seek cannot be undone, so the command shows a plan first: for each partition the position in its task's last checkpoint, the new position,
+and how many records are skipped or read again. Positions that do not exist are refused. If no worker is running, the request waits for one,
+without limit. It is then bound to the positions in the plan (also to there being none yet): if a task has moved on from them, the request
+is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .output import show_json
 from .steering import Asker, asks
 
 TAIL = 2000
-"""So many records from the end of a task log are looked through for the last checkpoint, before all of it is."""
+"""How many records at the end of a task log are searched for the last checkpoint, before the whole log is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,17 @@ class SeekStep:
     start: int
     end: int
     before: int | None
-    """The next offset that its task would read, as of its last checkpoint; None before the first."""
+    """The next offset that its task would read, according to its last checkpoint; None before the first one."""
     after: int
 
     @property
     def skipped(self) -> int:
-        """Offsets that are there, and will not be read."""
+        """The number of offsets that will not be read."""
         return max(0, self.after - max(self.start, self.start if self.before is None else self.before))
 
     @property
     def again(self) -> int:
-        """Offsets that were read, and will be once more."""
+        """The number of offsets that will be read a second time."""
         return 0 if self.before is None else max(0, min(self.before, self.end) - self.after)
 
     def __str__(self) -> str:
@@ -106,7 +107,7 @@ def seek(ask: Asker, place: str, goal: str, only_plan: bool, yes: bool) -> None:
 
 
 def show_plan(ask: Asker, steps: list[SeekStep], alive: bool) -> None:
-    """For people or programs; its schema is `schemas/seek-plan.json`."""
+    """Print the plan, for people or for programs; its schema is `schemas/seek-plan.json`."""
     if ask.output != "json":
         click.echo("\n".join(map(str, steps)))
         return
@@ -121,7 +122,9 @@ def show_plan(ask: Asker, steps: list[SeekStep], alive: bool) -> None:
 
 
 async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> tuple[list[SeekStep], bool]:
-    """What a seek would do to each partition, and whether a worker lives. Raises for what is not there."""
+    """What a seek would do to each partition, and whether a worker is alive. Raises for a stream, partition or offset that does not
+    exist.
+    """
     async with following(to.client, to.topics) as following_:
         beats = await heard(to.client, to.topics.heartbeat, following_.job)
         state = await following_.to_end()
@@ -146,7 +149,7 @@ async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> 
 
 
 def owners_of(state: JobState, stream: str, partition: int | None, to: Target) -> list[tuple[StreamPartition, str]]:
-    """The partitions that are meant, each with a task that owns it."""
+    """The chosen partitions, each with the task that owns it."""
     model = state.model
     if model is None:
         raise NotFound(f"'{shown(to.job)}' has no tasks yet", remedy="its first run creates them")
@@ -162,7 +165,7 @@ def owners_of(state: JobState, stream: str, partition: int | None, to: Target) -
 
 
 async def position_of(to: Target, state: JobState, task: str, at: StreamPartition) -> int | None:
-    """Where the task stands by its last checkpoint; None if it has none."""
+    """The task's position according to its last checkpoint; None if it has none."""
     number = state.changelogs.get(task)
     if number is None:
         return None
@@ -190,7 +193,7 @@ def place_of(text: str) -> tuple[str, int | None]:
 
 
 def goal_of(text: str) -> str | int | list[Any]:
-    """Where a seek goes, in the words of a request."""
+    """The target of a seek, in the format of a request."""
     if text in ("oldest", "newest"):
         return text
     if text.isdigit():

@@ -1,7 +1,7 @@
-"""`headgate status JOB [--why TASK]`: run, leader, workers, tasks; from the coordinator stream and the heartbeats of the last seconds.
+"""`headgate status JOB [--why TASK]`: run, leader, workers and tasks, from the coordinator stream and recent heartbeats.
 
-The stream says what is decided and reported; heartbeats say what changes all the time (state, lag, watermark). A worker that was not
-heard for a session is shown as silent. Exit codes: 0, or 4 when there is no such job.
+The stream contains what is decided and reported; heartbeats contain what changes all the time (state, lag, watermark). A worker without a
+heartbeat for a whole session is shown as silent. Exit codes: 0, or 4 if the job does not exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .output import output_option, show_fields, show_json, show_table
 from .pages import page
 
 SILENT = "silent"
-"""The state of a task whose worker is not heard: what it said last is not what is."""
+"""The state of a task whose worker sends no heartbeats. Its last known state may be outdated."""
 
 
 @click.command()
@@ -63,7 +63,9 @@ async def read(to: Target) -> dict[str, Any]:
 
 
 async def why_of(to: Target, name: str) -> dict[str, Any]:
-    """Why a task stands as it does; its schema is `schemas/status-why.json`. The reason is in the stream, the traceback is its worker's."""
+    """Why a task is in its state; the schema is `schemas/status-why.json`. The stream contains the reason, and the worker has the
+    traceback.
+    """
     found = await read(to)
     tasks = {one["task"]: one for one in found["tasks"]}
     if name not in tasks:
@@ -89,7 +91,7 @@ async def why_of(to: Target, name: str) -> dict[str, Any]:
 
 
 def show_why(found: dict[str, Any]) -> None:
-    """For people: what is known of it, and under it the traceback as Python prints it."""
+    """Print it for people: what is known about the task, followed by the traceback as Python prints it."""
     fields = [("task", found["task"]), ("state", found["state"]), ("worker", found["worker"] or "-")]
     fields.append(("why", found["why"] or "-"))
     if found["failure"] and found["failure"] != found["why"]:
@@ -106,7 +108,7 @@ def show_why(found: dict[str, Any]) -> None:
 
 
 def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
-    """Stream and heartbeats together."""
+    """The status from the stream and the heartbeats together."""
     now_ms = int(time.time() * 1000)
     found = job(state, now_ms)
     loads: dict[str, Any] = {}
@@ -154,7 +156,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
 
 
 def drain_of(to: Target, state: JobState, tasks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Who asked for the drain, what holds it up, for whom the others wait, and what to do. Says so beside each task, too."""
+    """Who requested the drain, which tasks hold it up, which wait for them, and what to do. The reason is also added to each task."""
     failed, model, name = state.failed(), state.model, shown(to.job)
     open_ = {one["task"] for one in tasks if one["state"] not in RESTING}
     waiting: list[dict[str, Any]] = []
@@ -181,7 +183,7 @@ def drain_of(to: Target, state: JobState, tasks: list[dict[str, Any]]) -> dict[s
 
 
 def show(found: dict[str, Any]) -> None:
-    """For people."""
+    """Print the status for people."""
     run = found["run"]
     paused = (
         "paused"
@@ -242,7 +244,7 @@ def show(found: dict[str, Any]) -> None:
 
 
 def keys(tasks: dict[str, int]) -> str:
-    """By which partitioner the keys of an input are spread, as its tasks have found.
+    """The partitioner of an input's keys, as its tasks have found.
 
     >>> keys({"murmur2": 3}), keys({"unknown": 1, "crc32": 2})
     ('murmur2', 'crc32 in 2 tasks, unknown (fewer than 50 keys) in 1')
@@ -255,7 +257,7 @@ def keys(tasks: dict[str, int]) -> str:
 
 
 def lag(found: dict[str, Any]) -> str:
-    """How many records wait, as far as anybody says.
+    """How many records wait, as far as it is known.
 
     >>> lag({"lag": 7, "tasks": [{"lag": 7}, {"lag": None}]}), lag({"lag": None, "tasks": [{"lag": None}]})
     ('7 records, unknown for 1 of 2 tasks', 'unknown: no task reports it')
@@ -267,7 +269,7 @@ def lag(found: dict[str, Any]) -> str:
 
 
 def why(task: dict[str, Any]) -> str:
-    """What there is to add about a task."""
+    """Additional information about a task."""
     if task["restore_left"]:
         return f"{task['restore_left']:,} records to replay"
     if task["wanted"] and task["worker"] and task["wanted"] != task["worker"]:
@@ -276,7 +278,7 @@ def why(task: dict[str, Any]) -> str:
 
 
 def age(seconds: float) -> str:
-    """A length of time for people."""
+    """A duration for people."""
     if seconds < 60:
         return f"{seconds:.0f}s"
     if seconds < 3600:

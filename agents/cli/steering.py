@@ -1,7 +1,7 @@
-"""The verbs that ask a job for something: `drain`, `stop`, `start`, `pause`, `resume`, `move`.
+"""The verbs that send a request to a job: `drain`, `stop`, `start`, `pause`, `resume`, `move`.
 
-Each writes one request and follows its answer. Without `--wait` a verb ends when the leader has taken the request up; with it, when it is
-done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what is not done), 4 no such job or no live run.
+Each writes one request and follows its answer. Without `--wait` a verb ends when the leader has accepted the request, with it when the
+request is done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what is not done), 4 no such job or no live run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ run_option = click.option(
 
 
 def asked(to: Target, request: Request, wait: bool, timeout: float, output: str) -> None:
-    """Ask, and show what came of it."""
+    """Send the request, and show the outcome."""
 
     def say(answer: Any, _: Any) -> None:
         if answer.state not in ("done", "refused", "failed"):
@@ -43,7 +43,7 @@ def asked(to: Target, request: Request, wait: bool, timeout: float, output: str)
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Whom a verb asks, and how long it waits."""
+    """Sends requests to one job, and waits for the answers as the options say."""
 
     to: Target
     wait: bool
@@ -51,19 +51,19 @@ class Asker:
     output: str
 
     def __call__(self, request: Request) -> None:
-        """Ask, and show what came of it."""
+        """Send the request, and show the outcome."""
         asked(self.to, request, self.wait, self.timeout, self.output)
 
     @property
     def metadata(self) -> MetadataStore:
-        """The job's; what is put there is asked for and shown like any other request."""
+        """The metadata of the job. A write becomes a request, which is sent and shown like any other."""
         return MetadataStore(self.to.folded, lambda request: self(Request.of(request)), wall_ms)
 
 
 def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb about a JOB the options of everybody who asks; its function gets `ask`, an `Asker`, in their place.
+    """Add the options of all verbs that send requests; the function gets `ask`, an `Asker`, in their place.
 
-    `wait`: the default of `--wait`; true where the answer comes at once.
+    `wait`: the default of `--wait`; true if the answer comes at once.
     """
 
     def add(verb: Callable[..., None]) -> Callable[..., None]:
@@ -89,7 +89,7 @@ def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def show_outcome(to: Target, request: Request, found: Outcome, output: str) -> None:
-    """For people or programs."""
+    """Print the outcome, for people or for programs."""
     if output == "json":
         show_json(outcome_document(to, request, found))
         return
@@ -102,7 +102,7 @@ def show_outcome(to: Target, request: Request, found: Outcome, output: str) -> N
 
 
 def outcome_document(to: Target, request: Request, found: Outcome) -> dict[str, Any]:
-    """What `-o json` says; its schema is `schemas/answer.json`."""
+    """The document of `-o json`; its schema is `schemas/answer.json`."""
     return {
         "job": str(to.job),
         "request": found.uuid,

@@ -1,7 +1,7 @@
-"""`headgate tables JOB [TABLE [KEY]]`: what is in the tables of a job, the control table included, also while it runs.
+"""`headgate tables JOB [TABLE [KEY]]`: the tables of a job and their rows, including headgate's own, also while the job runs.
 
-The workers that run the tasks are asked, at the address that each has recorded; where none lives, or cannot be reached from here, the
-task log is read instead (said on standard error), with keys and values as far as they can be read without the job's code.
+It asks the workers that run the tasks, at their recorded addresses. For tasks whose worker is not running or cannot be reached, it reads
+the task log (and says so on standard error), with keys and values as far as they can be read without the job's code.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def tables(
     config: Path | None,
     output: str,
 ) -> None:
-    """The tables of a job; the rows of one; the value of one key."""
+    """Show the tables of a job, the rows of one table, or the value of one key."""
     to = target(job, bootstrap, pairs, config)
     found = run_async(_read(to, table, key, task, limit, from_log))
     if table and key and not found["rows"]:
@@ -126,7 +126,7 @@ async def _ask(url: str, table: str, key: str, task: str, limit: int) -> dict[st
 
 
 async def _from_log(to: Target, state: JobState, task: str, table: str, key: str, limit: int) -> dict[str, Any]:
-    """A task's tables from its partition of the task log."""
+    """A task's tables, read from its partition of the task log."""
     at = StreamPartition(to.topics.log, state.changelogs[task])
     offsets = KafkaOffsets(to.client)
     await offsets.start()
@@ -145,6 +145,8 @@ async def _from_log(to: Target, state: JobState, task: str, table: str, key: str
 
 
 def _in_some_log(to: Target, table: str, names: set[str]) -> None:
-    """A log knows the tables that were written to, and no others: an empty table cannot be told from one that is not there."""
+    """Raise `NotFound` if no log contains the table. A log contains only tables with rows, so an empty table looks like one that does not
+    exist.
+    """
     if table not in names:
         raise NotFound(f"no task log of {to.job} holds a row of a table '{table}'", remedy=offer(table, names))

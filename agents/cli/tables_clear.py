@@ -1,9 +1,9 @@
-"""`headgate tables clear JOB [TABLE ...]`: tables begin empty with the next start, whatever code declares them then.
+"""`headgate tables clear JOB [TABLE ...]`: empties tables, so that the next start begins with empty ones, whatever its code declares.
 
-Only while no worker lives, and fenced as `reset` does it. Positions, other tables, timers and batches stay as they are, and that is said:
-what was read before is not counted again by itself. Without a name it means all tables and aggregates; timers, and rows that wait for a
-batch, were promised to somebody, so they are cleared only by name. The job's code is not needed, nor is it asked for: a table that no
-code declares any more is cleared like any other.
+It needs all workers to be stopped, and fences as `reset` does. Positions, other tables, timers and batches stay as they are, and the output
+says so: records that were read before are not counted again by themselves. Without names, all tables and aggregates are cleared. Timers,
+and rows that wait for a batch, are pending results, so they are cleared only by name. The job's code is neither needed nor read: a table
+that no code declares any more is cleared like any other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .output import output_option, show_json
 from .unattended import between_stages, fence_all, lives_of, not_while, refuse_living, run_told, state_and_living
 
 NAMED = 8
-"""So many partitions of a stream are named one by one."""
+"""The most partitions of a stream that are listed one by one."""
 LOST = {
     TIMERS: "its pending timers never fire",
     BATCHES: "its rows were already read, and will not be in any batch",
@@ -45,17 +45,17 @@ class ClearPlan:
     positions: tuple[tuple[StreamPartition, int], ...]
     run: str
     waiting: bool
-    """Records may wait between the stages of the job."""
+    """There may be records between the stages of the job."""
     alive: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def keys(self) -> int:
-        """That would be deleted."""
+        """The number of keys that would be deleted."""
         return sum(one.keys for one in self.cleared)
 
     @property
     def empty(self) -> bool:
-        """There is nothing to do."""
+        """Whether there is nothing to do."""
         return not any(one.parts for one in self.cleared)
 
 
@@ -115,7 +115,7 @@ def outcome(to: Target, done: ClearPlan) -> str:
 def plan_of(
     names: Sequence[str], found: LogContents, state: JobState, to: Target, alive: Sequence[str] = ()
 ) -> ClearPlan:
-    """Which tables are meant, and what stays. Raises for a name that is none."""
+    """Which tables are cleared, and which stay. Raises for a table that does not exist or cannot be cleared."""
     for name in names:
         if name in OWN or name == CHECKPOINT:
             raise HeadgateError(
@@ -136,7 +136,7 @@ def plan_of(
 
 
 def there_are(name: str, found: LogContents) -> str:
-    """The nearest name, and those that there are."""
+    """The nearest name, and the existing ones."""
     near = offer(name, found.tables)
     every = ", ".join(f"'{one}'" for one in found.tables)
     return f"{near} There are {every}" if near.endswith("?") and len(found.tables) > 1 else near or "it holds none"
@@ -156,7 +156,7 @@ async def _logs(to: Target, state: JobState, names: Sequence[str]) -> dict[str, 
 
 
 async def _clear(to: Target, names: Sequence[str], agreed: ClearPlan) -> ClearPlan:
-    """Empty what was agreed to. Somebody may have come while one thought about it: so it is looked at again, once nobody can lead."""
+    """Empty what was confirmed. Workers may have started since then, so everything is checked again, once nobody can lead."""
     timeout_ms = int(to.configuration.value("transaction.timeout"))
     async with leading(to.client, to.job, to.topics.log, timeout_ms=timeout_ms) as log:
         state, alive = await state_and_living(to)
@@ -223,7 +223,7 @@ def _stands(plan: ClearPlan, stream: str) -> str:
 
 
 def document(to: Target, plan: ClearPlan, *, done: bool) -> dict[str, Any]:
-    """For programs; its schema is `schemas/tables-clear.json`."""
+    """The plan for programs; its schema is `schemas/tables-clear.json`."""
     return {
         "job": str(to.job),
         "run": plan.run,

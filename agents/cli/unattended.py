@@ -1,7 +1,7 @@
-"""What may be done to a job only while none of its workers lives: how that is known, and how whoever comes back is kept out.
+"""Operations that need all workers of a job to be stopped: how that is checked, and how returning workers are kept out.
 
-`reset` and `tables clear` both: look; take the leader's id, so that nobody can lead and nobody be granted a task; look again, for
-workers may have come while somebody thought about it; fence every recorded incarnation; then do it.
+`reset` and `tables clear` both take these steps: check; take the leader's transactional id, so that nobody can lead and no task can be
+granted; check again, because workers may have started while the user confirmed; fence every recorded incarnation; then do the work.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .options import Target
 
 
 async def state_and_living(to: Target) -> tuple[JobState, list[str]]:
-    """The job's state, and the workers that live, by name. Whoever cannot be understood lives, too."""
+    """The job's state, and the names of the living workers. The sender of an unreadable heartbeat counts as alive."""
     async with following(to.client, to.topics) as stream:
         beats = await heard(to.client, to.topics.heartbeat, stream.job)
-        state = await stream.to_end()  # who has left by now has said so here
+        state = await stream.to_end()  # a worker that has left by now has written so here
     alive = sorted({beat.processor for beat in beats.present(state)})
     if beats.unreadable:
         alive.append(f"the sender of {beats.unreadable} unreadable heartbeats ({beats.why})")
@@ -33,7 +33,7 @@ async def state_and_living(to: Target) -> tuple[JobState, list[str]]:
 
 
 def refuse_living(to: Target, alive: Iterable[str]) -> None:
-    """Raise if somebody works on what would be deleted."""
+    """Raise if workers use what would be deleted."""
     if names := ", ".join(alive):
         stop = f"headgate stop {shown(to.job)}"
         raise HeadgateError(
@@ -49,7 +49,7 @@ def not_while(alive: Iterable[str]) -> list[str]:
 
 
 def run_told(state: JobState) -> str:
-    """How the job's run stands, for a plan."""
+    """The state of the job's run, for a plan."""
     return f"run {state.run.run_id} is {state.run.state}" if state.run is not None else "it never ran"
 
 
@@ -59,13 +59,15 @@ def between_stages(to: Target, state: JobState) -> list[str]:
 
 
 def lives_of(state: JobState) -> list[tuple[str, str]]:
-    """Every incarnation that is recorded and not fenced, with its processor."""
+    """Every recorded incarnation that is not fenced, with its processor."""
     return [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
 
 
 @contextlib.asynccontextmanager
 async def leading(to: Target, verb: str) -> AsyncIterator[LeaderWriter]:
-    """Hold the leader's id: until somebody else takes it nobody can lead. Raises, with a remedy, when it is refused or lost."""
+    """Hold the leader's transactional id: until another process takes it, nobody can lead. Raises, with a remedy, if the id is refused or
+    lost.
+    """
     stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {verb}", int(time.time() * 1000))
     leader = LeaderWriter(KafkaPort(to.client), to.job, to.topics.coordinator, stamp)
     try:
@@ -87,12 +89,12 @@ async def leading(to: Target, verb: str) -> AsyncIterator[LeaderWriter]:
 
 
 async def resign(leader: LeaderWriter, to: Target, term: int) -> None:
-    """Write that nobody leads. It proves, too, that nobody has led since the id was taken."""
+    """Write that nobody leads. That also proves that nobody has led since the id was taken."""
     await leader.commit([c.SetLeader(term, "", "", str(to.job))])
 
 
 async def fence_all(to: Target, lives: Iterable[tuple[str, str]]) -> None:
-    """None of them can write any more, whatever it believes."""
+    """Fence all these incarnations: none of them can write any more."""
     port = KafkaPort(to.client)
     for processor, incarnation in lives:
         await fence(port, to.job, processor, incarnation)

@@ -1,4 +1,4 @@
-"""`headgate watch JOB`: the status, again and again, until Ctrl-C; as JSON one document a line."""
+"""`headgate watch JOB`: shows the status repeatedly until Ctrl-C; as JSON, one document on each line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def watch(
 ) -> None:
     """Show the status repeatedly, until Ctrl-C."""
     to = target(job, bootstrap, pairs, config)
-    with contextlib.suppress(KeyboardInterrupt):  # the way to end it, as it says itself
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to end it
         run_async(_watch(to, every, times, output))
 
 
