@@ -1,6 +1,6 @@
-"""Permissions of a secure embedded broker: who may, and may not, do what.
+"""Permissions of a secure embedded broker.
 
-Python clients of Kafka lack these requests, so they are spoken here, through the owner's listener.
+Python's Kafka clients lack these requests, so they are encoded here and sent through the owner's listener.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Acl:
     operation: str
     allow: bool = True
     prefix: bool = False
-    """Whether `name` is the beginning of the names that are meant."""
+    """Whether `name` is a prefix of the names that are meant."""
 
     def _fields(self) -> tuple[int, str, int, str, str, int, int]:
         pattern = _PREFIXED if self.prefix else _LITERAL
@@ -57,14 +57,14 @@ class Acl:
         )
 
     def encoded(self) -> bytes:
-        """As both requests carry it."""
+        """The bytes in which both requests contain it."""
         resource, name, pattern, principal, host, operation, permission = self._fields()
         text = struct.pack(">b", resource) + _text(name) + struct.pack(">b", pattern)
         return text + _text(principal) + _text(host) + struct.pack(">bb", operation, permission)
 
 
 def create_acls(host: str, port: int, tls: ssl.SSLContext, acls: list[Acl]) -> None:
-    """Add these permissions; each must be taken (CreateAcls, version 1)."""
+    """Add these permissions; raises if the broker refuses one (CreateAcls, version 1)."""
     reader = _request(host, port, tls, 30, acls)
     for acl in acls:
         code, message = reader.take(">h"), reader.text()
@@ -73,7 +73,7 @@ def create_acls(host: str, port: int, tls: ssl.SSLContext, acls: list[Acl]) -> N
 
 
 def delete_acls(host: str, port: int, tls: ssl.SSLContext, acls: list[Acl]) -> None:
-    """Take these permissions away (DeleteAcls, version 1)."""
+    """Remove these permissions (DeleteAcls, version 1)."""
     reader = _request(host, port, tls, 31, acls)
     for acl in acls:
         code, message = reader.take(">h"), reader.text()
@@ -93,8 +93,8 @@ def _request(host: str, port: int, tls: ssl.SSLContext, api: int, acls: list[Acl
             reader = exchange(connection, api, 1, body)
     except (OSError, ValueError) as error:
         raise EnvironmentFault(f"the broker at {host}:{port} does not answer its owner: {error}") from error
-    reader.take(">i")  # how long the broker held the answer back
-    reader.take(">i")  # as many results as there were questions
+    reader.take(">i")  # the throttle time
+    reader.take(">i")  # the number of results
     return reader
 
 

@@ -1,8 +1,8 @@
 """The embedded broker: a real Apache Kafka on this machine, without Docker and without root.
 
-Decides how one is started, found ready, and ended. Promises: `start` returns when every node serves, or raises with the end
-of the log and leaves nothing running and nothing half made; what was acknowledged survives `kill`; ports stay the same over
-the life of a data directory as long as they are free; nothing is signalled that we did not start.
+It decides how a broker is started, when it is ready, and how it is ended. Promises: `start` returns when every node serves; otherwise it
+raises with the end of the log, and leaves no process and no half-written directory. Acknowledged records survive `kill`. The ports of a
+data directory stay the same as long as they are free. No process is signalled that headgate did not start.
 
 >>> with Broker.start(data) as broker:          # doctest: +SKIP
 ...     print(broker.bootstrap)
@@ -34,17 +34,17 @@ from .wire import ask_cluster
 
 READY_TIMEOUT_S = 60.0
 TRIES = 3
-"""Free ports can be taken by somebody else between our choice and Kafka's start."""
+"""Another process can take a free port between our choice and Kafka's start."""
 
 SayLine = Callable[[str], None]
 
 
 def _silent(_: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 class PortLost(EnvironmentFault):
-    """A port that was free when it was chosen was taken when Kafka wanted it."""
+    """A port that was free when it was chosen was taken when Kafka started."""
 
 
 @dataclass(slots=True)
@@ -67,9 +67,9 @@ class Broker:
         say: SayLine = _silent,
         timeout_s: float = READY_TIMEOUT_S,
     ) -> Broker:
-        """Start a broker in `data` (made if it does not exist) and wait until it serves.
+        """Start a broker in `data`, which is created if needed, and wait until it is ready.
 
-        `nodes` and `secure` are fixed by the first start of a directory; `port` is that of the first node.
+        The first start of a directory fixes `nodes` and `secure`. `port` is that of the first node.
         """
         data = Path(data).expanduser().absolute()
         existing = storage.read_identity(data)
@@ -107,30 +107,30 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients connect to: `127.0.0.1:41873`, or three of them."""
+        """The address for clients: `127.0.0.1:41873`, or three of them."""
         return ",".join(f"{HOST}:{ports.client}" for ports in self.identity.ports)
 
     @property
     def secrets(self) -> Path | None:
-        """Where certificates and client settings of a secure broker lie."""
+        """The directory with certificates and client settings of a secure broker."""
         return self.data / "secrets" if self.identity.secure else None
 
     def client_settings(self, user: str = "app") -> dict[str, str]:
-        """What a client is to be given, under the names that Java's clients know; `user` is one of `secrets.USERS`."""
+        """The settings for a client, by their names in the Java client. `user` is one of `secrets.USERS`."""
         if self.secrets is None:
             return {"bootstrap.servers": self.bootstrap}
         return secrets.client_settings(self.secrets, user, self.bootstrap)
 
     def pids(self) -> list[int]:
-        """The living processes."""
+        """The pids of the running nodes."""
         return [pid for node in self._nodes() if (pid := self.daemon(node).pid()) is not None]
 
     def is_running(self) -> bool:
-        """Whether every node lives."""
+        """Whether every node is running."""
         return len(self.pids()) == self.identity.nodes
 
     def log_file(self, node: int = 1) -> Path:
-        """The log of a node."""
+        """The log file of a node."""
         return storage.log_file(self.data, node, self.identity.nodes)
 
     def daemon(self, node: int) -> Daemon:
@@ -144,30 +144,30 @@ class Broker:
     # What can be done to it ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End it in good order and wait until it is down."""
+        """Stop all nodes in order, and wait until they are down."""
         with storage.held(self.data):
             self._end_all()
 
     def end_within_hold(self) -> None:
-        """As `stop`, for a caller that holds the directory (`storage.held`) because it goes on to change it."""
+        """As `stop`, for a caller that holds the directory (`storage.held`) because it then changes it."""
         self._end_all()
 
     def kill(self, node: int | None = None) -> None:
-        """`kill -9`, of one node or of all, and wait until the process is gone."""
+        """`kill -9` for one node or all; waits until the processes are gone."""
         self._send(signal.SIGKILL, node)
         for number in self._chosen(node):
             self.daemon(number).wait_gone(10.0)
 
     def pause(self, node: int | None = None) -> None:
-        """SIGSTOP: it keeps its connections and answers nobody."""
+        """SIGSTOP: the broker keeps its connections and answers nothing."""
         self._send(signal.SIGSTOP, node)
 
     def resume(self, node: int | None = None) -> None:
-        """SIGCONT after `pause`."""
+        """SIGCONT, after `pause`."""
         self._send(signal.SIGCONT, node)
 
     def restart(self, node: int | None = None, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Start again what does not live (after `kill`), or stop and start what does; the ports stay."""
+        """Start nodes that are down (after `kill`), and stop and start those that run. The ports stay the same."""
         java, jars = self._java()
         chosen = self._chosen(node)
         with storage.held(self.data):
@@ -177,11 +177,11 @@ class Broker:
             self._wait_ready(chosen, timeout_s)
 
     def allow(self, *permissions: acls.Acl) -> None:
-        """Add permissions (or prohibitions) to a secure broker."""
+        """Add permissions or prohibitions to a secure broker."""
         acls.create_acls(*self._owner(), list(permissions))
 
     def disallow(self, *permissions: acls.Acl) -> None:
-        """Take permissions away from a secure broker."""
+        """Remove permissions from a secure broker."""
         acls.delete_acls(*self._owner(), list(permissions))
 
     def _owner(self) -> tuple[str, int, ssl.SSLContext]:
@@ -201,14 +201,14 @@ class Broker:
         self._end(self._nodes())
 
     def _end(self, nodes: Iterable[int]) -> None:
-        """Ask all of them first, then wait for each: a quorum that loses members one by one waits for itself."""
+        """Signal all nodes first, then wait for each: if a quorum loses its members one by one, the rest waits for a majority."""
         for node in nodes:
             self.daemon(node).ask_to_end()
         for node in nodes:
             self.daemon(node).end()
 
     def _java(self) -> tuple[Java, str]:
-        """The Java and the class path to start with; fetches and prepares what is not there yet."""
+        """The Java and the class path for the start; fetches and prepares what is missing."""
         java = find_java()
         jars = classpath(java, self.say)
         self.java_options = tuple(quickstart.options(java, jars, self.say, lambda options: _train(java, jars, options)))
@@ -235,7 +235,7 @@ class Broker:
             return
 
     def _prepare(self, java: Java, jars: str) -> bool:
-        """Make the directories of all nodes; True if there was something to make."""
+        """Create the directories of all nodes. Returns whether there was something to create."""
         if self.secrets is not None:
             secrets.make_secrets(self.secrets)
             secrets.write_client_properties(self.secrets, self.bootstrap)
@@ -277,13 +277,13 @@ class Broker:
             f"-Dheadgate.node={home}",
         ]
         command += ["-cp", jars, "kafka.Kafka", str(home / "server.properties")]
-        # Options meant for the user's own Java programs (agents, heaps, flags that print) are not for the broker.
+        # Options for the user's own Java programs (agents, heap sizes, flags that print) must not reach the broker.
         foreign = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"}
         environment = {name: value for name, value in os.environ.items() if name not in foreign}
         self.daemon(node).spawn(command, environment=environment, output=self.log_file(node))
 
     def _wait_ready(self, nodes: list[int], timeout_s: float) -> None:
-        """Until each of these nodes serves and knows each of them."""
+        """Wait until each of these nodes serves and knows the others."""
         deadline = time.monotonic() + timeout_s
         tls = self._tls()
         for node in nodes:
@@ -299,7 +299,7 @@ class Broker:
                 time.sleep(STEP_S)
 
     def _tls(self) -> ssl.SSLContext | None:
-        """The owner's way into a secure broker: a client certificate."""
+        """The TLS context of the owner of a secure broker, with its client certificate."""
         if self.secrets is None:
             return None
         context = ssl.create_default_context(cafile=str(self.secrets / "ca.pem"))
@@ -330,7 +330,7 @@ class Broker:
 
 
 def _train(java: Java, jars: str, options: list[str]) -> None:
-    """A broker that is started with `options`, serves, and is thrown away; guarded, should we die in between."""
+    """Run a broker with `options` until it serves, and discard it. A guard cleans up if this process dies meanwhile."""
     scratch = Path(tempfile.mkdtemp(prefix="headgate-train-"))
     lease = Lease(scratch)
     with Lease.guard(scratch) as guard:
@@ -345,7 +345,7 @@ def _train(java: Java, jars: str, options: list[str]) -> None:
 
 
 def telling(lines: list[str], keep: int = 20) -> list[str]:
-    """The last lines of a log, without the inner steps of stack traces, and before them what went wrong first, if it is further up."""
+    """The last lines of a log without the inner steps of stack traces, preceded by the first errors if those are further up."""
     spoken = [line for line in lines if not line.startswith("\tat ") and not line.lstrip().startswith("... ")]
     wrong = [
         at for at, line in enumerate(spoken) if " ERROR " in line or " FATAL " in line or line.startswith("Caused by")

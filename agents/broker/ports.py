@@ -1,7 +1,7 @@
-"""Which ports a broker gets, all on loopback.
+"""Chooses the ports of a broker, all on loopback.
 
-Decides: the told one; else those of the last start, so that clients find it again; else free ones. Promises: a told port that
-is taken is an error before anything is started.
+Decides: the given port; otherwise those of the last start, so that clients find the broker again; otherwise free ones. Promise: if a given
+port is taken, an error is raised before anything starts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .storage import BrokerIdentity
 
 
 def choose_ports(identity: BrokerIdentity, port: int | None) -> list[Ports]:
-    """The ports of every node; `port` is told for the clients' side of the first node."""
+    """The ports of every node. `port` is for the client listener of the first node."""
     if port is not None and not is_free(port):
         raise EnvironmentFault(
             f"port {port} on {HOST} is taken", remedy="choose another with --port, or omit it for a free one"
@@ -37,7 +37,7 @@ def _all(ports: Ports) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a broker could listen there. Connections of a broker that has just ended do not count, as they do not for Java."""
+    """Whether a broker could listen on this port. Connections of a broker that has just ended do not matter, as in Java."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

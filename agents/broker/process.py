@@ -1,8 +1,8 @@
-"""One broker process: started apart from us, recognised again, and ended.
+"""One broker process: started independently of this process, recognised later, and ended.
 
-Decides who is ours: the process whose number stands in the pid file, that carries our mark in its command line, and that
-started when the pid file says. So a pid file that outlived its process, or whose number belongs to another program by now,
-is simply stale. Promises: nothing else is ever signalled; a daemon inherits no descriptor of ours.
+Decides which process is ours: the one whose pid is in the pid file, that has our mark in its command line, and that started when the pid
+file says. So a pid file that outlived its process, or whose number now belongs to another program, is stale. Promises: no other process is
+ever signalled. A daemon inherits no file descriptor from this process.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STEP_S = 0.02
-"""How often we look at a process that is not our child: there is nothing to wait on."""
+"""How often a process is polled that is not our child and therefore cannot be waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """The place of one daemon: its pid file, and the mark that its command line carries."""
+    """One daemon: its pid file, and the mark in its command line."""
 
     pid_file: Path
     mark: str
 
     def spawn(self, command: list[str], *, environment: dict[str, str], output: Path) -> int:
-        """Start `command` in a session of its own and return its pid.
+        """Start `command` in a session of its own, and return its pid.
 
-        A shell writes its own number into the pid file and then becomes the command, so there is no moment in which the
-        process lives and the file does not know it; if the directory is gone, it does not start.
+        A shell writes its own pid into the pid file and then becomes the command. So the process never runs without a pid file, and it does
+        not start if the directory is gone.
         """
         self.pid_file.unlink(missing_ok=True)
         script = 'echo $$ > "$1" && shift && exec "$@"'
@@ -55,14 +55,14 @@ class Daemon:
         return child.pid
 
     def is_written(self) -> bool:
-        """Whether the number stands in the pid file: between its making and its writing lies a moment."""
+        """Whether the pid file contains the number; it is created a moment before that is written."""
         try:
             return self.pid_file.stat().st_size > 0
         except OSError:
             return False
 
     def pid(self) -> int | None:
-        """The number of the living process, or None if there is none (a stale pid file included)."""
+        """The pid of the running process, or None if there is none (the pid file may be stale)."""
         try:
             lines = self.pid_file.read_text().split()
         except OSError:
@@ -74,13 +74,13 @@ class Daemon:
             del _children[pid]
             return None
         told = command_of(pid)
-        # A living process has no command line for a moment of its `exec`; then its start alone must do.
+        # During `exec` a process has no command line for a moment; then its start time must suffice.
         if self.mark not in told and (told or len(lines) < 2 or is_zombie(pid)):
             return None
         return pid if len(lines) < 2 or lines[1] == started_at(pid) else None
 
     def send(self, number: int) -> bool:
-        """Signal the process; False if it does not live."""
+        """Send a signal. Returns False if the process does not run."""
         pid = self.pid()
         if pid is None:
             return False
@@ -90,7 +90,7 @@ class Daemon:
         return False
 
     def wait_gone(self, timeout_s: float) -> bool:
-        """Wait until the process is gone; False if it still lives after `timeout_s`."""
+        """Wait until the process is gone. Returns False if it still runs after `timeout_s`."""
         pid = self.pid()
         if pid is None:
             return True
@@ -109,12 +109,12 @@ class Daemon:
         return True
 
     def ask_to_end(self) -> None:
-        """SIGTERM, and SIGCONT, for a stopped process hears nothing."""
+        """Send SIGTERM, and SIGCONT, because a stopped process does not react."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
     def end(self, timeout_s: float = 20.0) -> None:
-        """Ask it to go, wait, and make it go (SIGKILL) if it does not; then remove the pid file."""
+        """Ask the process to end, kill it if it does not, and remove the pid file."""
         self.ask_to_end()
         if not self.wait_gone(timeout_s):
             self.send(signal.SIGKILL)
@@ -123,11 +123,11 @@ class Daemon:
 
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
-"""The daemons that this process started: a parent must collect them when they end."""
+"""The daemons that this process has started. As their parent, it must reap them."""
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process, or nothing if there is none (a zombie has none)."""
+    """The command line of a process; empty if there is none (as for a zombie)."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -137,7 +137,7 @@ def command_of(pid: int) -> str:
 
 
 def started_at(pid: int) -> str:
-    """When a process started, in words that only have to be equal: clock ticks since boot, or the words of `ps`."""
+    """When a process started, as a text that is only compared: clock ticks since boot, or the output of `ps`."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -147,7 +147,7 @@ def started_at(pid: int) -> str:
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether it has ended, and only its parent has not asked for it."""
+    """Whether the process has ended and only its parent has not reaped it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (OSError, IndexError):

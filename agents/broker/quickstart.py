@@ -1,8 +1,8 @@
-"""Kafka's classes as a file that Java maps into memory, so that a broker starts with half of the work.
+"""A class data archive for Kafka, which Java maps into memory, so that a broker starts with half of the CPU time.
 
-Measured on two busy cores: 1.3 s of processor time until it serves instead of 2.2 s. Decides: the file is made once for each
-pair of Java and class path, by a broker that is started for this and thrown away. Promises: where it cannot be made, or Java
-does not take it, the broker starts without it.
+Measured on two busy cores: 1.3 s of CPU time until it serves, instead of 2.2 s. Decides: the archive is created once for each combination
+of Java and class path, by a broker that is started for this and discarded. Promise: if the archive cannot be created, or Java rejects it,
+the broker starts without it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .java import Java
 from .places import cache_dir
 
 KEPT = 4
-"""How many archives (50 MB each) stay: one for each Java that is in use."""
+"""The number of archives (50 MB each) to keep: one for each Java in use."""
 
 Train = Callable[[list[str]], None]
-"""Starts a broker with these options for Java, waits until it serves, and ends it."""
+"""Starts a broker with these Java options, waits until it serves, and ends it."""
 
 
 def options(java: Java, jars: str, say: Callable[[str], None], train: Train) -> list[str]:
-    """The options for Java that make a broker start quickly; none if there is no archive to be had."""
+    """The Java options for a quick start; empty without an archive."""
     home = cache_dir() / "kafka" / "archives"
     archive = home / f"{_key(java, jars)}.jsa"
     try:
@@ -35,11 +35,11 @@ def options(java: Java, jars: str, say: Callable[[str], None], train: Train) -> 
                 _make(archive, say, train)
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive.stat().st_size else []
     except OSError:
-        return []  # no room, no permission: a slower start is no reason to fail
+        return []  # no space, no permission: start more slowly
 
 
 def _make(archive: Path, say: Callable[[str], None], train: Train) -> None:
-    """Leaves an archive, or an empty file that says that there is none for this Java."""
+    """Create the archive, or an empty file if this Java cannot create one."""
     if archive.exists():
         return
     say("Preparing faster starts of Kafka with this Java (once, a few seconds)")
@@ -48,7 +48,7 @@ def _make(archive: Path, say: Callable[[str], None], train: Train) -> None:
     try:
         train([f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:disable"])
     except HeadgateError as error:
-        # Not remembered: if the broker cannot start at all, the real start says why.
+        # Not remembered: if the broker cannot start at all, the real start gives the reason.
         say(f"That failed, but is not required: {error.what.splitlines()[0]}")
         return
     if not draft.exists():
@@ -59,7 +59,7 @@ def _make(archive: Path, say: Callable[[str], None], train: Train) -> None:
 
 
 def _key(java: Java, jars: str) -> str:
-    """Changes with everything that Java compares before it takes an archive."""
+    """A key that changes with everything that Java checks before it uses an archive."""
     told = [java.path]
     for path in [f"{java.home}/lib/modules", *jars.split(":")]:
         try:

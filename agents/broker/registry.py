@@ -1,7 +1,7 @@
-"""The embedded brokers that run on this machine for this user, so that other commands find one without being told where.
+"""The list of the user's running embedded brokers on this machine, so that other commands find them.
 
-Decides: what `headgate kafka up` started is listed, under the user's data directory; what tests start is not.
-Promises: an entry counts only while its process lives, so an entry that was left behind does no harm.
+Decides: brokers that `headgate kafka up` started are listed, under the user's data directory; those of tests are not. Promise: an entry
+counts only while its process runs, so a stale entry does no harm.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .places import home_dir
 
 
 def running_broker() -> str | None:
-    """Where the embedded broker that was started last is to be reached, or None if none runs.
+    """The address of the embedded broker that was started last; None if none runs.
 
-    A secure one is not offered: its address alone does not let anybody in.
+    A secure broker is not returned, because its address alone is not enough to connect.
     """
     for broker in running_brokers():
         if not broker.identity.secure:
@@ -28,7 +28,7 @@ def running_broker() -> str | None:
 
 
 def running_brokers() -> list[Broker]:
-    """Every running embedded broker of this user, the one started last first."""
+    """All running embedded brokers of this user, the latest first."""
     found: list[tuple[float, Broker]] = []
     for entry in _directory().glob("*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, HeadgateError):
@@ -39,7 +39,7 @@ def running_brokers() -> list[Broker]:
 
 
 def enlist(broker: Broker) -> None:
-    """Let other commands find this broker."""
+    """Add this broker to the list."""
     _directory().mkdir(parents=True, exist_ok=True)
     entry = _entry(broker.data)
     draft = entry.with_suffix(".new")
@@ -48,7 +48,7 @@ def enlist(broker: Broker) -> None:
 
 
 def strike_off(data: Path) -> None:
-    """The broker of this directory is down."""
+    """Remove the broker of this directory from the list."""
     _entry(data).unlink(missing_ok=True)
 
 

@@ -1,8 +1,8 @@
-"""What makes an embedded broker secure: certificates, users and permissions, all made up for one data directory.
+"""Makes an embedded broker secure: certificates, users and permissions, created for one data directory.
 
-Decides: an authority of its own; a certificate for the broker (`headgate-broker`) and one for its owner (`headgate-admin`), who
-comes in through the ADMIN listener; the SCRAM users of `USERS`, who come in through the CLIENT listener by TLS and password;
-and what each may do. Promises: every file is readable by its owner only, and none of it is good for anything else.
+Decides: a certificate authority; a certificate for the broker (`headgate-broker`) and one for its owner (`headgate-admin`), who uses the
+ADMIN listener; the SCRAM users of `USERS`, who use the CLIENT listener with TLS and a password; and the permissions of each. Promises: only
+the owner can read the files, and they are of no use for any other broker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ITERATIONS = 4096
 
 
 def default_acls() -> list[Acl]:
-    """What `app` and `reader` may do; `admin` is a super user, `stranger` gets nothing."""
+    """The permissions of `app` and `reader`. `admin` is a super user, `stranger` has none."""
     everything = [Acl("app", kind, "*", "all") for kind in ("topic", "group", "transactional_id")]
     cluster = [
         Acl("app", "cluster", "kafka-cluster", operation) for operation in ("create", "describe", "idempotent_write")
@@ -59,7 +59,7 @@ def make_secrets(directory: Path) -> None:
 
 
 def _pkcs8(key: bytes) -> bytes:
-    """The key in the only form that Kafka reads from PEM."""
+    """The key in PKCS #8, the only form that Kafka reads from PEM."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
     return load_pem_private_key(key, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -79,7 +79,7 @@ def passwords(directory: Path) -> dict[str, str]:
 
 
 def client_settings(directory: Path, user: str, bootstrap: str) -> dict[str, str]:
-    """What a client of this user is to be given, under the names that Java's clients know."""
+    """The settings for a client of this user, by their names in the Java client."""
     password = passwords(directory)[user]
     return {
         "bootstrap.servers": bootstrap,
@@ -93,16 +93,16 @@ def client_settings(directory: Path, user: str, bootstrap: str) -> dict[str, str
 
 
 def write_client_properties(directory: Path, bootstrap: str) -> None:
-    """One `USER.properties` for each user; written at each start, for the ports may change."""
+    """Write one `USER.properties` for each user, at each start, because the ports may change."""
     for user in USERS:
         lines = [f"{name}={value}" for name, value in client_settings(directory, user, bootstrap).items()]
         _write(directory / f"{user}.properties", ("\n".join(lines) + "\n").encode())
 
 
 def checkpoint_with_users(directory: Path, properties: Path, cluster_id: str, *, java: Java, jars: str) -> bytes:
-    """The first metadata of a cluster that knows our users: Kafka's own tool formats a scratch directory, and we take what it wrote.
+    """The first metadata of a cluster with our users: Kafka's own tool formats a scratch directory, and this function takes its result.
 
-    Salted passwords are handed over, not the passwords: command lines can be read by everybody on a machine.
+    The tool gets salted passwords, because everybody on a machine can read command lines.
     """
     scratch = directory / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)

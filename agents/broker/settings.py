@@ -1,7 +1,7 @@
-"""What a broker is told: the text of its `server.properties` and of its log4j2 configuration.
+"""The configuration of a broker: the text of `server.properties` and of its log4j2 configuration.
 
-Decides every setting of the embedded Kafka. Promises: loopback only; topics are never made by accident; transactions and
-groups work on one node; with three nodes everything is kept three times with at least two in step.
+Decides every setting of the embedded Kafka. Promises: it listens on loopback only. Topics are never created by accident. Transactions and
+groups work on a single node. With three nodes, everything has three replicas, of which at least two are in sync.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Ports:
     client: int
     controller: int
     admin: int = 0
-    """Only of a secure broker: TLS with a client certificate, for brokers among themselves and for its owner."""
+    """Only for a secure broker: TLS with a client certificate, for the brokers among themselves and for the owner."""
 
 
 def server_properties(node: int, ports: list[Ports], directory: Path, secrets: Path | None) -> str:
-    """The settings of node `node` (from 1) of `len(ports)`; with `secrets`, a secure one whose certificates lie there."""
+    """The settings of node `node` (from 1) of `len(ports)`. With `secrets`, the node is secure and uses the certificates there."""
     own = ports[node - 1]
     copies = 3 if len(ports) >= 3 else 1
     in_step = 2 if copies == 3 else 1
@@ -35,7 +35,7 @@ def server_properties(node: int, ports: list[Ports], directory: Path, secrets: P
         "controller.quorum.voters": ",".join(f"{number}@{HOST}:{p.controller}" for number, p in enumerate(ports, 1)),
         "controller.listener.names": "CONTROLLER",
         "log.dirs": directory / "data",
-        # Nothing is made because somebody asked for it by a wrong name.
+        # A mistyped topic name must not create a topic.
         "auto.create.topics.enable": "false",
         "default.replication.factor": copies,
         "min.insync.replicas": in_step,
@@ -44,26 +44,26 @@ def server_properties(node: int, ports: list[Ports], directory: Path, secrets: P
         "transaction.state.log.min.isr": in_step,
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_step,
-        # Few partitions of the internal topics: each costs files and start-up time, and here are few groups and few writers.
+        # Few partitions of the internal topics: each costs files and start-up time, and there are few groups and writers.
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.num.partitions": 4,
         "share.coordinator.state.topic.num.partitions": 1,
         "offsets.topic.segment.bytes": 4 * 1024 * 1024,
         "transaction.state.log.segment.bytes": 4 * 1024 * 1024,
-        # Compacted topics are small and many here: compact soon, with little memory.
+        # There are many small compacted topics: compact them soon, with little memory.
         "log.segment.bytes": 128 * 1024 * 1024,
         "log.index.size.max.bytes": 1024 * 1024,
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
         "log.cleaner.backoff.ms": 2000,
         "log.cleaner.min.cleanable.ratio": 0.2,
         "log.retention.check.interval.ms": 10_000,
-        # Whoever writes last year's events here wants to read them: Kafka's seven days count from a record's own timestamp.
+        # Event times may be old, and Kafka's default of seven days counts from a record's timestamp: keep everything.
         "log.retention.ms": -1,
         "message.max.bytes": MAX_MESSAGE_BYTES,
         "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
         "group.initial.rebalance.delay.ms": 0,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-        # After kill -9 a broker waits until its old registration has expired; nine seconds by default.
+        # After kill -9 a broker waits until its old registration has expired: nine seconds by default.
         "broker.session.timeout.ms": 2000 if copies == 1 else 3000,
         "broker.heartbeat.interval.ms": 300,
         "num.network.threads": 2,
@@ -100,7 +100,7 @@ def _secure(own: Ports, secrets: Path) -> dict[str, object]:
         "ssl.truststore.location": secrets / "ca.pem",
         "listener.name.admin.ssl.client.auth": "required",
         "listener.name.controller.ssl.client.auth": "required",
-        # The certificates' names are ours: CN=headgate-broker, CN=headgate-admin.
+        # The certificate names are ours: CN=headgate-broker, CN=headgate-admin.
         "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:headgate-broker;User:headgate-admin;User:admin",
@@ -109,7 +109,7 @@ def _secure(own: Ports, secrets: Path) -> dict[str, object]:
 
 
 def log4j2_properties(log: Path) -> str:
-    """One log file, rolled at 20 MB with one predecessor kept; nothing on standard output."""
+    """Configure one log file, rolled at 20 MB with one predecessor, and nothing on standard output."""
     return f"""# Written by `headgate kafka`.
 status=error
 appender.file.type=RollingFile

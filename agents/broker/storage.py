@@ -1,8 +1,9 @@
-"""The data directory of an embedded broker: what lies in it, whose it is, and that nobody else is using it.
+"""The data directory of an embedded broker: its contents, the cluster that it belongs to, and its lock.
 
-Layout: `broker.json` (cluster id, Kafka version, nodes, secure, ports) · `kafka.log`, or `kafka-N.log` for several nodes ·
-`node-N/` with its settings, pid file and `data/` · `secrets/` of a secure one · `.lock`.
-Promises: a directory that holds anything else is refused untouched, and of two commands on one directory one waits or is told.
+Layout: `broker.json` (cluster id, Kafka version, nodes, secure, ports) · `kafka.log`, or `kafka-N.log` for several nodes · `node-N/` with
+its settings, pid file and `data/` · `secrets/` of a secure broker · `.lock`.
+
+Promises: a directory with other contents is refused and left unchanged. If two commands use one directory, the second gets an error.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from .jars import bill
 from .settings import Ports
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
-"""A broker that cannot write dies with a stack trace; better not to start it."""
+"""A broker without disk space dies with a stack trace, so it is not started."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """What a data directory is: the content of `broker.json`."""
+    """The identity of a data directory: the content of `broker.json`."""
 
     cluster_id: str
     kafka: str
@@ -39,33 +40,33 @@ class BrokerIdentity:
 
     @staticmethod
     def new(nodes: int, secure: bool) -> BrokerIdentity:
-        """A cluster that never was before."""
+        """The identity of a new cluster."""
         return BrokerIdentity(random_id(), bill().kafka, nodes, secure)
 
     def at(self, ports: list[Ports]) -> BrokerIdentity:
-        """The same cluster, at these ports."""
+        """The same cluster with these ports."""
         return replace(self, ports=tuple(ports))
 
 
 def random_id() -> str:
-    """A Kafka uuid: 22 characters of URL-safe base64, never beginning with a dash."""
+    """A Kafka uuid: 22 characters of URL-safe base64 that do not begin with a dash."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
 
 
 def node_dir(data: Path, node: int) -> Path:
-    """Where one node lives."""
+    """The directory of one node."""
     return data / f"node-{node}"
 
 
 def log_file(data: Path, node: int, nodes: int) -> Path:
-    """The log of one node."""
+    """The log file of one node."""
     return data / ("kafka.log" if nodes == 1 else f"kafka-{node}.log")
 
 
 def read_identity(data: Path) -> BrokerIdentity | None:
-    """What `data` is, or None if it does not exist or is empty; anything else is an `EnvironmentFault`."""
+    """The identity of `data`; None if it does not exist or is empty. Raises `EnvironmentFault` for anything else."""
     file = data / "broker.json"
     try:
         raw = json.loads(file.read_text())
@@ -91,14 +92,14 @@ def read_identity(data: Path) -> BrokerIdentity | None:
 
 
 def write_identity(data: Path, identity: BrokerIdentity) -> None:
-    """Write `broker.json` whole or not at all."""
+    """Write `broker.json` atomically."""
     draft = data / ".broker.json.new"
     draft.write_text(json.dumps(asdict(identity), indent=2) + "\n")
     draft.replace(data / "broker.json")
 
 
 def check_nodes(data: Path, identity: BrokerIdentity) -> None:
-    """That the Kafka data below really belong to this cluster."""
+    """Raise unless the Kafka data below `data` belong to this cluster."""
     for node in range(1, identity.nodes + 1):
         file = node_dir(data, node) / "data" / "meta.properties"
         if not file.exists():
@@ -116,14 +117,14 @@ def check_nodes(data: Path, identity: BrokerIdentity) -> None:
 
 
 def is_formatted(data: Path, node: int) -> bool:
-    """Whether the node has a data directory that Kafka would take."""
+    """Whether the node has a data directory that Kafka accepts."""
     return (node_dir(data, node) / "data" / "meta.properties").exists()
 
 
 def format_node(data: Path, node: int, identity: BrokerIdentity, checkpoint: bytes) -> None:
-    """Make the node's directory what Kafka's storage tool would make it, without starting a Java for it.
+    """Create the node's directory as Kafka's storage tool would, without starting a Java.
 
-    `checkpoint` is the cluster's first metadata. The file that makes the directory count is written last.
+    `checkpoint` is the cluster's first metadata. The file that makes the directory valid is written last.
     """
     home = node_dir(data, node) / "data"
     metadata = home / "__cluster_metadata-0"
@@ -135,7 +136,7 @@ def format_node(data: Path, node: int, identity: BrokerIdentity, checkpoint: byt
 
 
 def check_room(data: Path) -> None:
-    """That the disk has room for a broker to start."""
+    """Raise unless the disk has enough space for a broker to start."""
     place = data
     while not place.exists():
         place = place.parent
@@ -148,7 +149,7 @@ def check_room(data: Path) -> None:
 
 
 def check_shape(data: Path, existing: BrokerIdentity | None, nodes: int | None, secure: bool | None) -> None:
-    """That what is asked for is what `data` holds, if it holds anything."""
+    """Raise unless `data`, if it contains a broker, contains one of the requested kind."""
     if nodes not in (None, 1, 3):
         raise EnvironmentFault(f"a broker has 1 node or 3, not {nodes}", remedy="--nodes 1 or --nodes 3")
     if existing is None:
@@ -171,7 +172,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def remove_new(data: Path, *, keep_root: bool) -> None:
-    """Take away what a start that failed has made; the directory itself stays if it was there before."""
+    """Remove what a failed start has created. The directory itself stays if it existed before."""
     if not keep_root:
         shutil.rmtree(data, ignore_errors=True)
         return
@@ -183,7 +184,7 @@ def remove_new(data: Path, *, keep_root: bool) -> None:
 
 
 def disk_fault(data: Path, error: OSError) -> EnvironmentFault:
-    """What an operating system's error below `data` means."""
+    """The error for an operating system's error below `data`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return EnvironmentFault(
             f"the disk of {data} is full", remedy="free some space, or choose another directory with --data"
@@ -194,7 +195,7 @@ def disk_fault(data: Path, error: OSError) -> EnvironmentFault:
 
 @contextlib.contextmanager
 def held(data: Path) -> Iterator[None]:
-    """Hold the directory while it is changed; another command on the same directory is told at once."""
+    """Lock the directory while it is changed. A second command on the same directory gets an error at once."""
     try:
         data.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(data / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -215,7 +216,7 @@ def held(data: Path) -> Iterator[None]:
 
 
 def disk_used(data: Path) -> int:
-    """Bytes on disk below `data` (blocks really used: Kafka's index files are mostly holes)."""
+    """Bytes on disk below `data`. Counts allocated blocks, because Kafka's index files are mostly holes."""
     total = 0
     for folder, _, files in os.walk(data):
         for name in files:

@@ -1,8 +1,7 @@
-"""The authorities that this machine trusts, for a Java that was not installed on it.
+"""The certificate authorities that this machine trusts, for a Java that was not installed on it.
 
-A Java from PyPI brings its own list and does not know a company's or a machine's own authority, so a mirror behind one would be
-refused, while pip reaches it. Decides: Python's list (the system's, `SSL_CERT_FILE` included) is written down as Java reads it.
-Promises: nothing but public certificates stands in it.
+A Java from PyPI has its own list and does not know the authority of a company or machine, so it would reject a mirror that pip reaches.
+Decides: Python's list (the system's, including `SSL_CERT_FILE`) is written in Java's format. Promise: it contains only public certificates.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import struct
 from pathlib import Path
 
 PASSWORD = "changeit"
-"""Not a secret: the format wants one for its check sum."""
+"""Not a secret: the format needs one for its checksum."""
 
 
 def java_options(into: Path) -> list[str]:
-    """Write the list to `into` and say the options that make a Java use it; none if Python knows no authority."""
+    """Write the list to `into`, and return the options that make a Java use it; none if Python knows no authority."""
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not certificates:
         return []
@@ -30,7 +29,7 @@ def java_options(into: Path) -> list[str]:
 
 
 def jks(certificates: list[bytes]) -> bytes:
-    """A Java key store (version 2) that holds these certificates, given in DER, as trusted."""
+    """A Java key store (version 2) that contains these certificates (in DER) as trusted."""
     parts = [struct.pack(">III", 0xFEEDFEED, 2, len(certificates))]
     for number, certificate in enumerate(certificates):
         parts += [struct.pack(">I", 2), _utf(f"authority-{number}"), struct.pack(">q", 0), _utf("X.509")]

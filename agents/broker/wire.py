@@ -1,7 +1,7 @@
-"""The few messages of Kafka's protocol that are needed to ask a broker whether it serves.
+"""The part of Kafka's protocol that is needed to check whether a broker is ready.
 
-Decides what *ready* means: the broker answers a metadata request, names a controller, and lists itself and all its siblings
-among the living (a fenced broker is not listed). Standard library only: a client library costs half a second of imports.
+Decides what *ready* means: the broker answers a metadata request, names a controller, and lists itself and all other nodes as alive (fenced
+brokers are not listed). It uses the standard library only, because importing a client library takes half a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a broker says of its cluster."""
+    """The cluster according to a broker."""
 
     brokers: tuple[int, ...]
     controller: int
@@ -22,7 +22,7 @@ class Cluster:
 
 
 def ask_cluster(host: str, port: int, *, tls: ssl.SSLContext | None = None, timeout_s: float = 1.0) -> Cluster | None:
-    """The cluster as the broker at this port sees it, or None if nobody answers properly."""
+    """The cluster as the broker on this port sees it; None without a proper answer."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as plain:
             plain.settimeout(timeout_s)
@@ -35,7 +35,7 @@ def ask_cluster(host: str, port: int, *, tls: ssl.SSLContext | None = None, time
 
 
 def _ask(connection: socket.socket) -> Cluster:
-    reader = exchange(connection, 3, 2, struct.pack(">i", 0))  # Metadata, version 2, for no topic at all
+    reader = exchange(connection, 3, 2, struct.pack(">i", 0))  # Metadata, version 2, for no topic
     brokers: list[int] = []
     for _ in range(reader.take(">i")):
         brokers.append(reader.take(">i"))
@@ -47,7 +47,7 @@ def _ask(connection: socket.socket) -> Cluster:
 
 
 def exchange(connection: socket.socket, api: int, version: int, body: bytes) -> Reader:
-    """Send one request and read its answer."""
+    """Send one request and read the answer."""
     client = b"headgate"
     request = struct.pack(">hhih", api, version, 1, len(client)) + client + body
     connection.sendall(struct.pack(">i", len(request)) + request)
@@ -83,7 +83,7 @@ class Reader:
         return value
 
     def text(self) -> str:
-        """The next string; a null one is empty."""
+        """The next string; empty for null."""
         size = self.take(">h")
         if size < 0:
             return ""
@@ -91,7 +91,7 @@ class Reader:
         return self._data[self._at - size : self._at].decode()
 
     def skip_acl(self) -> None:
-        """One permission in the answer to DeleteAcls."""
+        """Skip one permission in the answer to DeleteAcls."""
         self.take(">h")
         self.text()
         self.take(">b")
