@@ -1,1 +1,1 @@
-"""The same runtime over memory: a port with logs, clock and threads that a test moves."""
+"""The same runtime over memory: a port whose logs, clock and threads a test controls."""

@@ -1,4 +1,4 @@
-"""The clock of a test driver: it moves when it is told to, and whoever waits for a time is called when it has come."""
+"""The clock of a test driver. It moves only on request, and then calls the timers that are due."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from ...core.machine import Now
 
 NEARLY_S = 1e-6
-"""Sums of durations are not exact: what is due so soon is due now."""
+"""Sums of durations are not exact: a timer that is due this soon is due now."""
 
 
 class _Timer:
-    """Somebody who waits."""
+    """A pending call."""
 
     __slots__ = ("args", "callback", "due_s")
 
@@ -30,7 +30,7 @@ class _Timer:
 
 
 class VirtualClock:
-    """Both times, as one: the wall clock began at `wall`."""
+    """A clock whose two times move together. The wall clock starts at `wall`."""
 
     def __init__(self, wall: int) -> None:
         self._wall = wall
@@ -63,16 +63,16 @@ class VirtualClock:
             came.cancel()
         return event.is_set()
 
-    # ------------------------------------------------------------------------------------------------------ who moves it
+    # -------------------------------------------------------------------------------------------------------- moving the clock
 
     def due_s(self) -> float | None:
-        """When somebody wants to be called next."""
+        """The time of the next pending call; None if there is none."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def move(self, until_s: float) -> bool:
-        """Go on to the next who waits, or, if none waits before, to this time; whether that is reached."""
+        """Move to the next pending call, or to `until_s` if none is due before. Returns whether `until_s` is reached."""
         due = self.due_s()
         there = due is None or due > until_s + NEARLY_S
         mono = max(self._now.mono, until_s if there or due is None else due)
@@ -80,7 +80,7 @@ class VirtualClock:
         return there
 
     def ring(self) -> bool:
-        """Call those whose time has come; whether there was any."""
+        """Make one call that is due. Returns whether there was one."""
         due = self.due_s()
         if due is None or due > self._now.mono:
             return False

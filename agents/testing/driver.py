@@ -4,9 +4,9 @@
         d.send("orders", {"country": "DE", "amount": 3})
         assert d.read("totals") == [hg.Record("DE", {"n": 1, "total": 3})]
 
-It runs what a worker runs, and not something like it: the runtime (`runtime`) with its tasks, intakes, choosers, outbox and committer, over
-logs in memory (`testing.port`). What it leaves out is Kafka, Faust, and time: clocks move by `advance` alone, and no call returns before
-everything that follows from it is processed and committed. The same calls always give the same results.
+It runs the same code as a worker: the runtime (`runtime`) with its tasks, intakes, choosers, outbox and committer, over logs in memory
+(`testing.port`). It leaves out Kafka, Faust and real time: clocks move only by `advance`, and no call returns before everything that
+follows from it is processed and committed. The same calls always give the same results.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ if TYPE_CHECKING:
     from ..runtime.task import TaskActor
 
 OPEN_END = 2**40
-"""Where the inputs of a driver end, for as long as nobody has called `end`. The next run's end so far behind."""
+"""The end of a driver's inputs until `end` is called. Each run's end is this much further than the last."""
 OWN_SETTINGS = {"commit.interval": "0ms"}
 MOST_LIVES = 10
-"""So many producers may die one after the other, without a call of the test's in between."""
+"""The most producers that may die one after the other during one call."""
 
 
 class Driver:
-    """Runs a job for a test. `partitions` says how wide topics are; every other topic has one partition.
+    """Runs a job for a test.
 
-    `now` is where the wall clock begins, in ms. `settings` are those of the job. A failing chunk is not tried again, unless
-    `settings={"error.retries": …}` says so. `spark` is the session for stages of Spark.
+    `partitions`: the number of partitions of topics; all others have one. `now`: the start of the wall clock, in ms. `settings`: the
+    settings of the job. A failing chunk is not retried, unless `settings={"error.retries": …}` says so. `spark`: the Spark session for
+    Spark stages.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Driver:
         self._job = MemoryJob(str(app.job), self.declared.graph, self._model, self._clock.now)
         self._run = RunView("", "")
         self._bounds: dict[StreamPartition, int] = {}
-        """Where each input ends in this run."""
+        """The end of each input in this run."""
         self._lives = 0
         self._life = Life(
             self._loop,
@@ -158,7 +159,7 @@ class Driver:
         )
 
     def _begin(self) -> None:
-        """A new run."""
+        """Begin a new run."""
         self._job.begin(f"run-{next(self._runs)}", self._settings.given)
         self._take_settings()
         self._run = self._job.state.run_view() or self._run
@@ -169,7 +170,7 @@ class Driver:
         self._settle(self._live())
 
     async def _live(self) -> None:
-        """A producer, and the tasks, as a worker has them that is granted all."""
+        """Start a producer and all tasks, as in a worker that is granted all of them."""
         await self._runtime.producers.begin(ID, ID)
         for number, task in enumerate(self._model.tasks):
             grant = next(self._grants)
@@ -177,7 +178,7 @@ class Driver:
             self._runtime.granted.tell(task, Start(task, grant, self._run, number))
 
     async def _next_life(self, why: str) -> None:
-        """The producer is dead, and with it what was not committed: as on a worker, all begin anew where they were committed."""
+        """Start again after the producer died. Uncommitted work is lost: as on a worker, all tasks restart from their last commit."""
         self._lives += 1
         if self._lives > MOST_LIVES:
             raise DriverError(f"no transaction can be committed: {why}")
@@ -200,14 +201,16 @@ class Driver:
         return replace(plan, inputs=tuple(self._bounded(one) for one in plan.inputs))
 
     def _bounded(self, one: Any) -> Any:
-        """Each input ends when the test says so; offsets that were declared stand."""
+        """Make the input end when the test says so. Declared offsets stay."""
         if not one.external:
             return one
         open_ends = {p: self._bounds[StreamPartition(one.stream, p)] for p in one.partitions}
         return replace(one, start="oldest", until=None, until_of={**open_ends, **one.until_of})
 
     def restart(self) -> None:
-        """All tasks die and come back from what was committed. After `drain` or `end` of all inputs a new run begins."""
+        """Kill all tasks and start them again from what was committed. If the run is over (after `drain`, or `end` of all inputs), begin a
+        new one.
+        """
         over = not self._open()
         self._settle(_put_down(self._runtime, self._life))
         self._life.begin()
@@ -229,14 +232,14 @@ class Driver:
         headers: Headers | Mapping[str, bytes] = (),
         partition: int | None = None,
     ) -> None:
-        """One record into an input; returns when all that follows is committed. None is a tombstone.
+        """Send one record to an input. Returns when everything that follows from it is committed. A value of None is a tombstone.
 
-        Value and key are written with the input's serdes; bytes are written as they are. `at` is Kafka's timestamp (ms).
+        Value and key are encoded with the input's serdes; bytes are written as they are. `at` is Kafka's timestamp (ms).
         """
         self.send_all(topic, [Record(key, value, self._wall(at), tuple(_pairs(headers)))], partition=partition)
 
     def send_all(self, topic: str, values: Iterable[Any], *, partition: int | None = None) -> None:
-        """Several records at once (values, or `hg.Record`s): where they share a partition, one chunk."""
+        """Send several records at once (values, or `hg.Record`s). Those that share a partition form one chunk."""
         step = self._input(topic)
         written: dict[int, list[Any]] = {}
         for one in values:
@@ -266,12 +269,12 @@ class Driver:
         return (step.key_serde or self.app.key_serde).dumps(key)
 
     def advance(self, duration: str | float) -> None:
-        """Move both clocks: `"1m"`, or seconds. Whatever is due on the way happens at its time."""
+        """Move both clocks: `"1m"`, or a number of seconds. Whatever is due on the way happens at its time."""
         until_s = self._clock.now().mono + duration_ms(duration) / 1000
         there = False
         while not there:
             there = self._clock.move(until_s)
-            for consumer in list(self._port.consumers):  # first: the broker answers all the time
+            for consumer in list(self._port.consumers):  # first: a broker answers fetches all the time
                 consumer.answer_all()
             self._settle()
             if self._expires:
@@ -282,7 +285,7 @@ class Driver:
             actor.upkeep(refresh=False)
 
     def read(self, topic: str, *, partition: int | None = None) -> list[Record[Any, Any]]:
-        """What was committed to a topic since it was last read, in order; without control messages."""
+        """The records committed to a topic since the last call, in order, without control messages."""
         if topic in self.declared.graph.writer:
             raise DriverError(
                 f"'{topic}' is an internal stream of the job, which tests cannot read", remedy="read an output"
@@ -296,7 +299,7 @@ class Driver:
         return [dead_letter_of(one) for one in self.topics.drain(self.declared.topics.dead_letters)]
 
     def table(self, name: str) -> TableReader:
-        """A table by its name (of `app.table`, `stream.table`, or an aggregate's step), as committed."""
+        """The committed rows of a table, by its name (of `app.table`, `stream.table`, or an aggregate's step)."""
         names = [spec.name for spec in self.declared.tables()]
         if name not in names:
             raise DriverError(f"the job has no table '{name}'", remedy=f"it has {', '.join(sorted(names)) or 'none'}")
@@ -308,7 +311,7 @@ class Driver:
         return TableReader(name, parts, finish)
 
     def _state(self, task: str, number: int) -> TaskStore:
-        """The state of a task; of one that has failed, what is committed."""
+        """The state of a task; for a failed task, what is committed."""
         actor = self.tasks.get(task)
         if actor is not None and actor.state.tables is not None:
             return actor.state
@@ -317,7 +320,7 @@ class Driver:
         return found
 
     def end(self, *topics: str) -> None:
-        """These inputs have ended (all, if none is named). When all have, the run ends."""
+        """End these inputs, or all of them. When all have ended, the run ends."""
         for topic in topics or tuple(self._inputs):
             self._input(topic)
             self._ended.add(topic)
@@ -327,7 +330,7 @@ class Driver:
         self._settle()
 
     def drain(self) -> None:
-        """Drain the run: what is there is processed, windows, timers and batches flush. `restart` begins the next run."""
+        """Drain the run: existing records are processed; windows, timers and batches are flushed. `restart` begins the next run."""
         if self._run.draining is None:
             self._ask(SetRequest(f"drain-{self._run.run_id}", DRAIN))
         else:
@@ -336,13 +339,13 @@ class Driver:
             raise DriverError(f"the drain is not complete: {', '.join(missing)}", remedy="see driver.states")
 
     def _open(self) -> list[str]:
-        """The tasks that have not come to their end."""
+        """The tasks that have not finished."""
         found = zip(self._model.tasks, self._life.said(self._model.tasks), strict=True)
         return [task for task, said in found if not {"drained", "ended"} & said]
 
     @property
     def metadata(self) -> MetadataStore:
-        """Overrides, tasks and requests of the job, as `hg.metadata(JOB)` has them of one that runs; settings apply as they do there."""
+        """Overrides, tasks and requests of the job, as `hg.metadata(JOB)` returns them for a running job. Settings take effect as there."""
         return MetadataStore(lambda: self._job.state, self._ask, lambda: self.wall_ms)
 
     def _ask(self, request: SetRequest) -> None:
@@ -352,7 +355,7 @@ class Driver:
             self._job.drained()
 
     async def _follow(self) -> None:
-        """What was asked for takes effect."""
+        """Apply the effects of a request."""
         self._take_settings()
         for actor in self.tasks.values():
             self._runtime.granted.tell_settings(actor)
@@ -366,13 +369,13 @@ class Driver:
 
     @property
     def tasks(self) -> dict[str, TaskActor]:
-        """The tasks, as they are."""
+        """The tasks."""
         actors = self._runtime.granted.actors
         return {task: actors[task] for task in self._model.tasks if task in actors}
 
     @property
     def counters(self) -> Counter[str]:
-        """What was counted, of all tasks together: join_misses, dead_letters, records_skipped …"""
+        """The counters of all tasks together: join_misses, dead_letters, records_skipped …"""
         found: Counter[str] = Counter()
         for counts in self._runtime.counters.values():
             found.update(counts)
@@ -380,12 +383,12 @@ class Driver:
 
     @property
     def states(self) -> dict[str, str]:
-        """Each task's state."""
+        """The state of each task."""
         return {name: actor.machine.state for name, actor in self.tasks.items()}
 
     @property
     def watermarks(self) -> dict[str, dict[str, int]]:
-        """What each task's operators have been told of time, by stream."""
+        """The watermarks that each task's operators have received, by stream."""
         return {
             name: {stream: heard.ts for stream, heard in actor.machine.time.heard.items()}
             for name, actor in self.tasks.items()
@@ -423,7 +426,7 @@ class Driver:
     # ------------------------------------------------------------------------------------------------------- to a standstill
 
     def _settle(self, work: Awaitable[None] | None = None) -> None:
-        """Do this, process and commit until nothing is left to do; then raise what user code raised."""
+        """Do this work, then process and commit until nothing is left to do. Raises what user code raised."""
         if self._closed:
             _discard(work)
             raise DriverError("the driver is closed")
@@ -446,7 +449,7 @@ async def _put_down(runtime: Runtime, life: Life) -> None:
 
 
 def _end(loop: VirtualLoop, runtime: Runtime, life: Life) -> None:
-    """End what runs; also of a driver that nobody has closed, and that nobody has any more."""
+    """End a driver's runtime, also for a driver that was never closed and is garbage collected."""
     if not _in_a_loop():
         with quiet():
             loop.run_until_complete(_put_down(runtime, life))
@@ -464,11 +467,11 @@ def _in_a_loop() -> bool:
 
 
 def _weak(method: Any) -> Any:
-    """A method of somebody who is not to live on for that."""
+    """A call of a method that does not keep its object alive."""
     found = weakref.WeakMethod(method)
 
     def call(*args: Any) -> Any:
-        return found()(*args)  # type: ignore[misc]  # whoever calls it was called by its owner
+        return found()(*args)  # type: ignore[misc]  # the owner is alive while this is called
 
     return call
 
@@ -485,7 +488,7 @@ def _discard(work: Any) -> None:
 
 
 def _spark(declared: Declared, session: Any) -> Any:
-    """Who runs functions of PySpark, on the test's own session if it gives one."""
+    """Runs PySpark functions, on the test's own session if it gives one."""
     if not any(isinstance(step, s.SparkStep) for step in declared.steps):
         return None
     from ...spark_bridge.session import Spark

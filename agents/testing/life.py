@@ -1,7 +1,8 @@
-"""The process around a test driver's runtime: who runs its coroutines, hears its reports, and knows whether something is under way.
+"""The process around a test driver's runtime: it runs the coroutines, receives the reports, and knows whether something is in progress.
 
-*Quiet* is when nothing is ready to run, nothing runs beside, no actor has a letter, and Spark has no batch. What serves for as long as the
-driver lives (an intake, an outbox) only waits then, and no transaction is on its way: in memory each step of one makes the next ready.
+The driver is *quiet* when nothing is ready to run, no background task runs, no actor has a letter, and Spark has no batch. The services
+that run as long as the driver (intakes, the outbox) then only wait, and no transaction is in progress: in memory, each step of a
+transaction makes the next one ready.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from .port import MemoryMailbox
 
 
 class Life:
-    """See `runtime.RuntimeHost` and `runtime.Job`. `again` makes the next producer, and begins the tasks again; `trouble_of` knows what a
-    task has failed at."""
+    """See `runtime.RuntimeHost` and `runtime.Job`. `again` makes the next producer and restarts the tasks. `trouble_of` returns the error
+    of a failed task.
+    """
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class Life:
         loop.set_exception_handler(self._unheard)
 
     def begin(self) -> None:
-        """Another life: nothing was said in it yet."""
+        """Begin another life, without reports."""
         self._said.clear()
         self._failure, self._ending = None, False
 
@@ -60,10 +62,10 @@ class Life:
         return self._run()
 
     def disk(self, task: str) -> Disk:
-        """See `runtime`: state is in memory."""
+        """See `runtime`. The state is in memory."""
         return NoDisk()
 
-    # --------------------------------------------------------------------------------------------------------- what is said
+    # ------------------------------------------------------------------------------------------------------------- reports
 
     def report(self, report: Report) -> None:
         """See `runtime`."""
@@ -74,7 +76,7 @@ class Life:
                 self._fail(self._trouble_of(report.task) or RuntimeError(report.why))
 
     def said(self, tasks: Iterable[str]) -> list[set[str]]:
-        """What each of these has reported."""
+        """The states that each of these tasks has reported."""
         return [self._said.get(task, set()) for task in tasks]
 
     def producer_lost(self, lost: mw.ProducerLost) -> None:
@@ -87,7 +89,7 @@ class Life:
         self._fail(error)
 
     def _unheard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something was raised that nobody has awaited; of user code, mostly."""
+        """Handle an exception that nobody has awaited, mostly one of user code."""
         error = context.get("exception")
         if isinstance(error, BaseException) and "handle" in context:
             self._fail(error)
@@ -98,12 +100,12 @@ class Life:
         self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """What has failed since it was asked last."""
+        """Raise the first failure since the last call."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
-    # ------------------------------------------------------------------------------------------------------------- who runs
+    # ------------------------------------------------------------------------------------------------------------ coroutines
 
     def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
         """See `runtime`."""
@@ -145,13 +147,13 @@ class Life:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """Whether something is in progress."""
         for mailbox in [one for one in self._mailboxes if one.ended]:
             del self._mailboxes[mailbox]
         return bool(self._beside) or any(mailbox.working for mailbox in self._mailboxes) or self._loop.at_spark > 0
 
     async def end(self) -> None:
-        """Whatever still serves ends."""
+        """End the services."""
         self._ending = True
         serving = list(self._serving)
         for task in serving:

@@ -1,8 +1,8 @@
-"""Logs in memory, with transactions: what a test driver has instead of a broker.
+"""Logs in memory, with transactions: a test driver's replacement for a broker.
 
-Promises, as Kafka's: records of one partition stand in the order in which they came; what a transaction writes can be read when it is
-committed, and never when it is aborted; behind each transaction stands a mark that takes an offset; whoever initialises a transactional
-id fences the producer that had it, and aborts what that one has open.
+Promises, as in Kafka: the records of a partition keep their order. Records of a transaction become readable when it is committed, and never
+if it is aborted. Each transaction ends with a marker that takes an offset. Initialising a transactional id fences the previous producer
+with this id and aborts its open transaction.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """Behind its last record."""
+        """The offset behind its last record."""
         return self.base + len(self.values)
 
     def columns(self) -> Columns:
-        """Its records; whoever reads them may change the lists."""
+        """Its records; the reader may change the lists."""
         keys = None if self.keys is None else list(self.keys)
         headers = None if self.headers is None else [list(one) for one in self.headers]
         return Columns(list(self.values), list(self.stamps), self.base, keys, None, headers)
 
     def batch(self) -> RecordBatch:
-        """As it is fetched."""
+        """The piece as a fetched record batch."""
         first, most = self.stamps[0], max(self.stamps)
         return RecordBatch(self.columns, self.base, self.end, len(self.values), first, most, self.size)
 
     def records(self) -> list[Stored]:
-        """One by one."""
+        """Its records one by one."""
         keys = self.keys or [None] * len(self.values)
         headers = self.headers or [[] for _ in self.values]
         return [
@@ -88,21 +88,21 @@ class Log:
         self.pieces: list[Piece] = []
         self._bases: list[int] = []
         self.open: dict[object, int] = {}
-        """Who has a transaction open here, and from which offset on."""
+        """The producers with an open transaction here, each with its first offset."""
 
     @property
     def stable(self) -> int:
-        """Up to where it can be read."""
+        """The last stable offset: readers stop here."""
         return min(self.open.values(), default=self.end)
 
     def add(self, piece: Piece) -> None:
-        """One more."""
+        """Append a piece."""
         self.pieces.append(piece)
         self._bases.append(piece.base)
         self.end = piece.end
 
     def read(self, position: int, most_bytes: int) -> tuple[list[Piece], int]:
-        """What may be read from here on, and where reading goes on."""
+        """The readable pieces from this position, and the next position."""
         stable, size, found = self.stable, 0, list[Piece]()
         index = max(0, bisect_right(self._bases, position) - 1)
         for piece in self.pieces[index:]:
@@ -125,7 +125,7 @@ class Logs:
         self.widths = widths
         self._logs: dict[StreamPartition, Log] = {}
         self._order: dict[str, list[Piece]] = {}
-        """By topic, what can be read, in the order in which it became so."""
+        """The readable pieces of each topic, in the order in which they became readable."""
         self._read: dict[str, int] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._holders: dict[str, object] = {}
@@ -134,31 +134,31 @@ class Logs:
         self._follow: dict[StreamPartition, dict[Callable[[StreamPartition], None], None]] = {}
 
     def width(self, topic: str) -> int:
-        """How many partitions; a topic that nobody spoke of has one."""
+        """The number of partitions; one for a topic that was not declared."""
         return self.widths.get(topic, 1)
 
     def partitioner(self, topic: str) -> Partitioner:
-        """Where keys go."""
+        """The partitioner of a topic."""
         found = self._partitioners.get(topic)
         if found is None:
             found = self._partitioners[topic] = Partitioner(self.width(topic))
         return found
 
     def log(self, at: StreamPartition) -> Log:
-        """One partition; it is there when somebody asks for it."""
+        """One partition. It is created when first used."""
         found = self._logs.get(at)
         if found is None:
             found = self._logs[at] = Log()
         return found
 
     def follow(self, at: StreamPartition, told: Callable[[StreamPartition], None]) -> Callable[[], None]:
-        """Be told when there is something new; what is returned ends that."""
+        """Call `told` when there is something new. Returns a function that stops this."""
         followers = self._follow.setdefault(at, {})
         followers[told] = None
         return partial(followers.pop, told, None)
 
     def tell(self, at: StreamPartition) -> None:
-        """There is something new here."""
+        """Tell the followers that there is something new."""
         for told in list(self._follow.get(at, ())):
             told(at)
 
@@ -173,7 +173,7 @@ class Logs:
         headers: list[Any] | None,
         producer: object | None = None,
     ) -> int:
-        """Records, in the transaction of a producer or at once; the offset of the first."""
+        """Write records, in the transaction of a producer or at once. Returns the offset of the first."""
         log = self.log(at)
         piece = Piece(at, log.end, keys, values, stamps, headers)
         if producer is not None:
@@ -186,23 +186,23 @@ class Logs:
         return piece.base
 
     def end_at(self, at: StreamPartition, offset: int) -> None:
-        """Nothing stands between the last record and this offset, and nobody may read there."""
+        """Move the end to this offset, without records in between."""
         self.log(at).end = offset
         self.tell(at)
 
     def initialise(self, transactional_id: str, producer: object) -> None:
-        """This producer has the id now; whoever had it is fenced."""
+        """Give the id to this producer, and fence the previous one."""
         before = self._holders.get(transactional_id)
         self._holders[transactional_id] = producer
         if before is not None:
             self.finish(before, committed=False)
 
     def fenced(self, transactional_id: str, producer: object) -> bool:
-        """Whether another has the id."""
+        """Whether another producer has the id."""
         return self._holders.get(transactional_id) is not producer
 
     def finish(self, producer: object, *, committed: bool) -> None:
-        """The transaction of this producer, if it has one, is over."""
+        """End this producer's transaction, if it has one."""
         pieces = self._written.pop(producer, [])
         places = dict.fromkeys(piece.at for piece in pieces)
         for piece in pieces:
@@ -219,12 +219,12 @@ class Logs:
     # ------------------------------------------------------------------------------------------------------------ reading
 
     def records(self, at: StreamPartition) -> list[Stored]:
-        """All of one partition that can be read."""
+        """All readable records of one partition."""
         pieces, _ = self.log(at).read(0, 1 << 62)
         return [record for piece in pieces for record in piece.records()]
 
     def drain(self, topic: str) -> list[Stored]:
-        """What came since the last call, in the order in which it came."""
+        """The records since the last call, in the order in which they became readable."""
         order = self._order.get(topic, [])
         start, self._read[topic] = self._read.get(topic, 0), len(order)
         return [record for piece in order[start:] for record in piece.records()]
@@ -253,7 +253,7 @@ class Gathered:
         headers: Sequence[Any] | None,
         start: int,
     ) -> int:
-        """All of them, or, when it is full, none."""
+        """Append all records, or none if the batch is full."""
         if self.size >= self.limit:
             return start
         here, more = len(self.values), len(values) - start
@@ -274,12 +274,12 @@ class Gathered:
         return len(values)
 
     def written_by(self, task: str) -> None:
-        """What was added since the last time is this task's."""
+        """Mark what was added since the last call as written by this task."""
         self.parts.append((self.count, task))
 
 
 def in_columns(records: Iterable[tuple[Bytes, Bytes, int, Sequence[Any]]]) -> tuple[Any, Any, Any, Any]:
-    """Keys, values, timestamps and headers, each None where no record has one."""
+    """Keys, values, timestamps and headers as columns. Keys and headers are None if no record has one."""
     rows = list(records)
     keys: list[Bytes] = [row[0] for row in rows]
     headers = [list(row[3]) for row in rows]

@@ -1,7 +1,7 @@
-"""The event loop on which a test driver runs a job: it never sleeps. When nothing is left to do but wait, its clock jumps.
+"""The event loop of a test driver. It never sleeps: when there is nothing to do but wait, its clock jumps.
 
-Only what really happens outside (a thread, a socket) is really waited for. There are two times here: that of the loop, by which user code
-sleeps and which jumps, and that of the job (`clock`), which moves when the test says so.
+It really waits only for what happens outside: threads and sockets. There are two times: the loop's own, by which user code sleeps and which
+jumps, and that of the job (`clock`), which moves when the test says so.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 AT_SPARK = "spark "
-"""How the names of tasks begin that wait for Spark."""
+"""The prefix in the names of asyncio tasks that wait for Spark."""
 
 
 class Activity(Protocol):
-    """Who knows whether something is under way."""
+    """Knows whether something is in progress."""
 
     @property
     def busy(self) -> bool: ...
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Answers "nothing happened" at once, and says how long it would have waited."""
+    """Reports at once that nothing happened, and adds up how long it would have waited."""
 
     def __init__(self) -> None:
         super().__init__()
         self.jumped = 0.0
         self.outside = 0
         self.idle: Callable[[], bool] = lambda: False
-        """Asked when nothing is ready; whether it has made something so."""
+        """Called when nothing is ready; returns whether it has made something ready."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         found = super().select(0)
@@ -39,25 +39,25 @@ class _Jumping(selectors.DefaultSelector):
         if timeout is None or self.outside or len(self.get_map()) > 1:
             found = super().select(timeout)
             if timeout is not None and not found:
-                self.jumped += timeout  # it was really waited for
+                self.jumped += timeout  # this was a real wait
             return found
         self.jumped += timeout
         return found
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """`asyncio.sleep(3600)` takes no time on it. `ring` calls whoever waits for the job's time that is now."""
+    """An event loop on which `asyncio.sleep(3600)` takes no time. `ring` makes one call that is due now by the job's clock."""
 
     def __init__(self, ring: Callable[[], bool]) -> None:
         self._jumping = _Jumping()
         self.at_spark = 0
-        """How many batches Spark has."""
+        """The number of batches at Spark."""
         super().__init__(self._jumping)
         self._ring = ring
         self._jumping.idle = ring
 
     def until_quiet(self, life: Activity, work: Awaitable[None] | None) -> None:
-        """Do this, and run until nothing is under way and nobody waits for the time that is."""
+        """Do this work, then run until nothing is in progress and no call is due at the current time."""
         self.run_until_complete(self._quiet(life, work))
 
     async def _quiet(self, life: Activity, work: Awaitable[None] | None) -> None:
@@ -85,13 +85,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.jumped
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """A thread takes the time that it takes."""
+        """Run in a thread, which takes real time."""
         future = super().run_in_executor(executor, func, *args)
         self._takes_time(future)
         return future
 
     def create_task(self, coro: Any, **more: Any) -> Any:
-        """And so does a batch at Spark, whose threads are its own: no limit may be over before it has had its time."""
+        """Create a task. A batch at Spark takes real time, too, because Spark has threads of its own: no timeout may expire before that."""
         task = super().create_task(coro, **more)
         if task.get_name().startswith(AT_SPARK):
             self._takes_time(task)

@@ -1,7 +1,7 @@
-"""The port of a test driver: logs in memory, a clock that moves when it is told to, nothing that really takes time.
+"""The port of a test driver: logs in memory, a clock that moves on request, and nothing that takes real time.
 
-Promises: every question is answered at once, so nothing here is ever silent; what runs beside runs in its turn; one order of calls has one
-order of answers.
+Promises: every request is answered at once, so nothing is ever silent. Background work runs on the same loop. The same order of calls gives
+the same order of answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class MemoryProducer:
-    """Writes into logs in memory."""
+    """Writes to logs in memory."""
 
     def __init__(self, logs: Logs, transactional_id: str | None) -> None:
         self._logs = logs
@@ -86,7 +86,7 @@ class MemoryProducer:
 
 
 class MemoryConsumer:
-    """Reads them."""
+    """Reads logs in memory."""
 
     dead = False
 
@@ -112,13 +112,13 @@ class MemoryConsumer:
         asyncio.get_running_loop().call_soon(self.answer, at)
 
     def answer(self, at: StreamPartition) -> None:
-        """What a broker says of this partition now."""
+        """Report a broker's answer for this partition as of now."""
         if at in self._positions and at not in self._paused:
             log = self._port.logs.log(at)
             self._answered(at, FetchAnswer(self._port.clock.now().mono, "", log.end, log.stable, 0))
 
     def answer_all(self) -> None:
-        """The same for each: time has passed."""
+        """Report an answer for each partition: time has passed."""
         for at in self._positions:
             self.answer(at)
 
@@ -192,15 +192,15 @@ class MemoryPort:
         return MemoryConsumer(self, answered, fetch_bytes=fetch_bytes)
 
     async def probe(self, transactional_id: str, target: StreamPartition, *, narrower: bool) -> str:
-        """See `port`: everything takes everything here."""
+        """See `port`. Every partition can be written."""
         return ""
 
     def apart(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> MemoryApart:
-        """See `port`: no loop is busy for long here."""
+        """See `port`. No loop is busy for long here."""
         return MemoryApart(name, work)
 
     async def beside(self, work: Callable[[], R]) -> R:
-        """See `port`: nothing takes long here."""
+        """See `port`. Nothing takes long here."""
         return work()
 
     async def start_of(self, at: StreamPartition) -> int:
@@ -222,7 +222,7 @@ class MemoryPort:
 
 
 class MemoryApart:
-    """A coroutine of the same loop."""
+    """A coroutine on the same loop."""
 
     def __init__(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
@@ -247,7 +247,7 @@ class MemoryMailbox:
     def __init__(self, name: str, on_letter: Callable[[Any], Any], on_gone: Callable[[BaseException | None], None]):
         self.name = name
         self.working = False
-        """A letter is awaited, or waits."""
+        """Whether a letter is being handled or waits."""
         self.ended = False
         self._on_letter = on_letter
         self._on_gone = on_gone
@@ -274,7 +274,7 @@ class MemoryMailbox:
                 letter = self._letters.pop(0)
                 try:
                     await self._on_letter(letter)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is the failure of this actor
+                except Exception as error:  # noqa: BLE001 - any exception is this actor's failure
                     self.working, self.ended = False, True
                     self._on_gone(error)
                     return

@@ -1,4 +1,4 @@
-"""A pytest fixture for users: `driver`, which makes test drivers and closes them. It imports nothing heavy before it is used.
+"""A pytest fixture for users: `driver` makes test drivers and closes them. Heavy imports are deferred until it is used.
 
 def test_totals(driver):
     d = driver(app)
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def driver() -> Iterator[Callable[..., Driver]]:
-    """Makes `hg.testing.Driver`s, and closes them when the test is over."""
+    """Makes `hg.testing.Driver`s, and closes them after the test."""
     from .driver import Driver
 
     made: list[Driver] = []

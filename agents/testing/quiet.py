@@ -1,6 +1,6 @@
-"""What a test driver's job logs of its own course interests no test: what fails is raised, and states can be asked for.
+"""Silences the progress log of a test driver's job. Failures are raised, and states can be read, so tests do not need it.
 
-Who has configured structlog wants to see logs, and sees all of them.
+If structlog is configured, nothing is silenced.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import structlog
 
 COURSE = frozenset({"headgate.task", "headgate.commit", "headgate.outbox", "headgate.intake", "headgate.worker"})
-"""Loggers that speak of how a task goes on."""
+"""The loggers for the progress of tasks."""
 
 
 class _Nobody:
-    """A logger that says nothing."""
+    """A logger that logs nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return _nothing
@@ -32,7 +32,7 @@ def _logger(*names: Any) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """What is done in here is not told."""
+    """Silence the progress log in this context."""
     if structlog.is_configured():
         yield
         return

@@ -1,4 +1,4 @@
-"""What a test driver gives to look at: tables of all tasks together, records, dead letters."""
+"""What a test can read from its driver: tables of all tasks together, records, dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .logs import Stored
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that was put aside: as it came, where it came from, and what was wrong."""
+    """A dead letter: the record as it came, its origin, and the error."""
 
     topic: str
     partition: int
@@ -27,7 +27,7 @@ class DeadLetter:
 
 
 class TableReader(Mapping[Any, Any]):
-    """A table of the job as committed, all tasks together."""
+    """A committed table of the job, with the rows of all tasks."""
 
     def __init__(self, name: str, parts: Mapping[str, Any], finish: Any) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class TableReader(Mapping[Any, Any]):
         return sum(1 for _ in self)
 
     def task(self, task: str) -> dict[Any, Any]:
-        """The part of one task, for example `"Partition 3"`."""
+        """The rows of one task, for example `"Partition 3"`."""
         return {key: self._finish(value) for key, value in self._parts[task].range()}
 
     def __repr__(self) -> str:
@@ -56,12 +56,12 @@ class TableReader(Mapping[Any, Any]):
 
 
 def as_it_is(value: Any) -> Any:
-    """What users see of a plain table."""
+    """The value of a plain table."""
     return value
 
 
 def result_of(step: s.AggregateStep) -> Any:
-    """What users see of an aggregate's states."""
+    """A function from an aggregate's states to its result."""
     return lambda states: step.plan.results([states])[0]
 
 
@@ -73,8 +73,9 @@ def record_of(one: Stored, serde: Any, key_serde: Any) -> Record[Any, Any]:
 
 
 def dead_letter_of(one: Stored) -> DeadLetter:
-    """A dead letter, with what its headers say. A row that a step made of several records has the first one's offset; one that was made
-    of none that is known (at a watermark, by a timer) has -1."""
+    """A dead letter with the fields of its headers. A row that a step made from several records has the offset of the first. A row without
+    a known origin (made at a watermark or by a timer) has -1.
+    """
     found = {name: (value or b"").decode(errors="replace") for name, value in one.headers if name.startswith("hg-")}
     return DeadLetter(
         found.get("hg-topic", ""),

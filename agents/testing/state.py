@@ -1,6 +1,6 @@
-"""The job state of a test driver: what the coordinator stream of its job would come to, if there were one.
+"""The job state of a test driver, as it would be folded from a coordinator stream.
 
-Its one worker leads, and holds every task. What is asked of the job is judged by the rules of the leader; the driver does what follows.
+The driver's only worker leads and holds every task. The leader's rules judge requests; the driver carries them out.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ UUID = "00000000-0000-4000-8000-000000000000"
 INCARNATION = "000001-driver"
 LOCATION = "memory"
 DOES = (r.SET_CONFIG, r.UNSET_CONFIG, r.PAUSE, r.RESUME, r.DRAIN, r.WITHDRAW)
-"""What may be asked of a driver. All else is about workers that come and go."""
+"""The requests that a driver accepts. All others concern workers that come and go."""
 
 
 class DriverError(HeadgateError):
-    """The driver was asked for something that cannot be."""
+    """The test driver cannot do this."""
 
 
 class MemoryJob:
-    """Folded messages, and nobody to send them to."""
+    """The folded messages, without a stream."""
 
     def __init__(self, job: str, graph: Graph, model: JobModel, now: Callable[[], Now]) -> None:
         self.state = JobState()
@@ -55,21 +55,21 @@ class MemoryJob:
             self.state.apply(c.Entry(self.state.position, c.key_of(message), message, self._now().wall))
 
     def begin(self, run_id: str, settings: Mapping[str, Any]) -> None:
-        """A new run. What changes between runs only has the overrides that stand now."""
+        """Begin a run. Settings that only change between runs keep their current overrides."""
         pinned = {name: one.value for name, one in self.state.configs.items() if find(name).kind != DYNAMIC}
         self._say(c.SetRun(run_id, ID, c.RunState.RUNNING, UUID, settings=dict(settings), overrides=pinned))
 
     def granted(self, task: str, grant: int) -> None:
-        """The worker has the task once more."""
+        """Record a new grant of the task to the worker."""
         self._say(c.SetGrant(task, grant, ID, INCARNATION, self.state.location(task) or ""))
 
     def reported(self, report: Report) -> None:
-        """What a task says of itself."""
+        """Record a task's report of its state."""
         if isinstance(report, TaskReported):
             self._say(c.SetTaskState(report.task, report.grant, report.state, report.why))
 
     def ask(self, request: c.SetRequest) -> None:
-        """Have the leader's rules answer a request; raises `DriverError` for what is refused."""
+        """Let the leader's rules answer a request. Raises `DriverError` if they refuse it."""
         if request.verb not in DOES:
             raise DriverError(f"a test driver does not {request.verb}", remedy=f"it does {', '.join(DOES)}")
         asked = replace(request, uuid=request.uuid or f"request-{self.state.position}", requested_by="test")
@@ -89,7 +89,7 @@ class MemoryJob:
         self.state = draft.state
 
     def drained(self) -> None:
-        """Every task has come to its end: if the run was to be drained, it is."""
+        """Note that every task has finished: a draining run is now drained."""
         if self.state.run is not None and self.state.run.state == c.RunState.DRAINING:
             self._say(replace(self.state.run, state=c.RunState.DRAINED))
             self._answer()

@@ -1,4 +1,4 @@
-"""What a test driver knows of the topics that are written to: as wide as the test says, with the limits that a worker would give them."""
+"""The topics that a test driver writes to: as wide as the test says, with the limits that a worker would set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..runtime.outbox import Outbox
 from .logs import Logs
 
 OWN_LIMIT = 8 << 20
-"""The job's own topics are made to take so much (`job_topics.LARGE`)."""
+"""The limit of the job's own topics (`job_topics.LARGE`)."""
 
 
 class MemoryTargets:
