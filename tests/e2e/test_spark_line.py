@@ -258,7 +258,7 @@ async def test_rows_of_many_bytes_fit_the_task_log(line: Line, topic: Topic) -> 
     [dead] = await line.job.records(line.job.topics.dead_letters, 1)
     headers = dict(dead.headers)
     assert headers["hg-offset"] == b"7"
-    assert b"a row takes 9" in headers["hg-exception"]
+    assert b"a row needs a block of 9" in headers["hg-exception"]
     assert await running.stop() == 0
 
 
