@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.agents.operators.stateless import UserCodeError
     from headgate.agents.process.requests import drain, metadata, pause, resume, start, stop
     from headgate.agents.records.record import Batch, Record
-    from headgate.agents.records.serdes import Serde, arrow, custom, json, msgpack, raw, text
+    from headgate.agents.records.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
     from headgate.agents.testing import driver as testing
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
 
@@ -65,6 +65,7 @@ __all__ = [
     "field",
     "first",
     "json",
+    "key",
     "last",
     "max",
     "mean",
@@ -91,7 +92,7 @@ _FROM = {
     "agents.job.declared_table": "Table",
     "agents.operators.stateless": "UserCodeError",
     "agents.records.record": "Batch Record",
-    "agents.records.serdes": "Serde arrow bytes custom json msgpack raw text",
+    "agents.records.serdes": "Serde arrow bytes custom json key msgpack raw text",
     "agents.job.stream": "Stream",
     "agents.job.stream_ends": "BatchedStream TableView",
     "agents.job.timestamps": "field",

@@ -94,7 +94,8 @@ class App:
         self.job = JobName(name, id)
         self.name = name
         self.serde: Serde[Any] = serde if serde is not None else serdes.json()
-        self.key_serde: Serde[Any] = key_serde if key_serde is not None else serdes.text()
+        self.key_serde: Serde[Any] = key_serde if key_serde is not None else serdes.key()
+        self.output_key_serde: Serde[Any] = key_serde if key_serde is not None else serdes.output_key()
         check_serde(self.serde, "App(serde")
         check_serde(self.key_serde, "App(key_serde")
         self.on_error = check_policy(on_error, "App(on_error)") or "fail"
@@ -276,7 +277,7 @@ class App:
                     fn=fn,
                     sink=sink,
                     sink_serde=serde if serde is not None else self.serde,
-                    sink_key_serde=key_serde if key_serde is not None else self.key_serde,
+                    sink_key_serde=key_serde if key_serde is not None else self.output_key_serde,
                     on_error=check_policy(on_error, "agent"),
                     where=called_from(),
                 )

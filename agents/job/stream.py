@@ -414,7 +414,7 @@ class Stream(Generic[K, V]):
             topic=topic,
             key=key,
             serde=self._serde(serde, f"to('{topic}', serde"),
-            key_serde=self._serde(key_serde, f"to('{topic}', key_serde", self.app.key_serde),
+            key_serde=self._serde(key_serde, f"to('{topic}', key_serde", self.app.output_key_serde),
             partition=partition,
             on_error=check_policy(on_error, f"to('{topic}', on_error)"),
             where=called_from(),

@@ -16,7 +16,7 @@ from ..job.checks import check_topic
 from ..records.record import Batch, Headers, Rows
 from ..records.writable import check_headers, whole_ms
 from .asynchronous import call
-from .stateless import Env, Operator, encode, encode_keys
+from .stateless import VALUES, Env, Operator, encode, encode_keys
 from .timers import EVENT, PROCESSING, Timers
 
 FLUSH_STEP = 500
@@ -28,6 +28,8 @@ class ActorOp(Operator):
 
     awaits = True
     letters = True
+    wants_keys = VALUES
+    gives_keys = True
     flags = ("watermark", "started")
 
     def __init__(self, step: s.ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
@@ -182,7 +184,7 @@ class ActorContext:
         op = self._op
         app = op.env.app
         check_topic(topic, "ctx.emit")
-        keys = None if key is None else encode_keys(op.step, app.key_serde, [key])
+        keys = None if key is None else encode_keys(op.step, app.output_key_serde, [key])
         values = encode(op.step, app.serde, [value])
         op.env.emit(topic, partition, keys, values, [self._time(timestamp)], [headers] if headers else None)
 

@@ -18,7 +18,7 @@ from ..job.actors import Batches
 from ..job.checks import shown
 from ..records.record import Batch, Record, Rows
 from ..records.selecting import lacking
-from .stateless import Env, Operator, UserCodeError, blaming, encode, encode_keys, rows_of, rows_of_results
+from .stateless import VALUES, Env, Operator, UserCodeError, blaming, encode, encode_keys, rows_of, rows_of_results
 
 
 class MapAsyncOp(Operator):
@@ -29,6 +29,7 @@ class MapAsyncOp(Operator):
     def __init__(self, step: s.MapAsyncStep, env: Env) -> None:
         super().__init__(step, env)
         self.map = step
+        self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
         self.env.defer(lambda: self._run(rows))
@@ -77,6 +78,7 @@ class SinkOp(Operator):
     """Calls a function with each chunk, at least once."""
 
     awaits = True
+    wants_keys = VALUES
 
     def __init__(self, step: s.SinkStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
         super().__init__(step, env)
@@ -104,6 +106,7 @@ class AgentOp(Operator):
     """
 
     awaits = True
+    wants_keys = VALUES
 
     def __init__(
         self, step: s.AgentStep, env: Env, origin: Callable[[], Batch[Any, Any]], table: Callable[[str], Any]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ...core.errors import DataError
 from ...core.progress.frames import FrameError
 from ..cancellation import passes
 from ..job import steps as s
@@ -20,7 +21,7 @@ from ..records.record import Rows
 from ..records.selecting import column_of
 from ..records.writable import TIME_LIMIT, Unwritable
 from .keyed import PARTIAL
-from .stateless import Operator
+from .stateless import VALUES, Operator
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
@@ -52,10 +53,11 @@ class SourceOp(Operator):
         self.partial = isinstance(step, s.ShuffleStep) and step.combine is not None
         """Whether the values are partial states of the aggregate behind the shuffle."""
         self.serde: Any = step.serde
-        self.key_serde: Any = step.key_serde
+        self.key_serde: Any = step.key_serde or pipeline.app.key_serde
+        """What has written the keys; of an input that declares nothing it is believed only where a step behind needs keys."""
+        self.declared = step.key_serde is not None
         self.key = None
         self.timestamp = None
-        self.wants_keys = True
         self.wants_headers = True
         self.wants_offsets = False
         if self.partial:
@@ -106,6 +108,7 @@ class SourceOp(Operator):
             self.pipeline.keys.see(self.step, chunk, keys)
         timestamps: list[int] = chunk.timestamps
         headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
+        key_serde = self.key_serde if self.key is None and self.wants_keys != VALUES else None
         offsets: list[int] | None = None
         keep: list[int] = []
         if bad or skip:
@@ -124,18 +127,23 @@ class SourceOp(Operator):
                 timestamps = self.timestamp(values, timestamps)
             except BadTimestamp as error:
                 raise BadRecord(keep[error.index] if keep else error.index, error) from error
-        return Rows(values, timestamps, keys, headers, plan=chunk.plan), offsets
+        return Rows(values, timestamps, keys, headers, plan=chunk.plan, key_serde=key_serde), offsets
 
     def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
         if self.key is not None:
             return self._keys_of_values(chunk, values, bad)
-        if not self.wants_keys or not chunk.has_keys:
+        if not chunk.has_keys:
             return None
-        return list(chunk.keys) if self.key_serde is None else self._decoded(self.key_serde, chunk, bad)
+        raw = list(chunk.keys)
+        if self.wants_keys == VALUES:
+            return self._decoded(raw, bad)
+        if not self.framed and (self.declared or self.wants_keys):
+            self._decoded(raw, bad)  # in the same bytes: what is no key must be found where it came in
+        return raw
 
-    def _decoded(self, serde: Any, chunk: Chunk, bad: list[tuple[int, BaseException]]) -> list[Any]:
-        found = serde.loads_many(chunk.keys)
-        bad.extend(found.bad)
+    def _decoded(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+        found = self.key_serde.loads_many(raw)
+        bad.extend((index, DataError(f"the key {error.what}", remedy=error.remedy)) for index, error in found.bad)
         return found.values
 
     def _keys_of_values(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
@@ -147,7 +155,7 @@ class SourceOp(Operator):
                 return self.key(values)
             except BaseException:  # noqa: BLE001, S110 - one by one, then
                 pass
-        own = self._decoded(self.key_serde or self.pipeline.app.key_serde, chunk, []) if chunk.has_keys else None
+        own = self._decoded(list(chunk.keys), []) if chunk.has_keys else None
         keys: list[Any] = []
         for index, value in enumerate(values):
             found = None if own is None else own[index]
@@ -168,11 +176,11 @@ class SourceOp(Operator):
         except Exception as error:
             raise BadRecord(0, error) from error
         keys: list[Any] | None = None
+        key_serde: Any = None
         timestamps: list[int] = [chunk.timestamps[0] if chunk.timestamps else 0] * table.num_rows
         if ARROW_KEY in table.column_names:
             keys = table.column(ARROW_KEY).to_pylist()
-            if self.key_serde is not None:
-                keys = self.key_serde.loads_many(keys).values
+            key_serde = self.key_serde
             table = table.drop_columns([ARROW_KEY])
         if ARROW_TIMESTAMP in table.column_names:
             timestamps = table.column(ARROW_TIMESTAMP).to_pylist()
@@ -182,5 +190,5 @@ class SourceOp(Operator):
             step: Any = self.step
             keys = column_of(step.by)(values) if step.by is not None else None
         elif self.key is not None:
-            keys = self.key(values)
-        return Rows(values, timestamps, keys)
+            keys, key_serde = self.key(values), None
+        return Rows(values, timestamps, keys, key_serde=key_serde)

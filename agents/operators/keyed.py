@@ -14,7 +14,7 @@ from ..job import steps as s
 from ..records.record import Rows
 from ..records.selecting import all_mappings, column_of
 from ..records.serdes import msgpack
-from .stateless import Env, Operator, UserCodeError, blaming, decode_keys, encode, encode_keys, select_rows
+from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, encode_keys, select_rows
 
 PARTIAL = msgpack()
 """How partial states of an aggregate travel between two stages, whatever the stream's serde."""
@@ -27,16 +27,27 @@ class ShuffleOp(Operator):
         super().__init__(step, env)
         self.shuffle_step = step
         self.by = column_of(step.by) if step.by is not None else None
+        self.wants_keys = BYTES if step.by is None else ""
 
     def keys_of(self, rows: Rows) -> list[Any]:
-        """The key of each row."""
+        """The key of each row, in bytes. A record that goes to everyone needs none."""
+        step = self.shuffle_step
         if self.by is not None:
-            return self.select(self.by, rows.values, self.shuffle_step.by)
-        return rows.keys if rows.keys is not None else [None] * len(rows.values)
+            keys = encode_keys(step, step.key_serde, self.select(self.by, rows.values, step.by))
+        elif rows.keys is not None:
+            keys = encode_keys(step, step.key_serde, rows.keys, rows.key_serde)
+        else:
+            keys = [None] * len(rows.values)
+        if not step.everyone and None in keys:
+            remedy = "drop such records with .filter(…) before this step, or give them a key"
+            raise UserCodeError(
+                step, DataError("the key is None, and equal keys meet", remedy=remedy), keys.index(None)
+            )
+        return keys
 
     def push(self, rows: Rows) -> None:
         step = self.shuffle_step
-        keys = encode_keys(step, step.key_serde, self.keys_of(rows))
+        keys = self.keys_of(rows)
         values = encode(step, step.serde, rows.values)
         with blaming(step):  # what no frame takes
             self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
@@ -44,6 +55,8 @@ class ShuffleOp(Operator):
 
 class CombineOp(ShuffleOp):
     """Out of this stage, with what follows (an aggregate) begun here: partial states travel, once a key and commit.
+
+    What tells keys apart is their bytes, here and in all that follows: 1 and True are two keys.
 
     `settled` holds the partial states of completed chunks of the open transaction, `fresh` those of the chunk that runs; beside
     each stands the time of the key's last row. `merged` is what `prepare` has made of those that have both, with the user's `merge`.
@@ -68,15 +81,10 @@ class CombineOp(ShuffleOp):
 
     def push(self, rows: Rows) -> None:
         keys = self.keys_of(rows)
-        with blaming(self.step):  # a key that is no key of a dict
-            times = dict(zip(keys, rows.timestamps, strict=True))
+        times = dict(zip(keys, rows.timestamps, strict=True))
         if self.careful:
             self._send(self._added(keys, rows, {key: self.plan.start() for key in times}), times)
             return
-        # what cannot be written must fail here, with its record, and not when the transaction of all tasks is sealed
-        new = [key for key in times if key not in self.settled and key not in self.fresh_ts]
-        if new:
-            encode_keys(self.shuffle_step, self.shuffle_step.key_serde, new)
         with blaming(self.aggregate, self.plan.lacking(rows.values)):
             columns = None if self.fresh or self.odd else self.plan.columns(rows.values)
         if columns is not None:
@@ -138,7 +146,7 @@ class CombineOp(ShuffleOp):
 
     def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
         step = self.shuffle_step
-        keys = encode_keys(step, step.key_serde, list(states))
+        keys = list(states)
         values = encode(step, PARTIAL, list(states.values()))
         with blaming(step):
             self.env.shuffle(
@@ -151,14 +159,17 @@ class AggregateOp(Operator):
 
     States live here, decoded, between commits: `fresh` are those of the chunk that runs (copies, so that a failing chunk leaves
     no trace), `states` those of completed ones. The table is written once a commit, with the keys that changed. States that did not
-    change count as cached rows of the table, and are given back as they are: the store has them.
+    change count as cached rows of the table, and are given back as they are: the store has them. Keys are in bytes.
     """
+
+    gives_keys = True
 
     def __init__(self, step: s.AggregateStep, env: Env) -> None:
         super().__init__(step, env)
         self.plan = step.plan
         self.key_serde = step.key_serde
         self.table = env.table(step.name)
+        self.wants_keys = BYTES
         self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
         self.states: dict[Any, list[Any]] = {}
         self.held = self.table.keep(self.states, self._give_back)
@@ -181,7 +192,7 @@ class AggregateOp(Operator):
         keys = keyed(self, rows, self.key_serde)
         values = rows.values
         lacking = None if self.partial else self.plan.lacking(values)
-        with blaming(self.step, lacking):  # a key that is no key of a dict, or of the table
+        with blaming(self.step, lacking):
             times = dict(zip(keys, rows.timestamps, strict=True))
             if self.partial and rows.plan != self.plan.digest:
                 values = self._of_former_code(rows.plan, values)
@@ -230,14 +241,14 @@ class AggregateOp(Operator):
             else:
                 fresh[key] = copy(known)
         if unknown:
-            for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
+            for key, found in zip(unknown, self.table.fetch(unknown), strict=True):
                 fresh[key] = start() if found is None else list(found)
 
     def _know(self, unknown: list[Any]) -> None:
         """States of these keys, as committed."""
         if unknown:
             states = self.states
-            for key, found in zip(unknown, self.table.get_many(unknown), strict=True):
+            for key, found in zip(unknown, self.table.fetch(unknown), strict=True):
                 if found is not None:
                     states[key] = list(found)
                     if not self.plan.plain(found):
@@ -296,14 +307,14 @@ class AggregateOp(Operator):
 
     def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         copy = self.plan.copy  # what the table keeps must not change with what comes next
-        self.table.update({key: copy(states[key]) for key in dirty})
+        self.table.put({key: copy(states[key]) for key in dirty})
 
     def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         if not self.children:
             return
         with blaming(self.step):
             results = self.plan.results([states[key] for key in dirty])
-        self.forward(Rows(results, list(dirty.values()), list(dirty)))
+        self.forward(Rows(results, list(dirty.values()), list(dirty), key_serde=self.key_serde))
 
     def suspend(self) -> Any:
         aside = self.fresh, self.fresh_ts, self.numbers
@@ -315,22 +326,19 @@ class AggregateOp(Operator):
         self.gave_back = True  # whatever ran meanwhile
 
 
-def keyed(operator: Operator, rows: Rows, serde: Any) -> list[Any]:
-    """The keys of rows that must have some, decoded."""
-    return decode_keys(operator.step, serde, with_keys(operator, rows))
-
-
-def with_keys(operator: Operator, rows: Rows) -> list[Any]:
-    """The keys of rows that must have some."""
+def keyed(operator: Operator, rows: Rows, serde: Any) -> list[bytes]:
+    """The keys of rows that must have some, in bytes of this serde."""
     if rows.keys is None or None in rows.keys:
         kind = operator.step.verb
         remedy = f'put .repartition("field") before {kind}, or declare the key of the input: key="field", key_serde='
         raise UserCodeError(operator.step, DataError("a record has no key", remedy=remedy))
-    return rows.keys
+    return encode_keys(operator.step, serde, rows.keys, rows.key_serde)
 
 
 class TableOp(Operator):
     """Keeps the last value of each key; a null value deletes."""
+
+    wants_keys = BYTES
 
     def __init__(self, step: s.TableStep, env: Env) -> None:
         super().__init__(step, env)
@@ -338,15 +346,13 @@ class TableOp(Operator):
         self.key_serde = step.key_serde
 
     def push(self, rows: Rows) -> None:
-        keys = keyed(self, rows, self.key_serde)
-        with blaming(self.step):  # a key that is no key of a dict
-            last = dict(zip(keys, rows.values, strict=True))
+        last = dict(zip(keyed(self, rows, self.key_serde), rows.values, strict=True))
         gone = [key for key, value in last.items() if value is None]
         for key in gone:
             del last[key]
-        self.table.update(last)
-        if gone:
-            self.table.delete_many(gone)
+        with blaming(self.step):
+            self.table.put(last)
+        self.table.remove(gone)
         self.forward(rows)
 
 
@@ -358,16 +364,18 @@ class JoinTableOp(Operator):
         self.join = step
         self.on = column_of(step.on) if step.on is not None else None
         self.table = env.table(step.table.name)
+        self.wants_keys = BYTES if step.on is None else ""
 
     def push(self, rows: Rows) -> None:
         values = rows.values
+        serde = self.join.table.key_serde
         if self.on is not None:
-            keys = self.select(self.on, values, self.join.on)
+            keys = encode_keys(self.step, serde, self.select(self.on, values, self.join.on))
         else:
-            keys = keyed(self, rows, self.join.table.key_serde)
-        with blaming(self.step):  # a key that is no key of the table
-            distinct = [key for key in dict.fromkeys(keys) if key is not None]
-            found: dict[Any, Any] = dict(zip(distinct, self.table.get_many(distinct), strict=True))
+            keys = keyed(self, rows, serde)
+        distinct = [key for key in dict.fromkeys(keys) if key is not None]
+        with blaming(self.step):
+            found: dict[Any, Any] = dict(zip(distinct, self.table.fetch(distinct), strict=True))
         found[None] = None
         into = self.join.into
         if self.join.how == "inner":

@@ -31,7 +31,7 @@ from .decode import SourceOp
 from .failures import chunk_id
 from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
-from .stateless import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
+from .stateless import BYTES, VALUES, FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
 from .windowed import WindowOp
 
 DEEP = 100
@@ -155,6 +155,8 @@ class Pipeline:
                 operator.careful = careful
             if isinstance(operator, AggregateOp):
                 operator.at_once = careful or below
+        for source in self.sources.values():
+            source.wants_keys = _wanted(source)
         graph = self.declared.graph
         for operator in self.operators:
             name = self.declared.name(operator.step)
@@ -525,6 +527,19 @@ class Pipeline:
                 errors.append(error)
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("user code did not end cleanly", errors)
+
+
+def _wanted(source: Operator) -> str:
+    """What the steps do with the keys that a source gives: nothing, or they compare their bytes, or show the values to user code."""
+    found, stack = set[str](), list(source.children)
+    seen = set[int]()
+    while stack:
+        operator = stack.pop()
+        if id(operator) not in seen:
+            seen.add(id(operator))
+            found.add(operator.wants_keys)
+            stack += [] if operator.gives_keys else operator.children
+    return max(found, key=["", BYTES, VALUES].index, default="")
 
 
 def _bridge() -> Any:

@@ -73,6 +73,7 @@ class BatchOp(Operator):
     """Collects rows into bounded batches, and takes Spark's results in."""
 
     letters = True
+    gives_keys = True
     awaits = True  # so that nothing is pushed in here while a transaction is sealed
 
     def __init__(self, step: s.BatchStep, env: Env) -> None:

@@ -14,6 +14,7 @@ An exception of user code leaves here as `UserCodeError` and names the step; nob
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, compress, repeat
 from types import TracebackType
@@ -22,9 +23,14 @@ from typing import Any, Protocol
 from ...core.errors import DataError, HeadgateError, cause_for
 from ..cancellation import passes, said
 from ..job import steps as s
+from ..records.keys import KeyRefused, KeyUnreadable, output_column
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking
+from ..records.serdes import KEY, OUTPUT_KEY
 from ..records.writable import Unwritable, check_headers, check_times
+
+BYTES, VALUES = "bytes", "values"
+"""What an operator may want of keys."""
 
 
 class UserCodeError(HeadgateError):
@@ -124,6 +130,10 @@ class Operator:
     """Whether watermarks, ends and drains concern it."""
     watermark: int | None = None
     """The event time that it has been told of."""
+    wants_keys = ""
+    """What it does with the keys of its rows: nothing, or it compares their `bytes`, or shows the `values` to user code."""
+    gives_keys = False
+    """Whether the rows that it passes on have keys of its own."""
     flags: tuple[str, ...] = ("watermark",)
     """Attributes that a letter may set: they belong to it, and are what they were when it is dropped."""
 
@@ -231,6 +241,7 @@ class MapOp(Operator):
         super().__init__(step, env)
         self.fn = step.fn
         self.with_record = step.with_record
+        self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
         if not self.with_record:
@@ -268,6 +279,7 @@ class FilterOp(Operator):
         super().__init__(step, env)
         self.fn = step.fn
         self.with_record = step.with_record
+        self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
         with blaming(
@@ -289,6 +301,7 @@ def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
         list(compress(rows.keys, keep)) if rows.keys is not None else None,
         list(compress(rows.headers, keep)) if rows.headers is not None else None,
         list(compress(rows.offsets, keep)) if rows.offsets is not None else None,
+        key_serde=rows.key_serde,
     )
 
 
@@ -299,6 +312,7 @@ class FlatMapOp(Operator):
         super().__init__(step, env)
         self.fn = step.fn
         self.with_record = step.with_record
+        self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
         fn = self.fn
@@ -325,12 +339,15 @@ class FlatMapOp(Operator):
                 None if rows.keys is None else spread(rows.keys),
                 None if rows.headers is None else spread(rows.headers),
                 offsets,
+                key_serde=rows.key_serde,
             )
         )
 
 
 class RekeyOp(Operator):
     """Another key, in place."""
+
+    gives_keys = True
 
     def __init__(self, step: s.RekeyStep, env: Env) -> None:
         super().__init__(step, env)
@@ -350,11 +367,18 @@ class ToOp(Operator):
         super().__init__(step, env)
         self.to = step
         self.key = column_of(step.key) if step.key is not None else None
+        if step.partition is not None:
+            self.wants_keys = VALUES
+        elif step.key is None and step.key_serde.name != OUTPUT_KEY:
+            self.wants_keys = BYTES
 
     def push(self, rows: Rows) -> None:
         step = self.to
-        keys = self.select(self.key, rows.values, step.key) if self.key else rows.keys
-        raw = None if keys is None else encode_keys(step, step.key_serde, keys)
+        raw: list[Any] | None = None
+        if self.key is not None:
+            raw = encode_keys(step, step.key_serde, self.select(self.key, rows.values, step.key))
+        elif rows.keys is not None:
+            raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde)
         values = encode(step, step.serde, rows.values)
         targets = self.column(step.partition, rows, records=True) if step.partition is not None else None
         with blaming(step):  # what the topic does not take
@@ -384,9 +408,6 @@ class ToOp(Operator):
             )
 
 
-_RAW = frozenset((bytes, type(None)))
-
-
 def encode(step: s.Step, serde: Any, values: list[Any]) -> list[Any]:
     """Values as bytes; None stays None (a tombstone). What cannot be encoded is an error of the step that asked for it."""
     encoded = serde.dumps_many(values)
@@ -396,31 +417,43 @@ def encode(step: s.Step, serde: Any, values: list[Any]) -> list[Any]:
     return encoded.values
 
 
-def encode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
-    """Keys as bytes; bytes and None stay as they are."""
-    if _RAW.issuperset(map(type, keys)):
-        return keys
-    try:
-        return encode(step, serde, keys)
-    except UserCodeError as error:
+AS_THEY_ARE = ("text", "bytes")
+"""Serdes whose bytes an output has, too."""
+
+
+def encode_keys(step: s.Step, serde: Any, keys: list[Any], written: Any = None) -> list[Any]:
+    """Keys as the bytes of this serde; None stays None. `written`: they are bytes already, which that serde has written."""
+    if written is not None:
+        if written.name == serde.name:
+            return keys
+        if serde.name == OUTPUT_KEY and written.name in AS_THEY_ARE:
+            return keys
+        if serde.name == OUTPUT_KEY and written.name == KEY:
+            with contextlib.suppress(KeyRefused):  # found again below, with its record
+                return output_column(keys)
+        keys = decode_keys(step, written, keys)
+    encoded = serde.dumps_many(keys)
+    if encoded.bad:
         raise _of_key(
-            error, "give the step (or the app) another key_serde=, or make a key that this serde accepts"
-        ) from error.__cause__
+            step,
+            encoded.bad[0],
+            "give the step (or the app) another key_serde=, or make a key that this serde accepts",
+        )
+    return encoded.values
 
 
-def _of_key(error: UserCodeError, remedy: str) -> UserCodeError:
+def _of_key(step: s.Step, bad: tuple[int, DataError], remedy: str) -> UserCodeError:
     """What a serde says of a key: with the parameter that is its, which is none of a value's."""
-    cause = error.__cause__
-    what = cause.what if isinstance(cause, HeadgateError) else str(cause)
-    return UserCodeError(error.step, DataError(f"the key {what}", remedy=remedy), error.index)
+    index, error = bad
+    own = error.remedy if isinstance(error, KeyRefused | KeyUnreadable) else remedy
+    told = DataError(f"the key {error.what}", remedy=own)
+    told.__cause__ = error.__cause__
+    return UserCodeError(step, told, index)
 
 
 def decode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
-    """Keys as values, where they are still bytes because nobody needed them before."""
-    if serde.type is bytes or bytes not in set(map(type, keys)):
-        return keys
-    decoded = serde.loads_many([key if isinstance(key, bytes) else None for key in keys])
+    """Keys as user code has them, of bytes that this serde has written."""
+    decoded = serde.loads_many(keys)
     if decoded.bad:
-        index, error = decoded.bad[0]
-        raise _of_key(UserCodeError(step, error, index), "give the input (or the app) another key_serde=") from error
-    return [new if isinstance(old, bytes) else old for old, new in zip(keys, decoded.values, strict=True)]
+        raise _of_key(step, decoded.bad[0], "give the input (or the app) another key_serde=")
+    return decoded.values

@@ -28,8 +28,8 @@ from ..job import steps as s
 from ..records.columns import pick
 from ..records.record import Rows
 from ..records.selecting import all_mappings
-from .keyed import with_keys
-from .stateless import Env, Operator, blaming, decode_keys, encode, encode_keys
+from .keyed import keyed
+from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 
 STEP_RESULTS = 10_000
 """Results that one step of a letter gives: its outputs must stay within what one transaction should hold."""
@@ -113,6 +113,8 @@ class WindowOp(Operator):
     """Aggregates for each key and window of event time."""
 
     letters = True
+    wants_keys = BYTES
+    gives_keys = True
     flags = ("watermark", "floor")
 
     def __init__(self, step: s.WindowStep, env: Env) -> None:
@@ -163,11 +165,11 @@ class WindowOp(Operator):
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
     def push(self, rows: Rows) -> None:
-        keys = encode_keys(self.step, self.window_step.key_serde, with_keys(self, rows))
+        keys = keyed(self, rows, self.window_step.key_serde)
         found = self.spans.assign_open(rows.timestamps, closed_up_to(self.floor, self.grace))
         values = rows.values
         if found.late:
-            self._late(rows, keys, found.late)
+            self._late(rows, found.late)
         if found.partly:
             self.env.count("late_for_some_windows", found.partly)
         if not found.open:
@@ -185,7 +187,7 @@ class WindowOp(Operator):
             if self.copying:
                 self._copy()
 
-    def _late(self, rows: Rows, keys: list[Any], late: list[int]) -> None:
+    def _late(self, rows: Rows, late: list[int]) -> None:
         """Rows whose windows are closed: counted, and written as they are to the topic that the user has named."""
         self.env.count("late_rows", len(late))
         topic = self.window_step.late
@@ -193,8 +195,9 @@ class WindowOp(Operator):
             return
         values = encode(self.step, self.window_step.late_serde, pick(rows.values, late))
         headers = None if rows.headers is None else pick(rows.headers, late)
+        keys = encode_keys(self.step, self.env.app.output_key_serde, pick(rows.keys or [], late), rows.key_serde)
         with blaming(self.step):  # what the topic does not take
-            self.env.emit(topic, None, pick(keys, late), values, pick(rows.timestamps, late), headers)
+            self.env.emit(topic, None, keys, values, pick(rows.timestamps, late), headers)
 
     def _all_plain(self, ends: Collection[int]) -> bool:
         return all(end not in self.open or self.open[end].plain for end in ends)
@@ -345,5 +348,4 @@ class WindowOp(Operator):
         for result, end in zip(results, ends, strict=True):
             result[START_FIELD], result[END_FIELD], result[CLOSED_FIELD] = end - size, end, by
         raw: list[Any] = [key for _, keys in given for key in keys]
-        keys = decode_keys(self.step, self.window_step.key_serde, raw)
-        self.forward(Rows(results, list(map(result_time, ends)), keys))
+        self.forward(Rows(results, list(map(result_time, ends)), raw, key_serde=self.window_step.key_serde))

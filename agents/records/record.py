@@ -42,6 +42,8 @@ class Rows:
 
     `offsets`: of the record that each row was made of, kept only where a step behind asks for it; None where a step has made rows of
     several records. `plan`: the digest of the aggregate plan whose partial states the values are; None for rows.
+
+    `key_serde`: the keys are bytes that it has written, and that nobody has read yet; without it they are keys as user code has them.
     """
 
     values: list[Any]
@@ -50,13 +52,14 @@ class Rows:
     headers: list[Headers] | None = None
     offsets: Sequence[int] | None = None
     plan: int | None = None
+    key_serde: Any = None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def records(self) -> Iterator[Record[Any, Any]]:
         """The rows one by one, for functions that asked for records."""
-        keys = self.keys or [None] * len(self.values)
+        keys = self.key_values() or [None] * len(self.values)
         headers = self.headers or [()] * len(self.values)
         return map(Record, keys, self.values, self.timestamps, headers)
 
@@ -70,9 +73,18 @@ class Rows:
             [r.headers or () for r in records] if any(r.headers for r in records) else None,
         )
 
+    def key_values(self) -> list[Any] | None:
+        """The keys as user code has them."""
+        if self.keys is None or self.key_serde is None:
+            return self.keys
+        found = self.key_serde.loads_many(self.keys)
+        if found.bad:
+            raise found.bad[0][1]
+        return found.values
+
     def with_values(self, values: list[Any]) -> Rows:
         """The same rows with other values."""
-        return Rows(values, self.timestamps, self.keys, self.headers, self.offsets)
+        return Rows(values, self.timestamps, self.keys, self.headers, self.offsets, key_serde=self.key_serde)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Serdes: bytes to values and back, a chunk at a time.
 
-    hg.json()  hg.json(Order)  hg.msgpack()  hg.text()  hg.raw()  hg.arrow()  hg.custom(loads, dumps, name="…")
+    hg.json()  hg.json(Order)  hg.msgpack()  hg.text()  hg.raw()  hg.key()  hg.arrow()  hg.custom(loads, dumps, name="…")
 
 What it decides: what is bad data. Promises:
 
@@ -25,6 +25,7 @@ import orjson
 
 from ...core.errors import DataError, DeclarationError
 from ..cancellation import passes
+from . import keys
 
 T = TypeVar("T")
 _SHOWN = 80
@@ -62,7 +63,7 @@ class Serde(Generic[T]):
     [1, None, None]
     """
 
-    __slots__ = ("_decode", "_decode_many", "_encode", "name", "type")
+    __slots__ = ("_decode", "_decode_many", "_encode", "_encode_many", "name", "type")
 
     def __init__(
         self,
@@ -71,12 +72,14 @@ class Serde(Generic[T]):
         decode: Callable[[bytes], T],
         kind: Any = None,
         decode_many: Callable[[Sequence[bytes | None]], list[T]] | None = None,
+        encode_many: Callable[[Sequence[T], set[type]], list[bytes]] | None = None,
     ) -> None:
         self.name = name
         self.type = kind
         self._encode = encode
         self._decode = decode
         self._decode_many = decode_many
+        self._encode_many = encode_many
 
     def loads(self, data: bytes) -> T:
         """One value, or a `DataError`."""
@@ -122,9 +125,12 @@ class Serde(Generic[T]):
 
     def dumps_many(self, values: Sequence[T | None]) -> Encoded:
         """A column of bytes; what cannot be written is reported."""
-        if _NONE not in set(map(type, values)):  # by type: whether a value *equals* None is its own business
-            encode = self._encode
+        kinds = set(map(type, values))
+        if _NONE not in kinds:  # by type: whether a value *equals* None is its own business
+            encode, encode_many = self._encode, self._encode_many
             try:
+                if encode_many is not None:
+                    return Encoded(encode_many(values, kinds))  # pyright: ignore[reportArgumentType] - no None is here
                 return Encoded([encode(one) for one in values])  # pyright: ignore[reportArgumentType] - no None is here
             except BaseException:  # noqa: BLE001, S110 - one by one, then
                 pass
@@ -142,11 +148,15 @@ class Serde(Generic[T]):
         return out
 
     def _unreadable(self, data: object, error: BaseException) -> DataError:
+        if isinstance(error, DataError):
+            return error
         return DataError(
             f"not {self.name}: {error} in {_excerpt(data)}", remedy="see on_bad_data=, or give the input another serde="
         )
 
     def _unwritable(self, value: object, error: BaseException) -> DataError:
+        if isinstance(error, DataError):
+            return error
         return DataError(
             f"cannot be encoded as {self.name}: {error} ({_excerpt(value)})", remedy="give the step another serde="
         )
@@ -268,6 +278,23 @@ def raw() -> Serde[bytes]:
         return data
 
     return Serde("bytes", same, same, bytes)
+
+
+def key() -> Serde[Any]:
+    """Text, whole numbers of 64 bits, bytes, booleans, UUIDs and tuples of them, as headgate's own topics and tables have them.
+
+    >>> key().dumps("DE"), key().dumps(("DE", 7))
+    (b'DE', b'\\xff\\x05\\x02DE\\x00\\x15\\x07\\x00')
+    """
+    return Serde(KEY, keys.encode, keys.decode, None, keys.decode_column, keys.encode_column)
+
+
+KEY, OUTPUT_KEY = "key", "output key"
+
+
+def output_key() -> Serde[Any]:
+    """Keys as outputs have them where nothing else is declared: see `keys.encode_output`."""
+    return Serde(OUTPUT_KEY, keys.encode_output, keys.decode_output)
 
 
 def arrow() -> Serde[Any]:

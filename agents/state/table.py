@@ -7,6 +7,7 @@ transaction), and the store. A task always reads the newest one.
 
 Promises:
 
+- What tells keys apart is their bytes: `1`, `True` and `1.0` are not one key, as they would be in a dict.
 - `drop()` undoes the chunk, even if user code modified a value in place that it had read.
 - `complete()` applies to all tables of a task or to none: what cannot be encoded is found before anything is merged.
 - Between two commits, each key is logged once. The expiry time is stored with the value. `expire` logs deletions; an expired value is
@@ -22,11 +23,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ...core.errors import DataError
 from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..job.schemas import Layout
+from ..records.keys import KeyRefused
 from ..records.serdes import Serde
 from .cache_memory import CacheMemory, Held
 from .expiry_index import ExpiryIndex, IndexRows
@@ -92,14 +94,13 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.most_bytes = None if most_bytes is None else most_bytes - KEY_ROOM
         """The largest encoded value, provided that its key is short."""
         self._most_bytes = most_bytes
-        self._live: dict[
-            K, V | None
-        ] = {}  # decoded: what this chunk changed, and what was read; None: known to be absent
+        self._live: dict[bytes, V | None] = {}
+        """Decoded: what this chunk changed, and what was read; None: known to be absent."""
         self._held = memory.hold(self._live, self._give_back)
         self._kept: Held | None = None
-        self._changed: dict[K, None] = {}
-        self._read: list[Sequence[K]] = []
-        self._ready: tuple[list[bytes | None], list[bytes | None]] | None = None
+        self._changed: dict[bytes, None] = {}
+        self._read: list[Sequence[bytes]] = []
+        self._ready: tuple[list[bytes], list[bytes | None]] | None = None
         self.dirty: IndexRows = {}
         self.sealed: deque[IndexRows] = deque()
         self.expiry = ExpiryIndex(name, store)
@@ -121,26 +122,28 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return self._find(key) is not None  # pyright: ignore[reportArgumentType] - as with a dict, any object may be looked up
 
     def _find(self, key: K) -> V | None:
+        raw = self.key_bytes(key)
         live = self._live
-        if key in live:
-            found = live[key]
+        if raw in live:
+            found = live[raw]
         else:
-            data = self._newest(self._key_bytes(key))
-            found = live[key] = None if data is None else self._decode(data)
-            self._weigh((key,), (data,))
-        self._read.append((key,))
+            data = self._newest(raw)
+            found = live[raw] = None if data is None else self._decode(data)
+            self._weigh((raw,), (data,))
+        self._read.append((raw,))
         return found
 
     def get_many(self, keys: Sequence[K]) -> list[V | None]:
         """The values of the keys, None for a missing one. Rows that are not cached are read from the store in one call."""
+        return self.fetch(self._all_bytes(keys))
+
+    def fetch(self, keys: Sequence[bytes]) -> list[V | None]:
+        """As `get_many`, by encoded keys."""
         live = self._live
         missing = [key for key in keys if key not in live]
         raw: list[bytes | None] = []
         if missing:
-            encoded = self._key.dumps_many(missing)
-            if encoded.bad:
-                raise self._refused("key", encoded.bad[0][1])
-            raw = self._newest_many([data or b"" for data in encoded.values])
+            raw = self._newest_many(missing)
             values = self._decode_many(raw)
             live.update(zip(missing, values, strict=True))
         self._read.append(keys)
@@ -149,14 +152,25 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._weigh(missing, raw)
         return found
 
-    def _key_bytes(self, key: K) -> bytes:
+    def key_bytes(self, key: K) -> bytes:
+        """What tells a key apart; raises a `DataError` of this table."""
         try:
             return self._key.dumps(key)
         except DataError as error:
             raise self._refused("key", error) from error.__cause__
 
+    def _all_bytes(self, keys: Iterable[K]) -> list[bytes]:
+        encoded = self._key.dumps_many(list(keys))
+        if encoded.bad:
+            raise self._refused("key", encoded.bad[0][1])
+        if None in encoded.values:
+            self.key_bytes(cast("Any", None))  # which a serde lets pass in a column, as a null
+        return cast("list[bytes]", encoded.values)
+
     def _refused(self, part: str, error: DataError) -> DataError:
         """A serde's error with the table's name, and with the argument that changes the serde."""
+        if isinstance(error, KeyRefused):
+            return DataError(f"table {self.name}: the key {error.what}", remedy=error.remedy)
         remedy = f"a table of app.table() takes {part}=, one of a stream {'key_serde' if part == 'key' else 'serde'}="
         return DataError(f"table {self.name}: the {part} {error.what}", remedy=remedy)
 
@@ -207,26 +221,34 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         if value is None:
             raise DataError(f"table {self.name}: None is not a value", remedy="delete the key instead")
-        self._live[key] = value
-        self._changed[key] = None
+        raw = self.key_bytes(key)
+        self._live[raw] = value
+        self._changed[raw] = None
 
     def __delitem__(self, key: K) -> None:
         if self._find(key) is None:
             raise KeyError(key)
-        self._live[key] = None
-        self._changed[key] = None
+        self.remove((self.key_bytes(key),))
 
     def update(self, changes: Mapping[K, V] | Iterable[tuple[K, V]] = (), /, **named: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Set many keys."""
-        more: dict[Any, Any] = dict(changes, **named)
-        if None in more.values():
+        pairs: Any = changes.items() if isinstance(changes, Mapping) else changes
+        every: list[tuple[Any, Any]] = [*pairs, *named.items()]
+        self.put(dict(zip(self._all_bytes([key for key, _ in every]), [value for _, value in every], strict=True)))
+
+    def put(self, changes: Mapping[bytes, V]) -> None:
+        """As `update`, by encoded keys."""
+        if None in changes.values():
             raise DataError(f"table {self.name}: None is not a value", remedy="delete the key instead")
-        live: dict[Any, Any] = self._live
-        live.update(more)
-        self._changed.update(dict.fromkeys(more))
+        self._live.update(changes)
+        self._changed.update(dict.fromkeys(changes))
 
     def delete_many(self, keys: Iterable[K]) -> None:
         """Delete keys, whether they exist or not."""
+        self.remove(self._all_bytes(keys))
+
+    def remove(self, keys: Iterable[bytes]) -> None:
+        """As `delete_many`, by encoded keys."""
         gone = dict.fromkeys(keys)
         self._live.update(gone)
         self._changed.update(gone)
@@ -235,8 +257,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def range(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Keys and values from `start` up to, but not including, `end`, in the order of the encoded keys, as of now."""
-        low = None if start is None else self._key_bytes(start)
-        high = None if end is None else self._key_bytes(end)
+        low = None if start is None else self.key_bytes(start)
+        high = None if end is None else self.key_bytes(end)
         rows = {**dict(self._store.range(self.name, low, high))} if self._overlaid() else None
         if rows is None:
             stored = self._store.range(self.name, low, high, reverse=reverse)
@@ -247,7 +269,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             return
         for layer in [*self.sealed, self.dirty]:
             _overlay(rows, layer, low, high)
-        fresh = {self._key_bytes(key): self._live[key] for key in self._changed}
+        fresh = {key: self._live[key] for key in self._changed}
         _overlay(rows, dict.fromkeys(fresh, b""), low, high)
         for key in sorted(rows, reverse=reverse):
             value = fresh[key] if key in fresh else self._decode(rows[key])
@@ -271,28 +293,31 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._ready = None
             return
         live = self._live
-        keys = self._key.dumps_many(list(self._changed))
-        values = self._value.dumps_many([live[key] for key in self._changed])
-        for part, bad in (("key", keys.bad), ("value", values.bad)):
-            if bad:
-                raise self._refused(part, bad[0][1])
+        keys = list(self._changed)
+        values = self._value.dumps_many([live[key] for key in keys])
+        if values.bad:
+            raise self._refused("value", values.bad[0][1])
         if self._most_bytes is not None:
-            self._must_fit(keys.values, values.values, self._most_bytes)
-        self._ready = keys.values, values.values
+            self._must_fit(keys, values.values, self._most_bytes)
+        self._ready = keys, values.values
 
-    def _must_fit(self, keys: list[bytes | None], values: list[bytes | None], most: int) -> None:
+    def _must_fit(self, keys: list[bytes], values: list[bytes | None], most: int) -> None:
         """Raise for a row that the task log would reject. Here the error belongs to the chunk that made the row, not to the commit of all
         tasks.
         """
-        if max(map(len, filter(None, values)), default=0) + max(map(len, filter(None, keys)), default=0) <= most:
+        if max(map(len, filter(None, values)), default=0) + max(map(len, keys)) <= most:
             return
         for key, value in zip(keys, values, strict=True):
-            size = len(key or b"") + len(value or b"")
+            size = len(key) + len(value or b"")
             if size > most:
                 raise DataError(
-                    f"table {self.name}: the row of the key {(key or b'')[:40]!r} takes {size} bytes, but the task log accepts only {most}",
+                    f"table {self.name}: the row of the key {self._shown(key):.80} takes {size} bytes, "
+                    f"but the task log accepts only {most}",
                     remedy="keep smaller rows, or raise max.message.bytes of the task log and start again",
                 )
+
+    def _shown(self, key: bytes) -> str:
+        return repr(self._key.loads(key))
 
     def complete(self) -> None:
         """The chunk is done: queue what `prepare` encoded for the commit."""
@@ -304,11 +329,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             if self._ttl_ms is not None:
                 expires = self._clock() + self._ttl_ms
                 head = log_head(expires, self._schema)
-                self.expiry.written(
-                    expires, [k for k, v in zip(keys, values, strict=True) if k is not None and v is not None]
-                )
+                self.expiry.written(expires, [k for k, v in zip(keys, values, strict=True) if v is not None])
             for key, value in zip(keys, values, strict=True):
-                dirty[key or b""] = None if value is None else head + value
+                dirty[key] = None if value is None else head + value
             changed, self._changed = self._changed, {}
             self._weigh(changed, values)
         self._read.clear()
@@ -331,7 +354,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if self._kept is not None:
             self._kept.close()
 
-    def _weigh(self, keys: Collection[K], encoded: Sequence[bytes | None]) -> None:
+    def _weigh(self, keys: Collection[bytes], encoded: Sequence[bytes | None]) -> None:
         self._held.add(keys, encoded)
         if self._kept is not None:
             self._kept.add(keys, encoded)
@@ -343,7 +366,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             half = islice(live, (len(live) + 1) // 2)
             self._forget([k for k in half if k not in changed] or [k for k in live if k not in changed])
 
-    def _forget(self, keys: list[K]) -> None:
+    def _forget(self, keys: list[bytes]) -> None:
         pop = self._live.pop
         for key in keys:
             pop(key, None)
@@ -388,7 +411,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.dirty.update(dict.fromkeys(gone))
         self.expiry.spend(due)
         if self._live:
-            self._forget([self._key.loads(key) for key in gone])
+            self._forget(gone)
         return Expired(len(gone), len(keys), due.more)
 
     def rewrite(self, most: int) -> int | None:

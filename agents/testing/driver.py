@@ -421,7 +421,9 @@ class Driver:
             if isinstance(step, s.AgentStep) and step.sink == topic:
                 return step.sink_serde, step.sink_key_serde
         step = self._inputs.get(topic)
-        return (step.serde, step.key_serde or self.app.key_serde) if step else (self.app.serde, self.app.key_serde)
+        return (
+            (step.serde, step.key_serde or self.app.key_serde) if step else (self.app.serde, self.app.output_key_serde)
+        )
 
     # ------------------------------------------------------------------------------------------------------- to a standstill
 

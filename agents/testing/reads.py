@@ -42,17 +42,22 @@ class TableReader(Mapping[Any, Any]):
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(dict.fromkeys(key for part in self._parts.values() for key, _ in part.range()))
+        """By the bytes of keys: 1 and True are two."""
+        found: dict[bytes, Any] = {}
+        for part in self._parts.values():
+            for key in part:
+                found.setdefault(part.key_bytes(key), key)
+        return iter(found.values())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def task(self, task: str) -> dict[Any, Any]:
+    def task(self, task: str) -> TableReader:
         """The rows of one task, for example `"Partition 3"`."""
-        return {key: self._finish(value) for key, value in self._parts[task].range()}
+        return TableReader(self.name, {task: self._parts[task]}, self._finish)
 
     def __repr__(self) -> str:
-        return f"<table {self.name}: {dict(self)}>"
+        return f"<table {self.name}: {{{', '.join(f'{key!r}: {self[key]!r}' for key in self)}}}>"
 
 
 def as_it_is(value: Any) -> Any:

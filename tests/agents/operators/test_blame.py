@@ -83,9 +83,9 @@ def test_a_misspelt_field_of_any_step_is_named_with_those_that_there_are(step: A
 @pytest.mark.parametrize(
     "step", [lambda s: s.repartition(lambda v: v["n"], name="by-n"), lambda s: s.rekey(lambda v: v["n"])]
 )
-def test_a_key_that_is_a_whole_number_names_the_parameter_of_keys(step: Any) -> None:
+def test_a_key_that_its_serde_does_not_take_names_the_parameter_of_keys(step: Any) -> None:
     """`serde=`, which the message named, is that of the values: giving it changed nothing."""
-    said = failed(lambda app: step(app.input("in")).to("out"), {"n": 5})
+    said = failed(lambda app: step(app.input("in")).to("out", key_serde=hg.text()), {"n": 5})
     assert "the key cannot be encoded as text" in said
     assert "key_serde=" in said
     assert "another serde=" not in said

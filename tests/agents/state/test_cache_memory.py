@@ -85,7 +85,7 @@ def test_large_rows_are_counted_exactly_also_among_small_ones():
     tables.complete()
     aside = tables.suspend()
     tables.resume(aside)
-    assert table._live.keys() >= {f"large{n}" for n in range(1, 10)}
+    assert table._live.keys() >= {b"large%d" % n for n in range(1, 10)}
     assert memory.used == ROW_BYTES * len(table._live) + DECODED * 9 * 100_000
 
 

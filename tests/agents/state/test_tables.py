@@ -82,7 +82,7 @@ def test_a_row_that_the_log_does_not_take_is_found_before_anything_is_merged():
     table = tables.declare("counts", serde.text(), serde.text())
     table["fits"] = "x" * 90
     table["large"] = "x" * 96
-    with pytest.raises(DataError, match=r"table counts: the row of the key b'large' takes 101 bytes.*accepts only 100"):
+    with pytest.raises(DataError, match=r"table counts: the row of the key 'large' takes 101 bytes.*accepts only 100"):
         tables.complete()
     tables.drop()
     assert not tables.changed
