@@ -1,1 +1,1 @@
-"""One compacted stream, from which every member derives the same state: what stands in it, and what it comes to."""
+"""One compacted stream, from which every member folds the same job state: its messages, and what they mean."""

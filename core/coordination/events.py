@@ -1,7 +1,7 @@
-"""What the leader and the member of one process hear alike, and what both ask of their edge.
+"""The events and instructions that the leader and the member of a process have in common.
 
-Every worker has both machines. Heartbeats go to both; either may have an incarnation fenced (the leader whoever is dead, the member
-its own predecessors), and the answer goes to the one that asked.
+Every worker has both machines. Both receive all heartbeats. Either may request a fence (the leader for dead workers, the member for its own
+predecessors); the answer goes to the one that requested it.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from ..machine import Level
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What every worker says each second on the heartbeat topic, from a thread of its own."""
+    """What every worker sends each second on the heartbeat topic, from a thread of its own."""
 
     processor: str
     process: str
     incarnation: str
     sent_s: float
-    """The sender's monotonic clock when it was produced (only compared with the same sender's)."""
+    """The sender's monotonic clock when it sent this; only compared with other heartbeats of the same sender."""
     turn_age_s: float = 0.0
     """How long ago the sender's main loop last turned."""
     term: int = 0
-    """The newest term that it has seen."""
+    """The newest term that the sender has seen."""
     gone: bool = False
-    """A supervisor says so of its child: this process is dead."""
+    """Set by a supervisor for its child: this process is dead."""
     load: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """Lag, watermarks, progress, applied configuration offset: for people and metrics; no decision rests on it."""
+    """Lag, watermarks, progress, applied configuration offset: for people and metrics. No decision depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat was read: of anybody, oneself included, in the order of the topic, which is read from its end at start."""
+    """A heartbeat was read, of any process including this one, in the order of the topic. Reading begins at the end of the topic."""
 
     heartbeat: Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class FenceReturned:
-    """Answers `Fence`: that incarnation's transactional id was initialised by us; it can write nothing any more."""
+    """Answers `Fence`: this process has initialised that incarnation's transactional id, so the incarnation can write no more."""
 
     processor: str
     incarnation: str
@@ -49,7 +49,7 @@ class FenceReturned:
 
 @dataclass(frozen=True, slots=True)
 class FenceFailed:
-    """Answers `Fence`: it did not work (yet). The machine asks again."""
+    """Answers `Fence`: it has failed so far. The machine requests it again."""
 
     processor: str
     incarnation: str
@@ -58,7 +58,7 @@ class FenceFailed:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Initialise the transactional id of that incarnation, beside everything else. Answer `FenceReturned` or `FenceFailed`."""
+    """Initialise the transactional id of that incarnation, in the background. Answer `FenceReturned` or `FenceFailed`."""
 
     processor: str
     incarnation: str
@@ -66,7 +66,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class JobNote:
-    """Something that people should see in the log: became leader, declared a worker dead, refused growth."""
+    """An entry for the log: became leader, declared a worker dead, refused growth."""
 
     text: str
     fields: Mapping[str, str | int] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,13 +1,14 @@
-"""Who is silent: silence measured in one's own heartbeats that came back, and in nothing else.
+"""Decides who is silent, measured only in this process's own heartbeats that came back from the topic.
 
-A leader's clock says how long it has waited, not how long others could have spoken. So the clock here advances only by heartbeats
-of our own that came back from the topic, by what stood between their sendings; and since the topic has an order, whoever's
-heartbeat stands between two of ours was not silent meanwhile. Then:
+A leader's clock says how long it has waited, not for how long others could have sent. So the clock here advances only by this process's own
+heartbeats as they come back from the topic, by the time between their sending. The topic has an order: a process whose heartbeat is between
+two of ours was not silent in that time. Therefore:
 
-- a broker outage, a slow reader or a stopped process kills nobody: nothing of ours came back, or all came back in the same order;
-- a gap between two of our own heartbeats counts as one interval, since in the gap nobody may have been heard;
-- whoever is asked about for the first time, and was not heard, starts at zero; whoever was heard is as silent for a new leader as he was
-  for the candidate that it has been, so leaders that change fast do not keep a dead worker alive.
+- A broker outage, a slow reader or a stopped process declares nobody dead: either none of our heartbeats came back, or all heartbeats came
+  back in the same order.
+- A gap between two of our own heartbeats counts as one interval, because nobody may have been heard during the gap.
+- The silence of a process that was never heard starts at zero when it is first asked for. A process that was heard is as silent for a new
+  leader as it was while that leader was a candidate, so a quick succession of leaders does not keep a dead worker alive.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from ..errors import DataError
 from .events import Heartbeat
 
 GAP = 1.5
-"""After more than so many intervals without an own heartbeat one of ours is missing: there was an outage or a stop, and others could
-not have been heard either. Anything greater would count what nobody could say as somebody's silence."""
+"""In intervals: if more time passed between two of our own heartbeats, one is missing. There was an outage or a stop, and others could not
+be heard either. A greater value would count such time as their silence.
+"""
 MAX_BEAT = 16_384
 
 _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
@@ -30,12 +32,12 @@ _unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportU
 
 
 class Liveness:
-    """Heard heartbeats in; who is silent, stalled or gone out.
+    """Receives heartbeats; says who is silent, stalled or dead.
 
     >>> live = Liveness("me", beat_s=1.0)
     >>> live.silence("other")
     0.0
-    >>> for n in range(8): live.heard(Heartbeat("p1", "me", "", sent_s=float(n)))
+    >>> _ = [live.heard(Heartbeat("p1", "me", "", sent_s=float(n))) for n in range(8)]
     >>> live.silence("other")
     7.0
     """
@@ -50,7 +52,7 @@ class Liveness:
         self._gone: set[str] = set()
 
     def heard(self, beat: Heartbeat) -> bool:
-        """Take a heartbeat, in the order of the topic. True when it is our own: the clock has advanced."""
+        """Take a heartbeat, in the order of the topic. Returns whether it is our own, which may advance the clock."""
         if beat.gone:
             self._gone.add(beat.process)
             return False
@@ -67,23 +69,23 @@ class Liveness:
         return True
 
     def silence(self, process: str) -> float:
-        """For how long it could have been heard and was not. Starts at zero when it is first asked for."""
+        """For how long the process could have been heard and was not. Starts at zero when first asked for."""
         return self.clock - self._last.setdefault(process, self.clock)
 
     def turn_age(self, process: str) -> float:
-        """How long ago its main loop had turned when it last spoke."""
+        """The age of the last turn of its main loop, according to its last heartbeat."""
         return self._turn.get(process, 0.0)
 
     def gone(self, process: str) -> bool:
-        """Whether its supervisor said that it is dead."""
+        """Whether its supervisor has reported its death."""
         return process in self._gone
 
     def restart(self, process: str) -> None:
-        """Start the clock of one process at zero."""
+        """Restart the silence of one process at zero."""
         self._last[process] = self.clock
 
     def forget(self, processes: set[str]) -> None:
-        """Keep nothing about processes other than these."""
+        """Forget all processes but these."""
         for kept in (self._last, self._turn):
             for process in [p for p in kept if p not in processes and p != self.process]:
                 del kept[process]
@@ -108,7 +110,7 @@ def encode_beat(beat: Heartbeat) -> bytes:
 
 
 def decode_beat(value: bytes | None) -> Heartbeat:
-    """Back from the bytes; `DataError` for what is no heartbeat of ours."""
+    """The heartbeat of these bytes. Raises `DataError` if they are not a heartbeat of this version."""
     if value is None or len(value) > MAX_BEAT:
         raise DataError("a heartbeat without a value" if value is None else f"a heartbeat of {len(value)} bytes")
     try:

@@ -1,17 +1,17 @@
-"""The messages of the coordinator stream: what they say, who may write them, and their bytes.
+"""The messages of the coordinator stream: their meaning, and who may write them.
 
-    key    msgpack array  [1, type, key]                  stable bytes: compaction depends on them
-    value  msgpack map    host, username, source, timestamp, values        null deletes the key
+    key    msgpack array  [1, type, key]                                     stable bytes: compaction depends on them
+    value  msgpack map    host, username, source, timestamp, values          null deletes the key
 
-The law of keys: within a key the last message wins, and no key has two unfenced writers. `Delete` is for the leader alone, and only
-for keys that are answered, superseded or fenced.
+For each key the last message counts, and no key has two unfenced writers. Only the leader writes `Delete`, and only for keys that are
+answered, superseded or fenced.
 
 Promises:
 
-- messages are values: frozen, comparable, and equal when they say the same;
-- `key_of` names the key that a message replaces, so nobody else has to know which of its fields make the key.
+- Messages are values: frozen, comparable, and equal if their contents are equal.
+- `key_of` returns the key that a message replaces, so no other code knows which fields form the key.
 
-Their bytes stand in `coordinator_bytes`, what they come to in `jobstate`.
+`wire` encodes the messages, and `state` folds them.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ VERSION = 1
 MAX_KEY = 1024
 MAX_VALUE = 1_000_000
 MAX_COUNT = 2**53
-"""Terms, grants, offsets and the like are below this, so that whoever counts on from one that was read can write the next."""
+"""Terms, grants, offsets and similar numbers are below this, so that the number after any valid one is also valid."""
 MAX_SETTING = 1000
-"""Letters of an override at most: the last changes of a setting stand in one message."""
+"""The longest override, in characters: the last changes of a setting share one message."""
 FOR_EVER = frozenset({"set-run", "set-leader", "set-job-model", "set-grant", "set-changelog"})
-"""Types whose keys nobody deletes, not even the leader: what was counted in them would begin again."""
+"""Types whose keys nobody deletes, not even the leader, because their counters would start again."""
 LEADERS = FOR_EVER | {"set-config", "set-member", "set-fence", "set-answer"}
-"""Types that the leader alone writes."""
+"""Types that only the leader writes."""
 FORGOTTEN = ""
-"""The processor of the one `SetFence` that stands for all that were deleted: its incarnation counts as high as any of theirs."""
+"""The processor of the `SetFence` that stands for all deleted ones. Its incarnation is at least as high as any of theirs."""
 
 
 class RunState(StrEnum):
-    """Where a run is in its life."""
+    """The state of a run."""
 
     RUNNING = "running"
     DRAINING = "draining"
@@ -57,7 +57,7 @@ CLOSED = frozenset({RunState.DRAINED, RunState.ENDED, RunState.STOPPED})
 
 
 class ProcessorState(StrEnum):
-    """What an incarnation of a worker says of itself."""
+    """The state of an incarnation of a worker, as it reports itself."""
 
     JOINED = "joined"
     LEAVING = "leaving"
@@ -65,7 +65,7 @@ class ProcessorState(StrEnum):
 
 
 class AnswerState(StrEnum):
-    """How far a request is. The last three are final."""
+    """The state of a request. The last three are final."""
 
     ACCEPTED = "accepted"
     RUNNING = "running"
@@ -75,7 +75,7 @@ class AnswerState(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a request was refused or has failed, where that is known by a name."""
+    """Why a request was refused or has failed, if the reason has a name."""
 
     EXPIRED = "expired"
     OTHER_RUN = "other run"
@@ -94,7 +94,7 @@ def _empty() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One of the last changes of a setting: who set it to what, and when."""
+    """One of the last changes of a setting: the value, who set it, and when."""
 
     value: Any
     by: str
@@ -108,12 +108,12 @@ class SetConfig:
     setting: str
     value: Any
     changes: tuple[Change, ...] = ()
-    """The last ones, newest last; the last of them is this one."""
+    """The last changes, newest last; the last one is this override itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetChangelog:
-    """The partition of the task log that is this task's. Written by the leader once per task, for ever."""
+    """The task's partition of the task log. The leader writes it once for each task; it never changes."""
 
     task: str
     partition: int
@@ -121,7 +121,7 @@ class SetChangelog:
 
 @dataclass(frozen=True, slots=True)
 class SeekRequest:
-    """A seek that was accepted and waits in the run until every task has applied it (and said so in its task state)."""
+    """An accepted seek. It stays in the run until every task concerned has applied it (and reported so in its task state)."""
 
     id: str
     """What the task remembers in its checkpoint: the request's uuid and the partition."""
@@ -130,62 +130,62 @@ class SeekRequest:
     partition: int
     to: str | int | tuple[str, int]
     expected: int | None = None
-    """The position that its plan showed, or `orders.NO_POSITION`, where it waits for workers to come; from elsewhere it is refused."""
+    """The position that the seek's plan showed, or `orders.NO_POSITION`, if it waits for workers. A task at another position refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetRun:
-    """The run of the job: there is one at a time. Written by the leader."""
+    """The run of the job; there is one at a time. Written by the leader."""
 
     run_id: str
     deployment: str
     state: RunState
     job_uuid: str
     drain: str | None = None
-    """The request that drains this run. It stays over a stop: a draining run is resumed draining."""
+    """The request that drains this run. It survives a stop: a draining run resumes draining."""
     closing: bool = False
-    """Every task has drained or ended: release now. (`stopping` says the same by itself.)"""
+    """Every task has drained or ended, so all must release now. (In `stopping`, they must in any case.)"""
     paused_job: bool = False
     paused_streams: frozenset[str] = frozenset()
     seeks: tuple[SeekRequest, ...] = ()
     starts: Mapping[str, tuple[int, ...]] = field(default_factory=_empty)
-    """Stream → first offset of each partition for a task that has no position yet (`newest` and times are resolved)."""
+    """Stream → first offset of each partition, for tasks without a position (`newest` and times are resolved)."""
     untils: Mapping[str, tuple[int, ...]] = field(default_factory=_empty)
     """Stream → offset before which each partition ends, for bounded inputs."""
     settings: Mapping[str, Any] = field(default_factory=_empty)
-    """The settings that the run started with; never client settings or secrets."""
+    """The settings with which the run started, without client settings and secrets."""
     fingerprint: Mapping[str, str] = field(default_factory=_empty)
-    """What may not differ in this run: part of the graph or immutable setting → its value or hash."""
+    """What must not change during this run: part of the graph or immutable setting → its value or hash."""
     past_runs: tuple[str, ...] = ()
     past_deployments: tuple[str, ...] = ()
-    """Every deployment that was ever run: a restart of one of these starts nothing by itself."""
+    """Every deployment that ever ran. A worker of one of these does not begin a run by itself."""
     drain_upto: Mapping[str, tuple[int, ...]] = field(default_factory=_empty)
-    """Stream of another job → offset of each partition up to which the drain of this run still reads it."""
+    """Stream of another job → offset of each partition up to which the drain of this run still reads."""
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=_empty)
-    """Stream of other jobs → the jobs that its producers are said to be: how a cascade finds who comes behind whom."""
+    """Stream of other jobs → the jobs that produce it, as declared. A cascade finds the following jobs with it."""
     goes_on: bool = False
-    """The run before this one was drained, not ended."""
+    """Whether the previous run was drained, not ended."""
     drain_by: str = ""
-    """Who asked for the drain, for people."""
+    """Who requested the drain, for people."""
     failed: str = ""
-    """Why a bounded run has stopped by itself: tasks have given up, and nothing else can move. Whoever comes next goes on with it."""
+    """Why a bounded run has stopped by itself: tasks have given up, and nothing else can move. The next worker continues it."""
     overrides: Mapping[str, Any] = field(default_factory=_empty)
-    """The overrides of settings that change between runs only, as they stood when this one began: its tasks have no others, ever."""
+    """The overrides of settings that change only between runs, as of the start of this one. They do not change while it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetProcessor:
-    """One incarnation of a worker, written by itself: after its transactional id was initialised, and when it goes."""
+    """One incarnation of a worker. The worker itself writes it after it has initialised its transactional id, and when it leaves."""
 
     processor: str
     incarnation: str
     process: str
-    """The process start, which leadership belongs to; a process may live through several incarnations."""
+    """The start of the process, to which leadership belongs. A process may have several incarnations."""
     location: str
     state: ProcessorState
     deployment: str = ""
     run_id: str = ""
-    """The run that `--run-id` asked for; empty if none."""
+    """The run that `--run-id` names; empty if none."""
     url: str = ""
     pid: int = 0
     version: str = ""
@@ -196,50 +196,53 @@ class SetProcessor:
 
 @dataclass(frozen=True, slots=True)
 class SetMember:
-    """The incarnation of a processor that counts: only this one is granted anything. Written by the leader."""
+    """The valid incarnation of a processor; only this one is granted tasks. Written by the leader."""
 
     processor: str
     incarnation: str
     location: str
     dismissed: str = ""
-    """Why it must leave (`stop --worker`); empty while it is wanted. `for-good` ends the wait for its return."""
+    """Why it must leave (`stop --worker`); empty otherwise. With `for good`, nobody waits for its return."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetLeader:
-    """Who leads, and for which term. Written by the candidate; an empty processor says that the last one has resigned."""
+    """The leader and its term. Written by the candidate; with an empty processor, the last leader has resigned."""
 
     term: int
     processor: str
     process: str
     job: str = ""
-    """The job whose stream this is: name and id exactly as its user wrote them, which its topics do not hold."""
+    """The job of this stream: name and id exactly as the user wrote them, which the topic names do not contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetJobModel:
-    """What the leader wants: who should run what (`core.graph.model`). Its term and version say which is newer, for people."""
+    """The model of the job: which worker should run which task (`core.graph.model`). For people, term and version show which one is
+    newer.
+    """
 
     model: JobModel
 
 
 @dataclass(frozen=True, slots=True)
 class SetGrant:
-    """The only incarnation that may run the task. Written by the leader, n+1 only after n is released or its holder fenced."""
+    """The only incarnation that may run the task. The leader writes grant n+1 only after grant n is released or its holder fenced."""
 
     task: str
     grant: int
     processor: str
     incarnation: str
     last_location: str = ""
-    """Where the task last ran, empty if nowhere."""
+    """Where the task last ran; empty if nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetFence:
-    """This incarnation of the processor and all before it are fenced. Written by the leader after the fence has returned.
+    """This incarnation of the processor and all before it are fenced. The leader writes it after the fence has returned.
 
-    Under the processor `FORGOTTEN`: new incarnations count on from this one, whoever's they are."""
+    For the processor `FORGOTTEN`, new incarnations of all processors count on from this one.
+    """
 
     processor: str
     incarnation: str
@@ -247,7 +250,7 @@ class SetFence:
 
 @dataclass(frozen=True, slots=True)
 class SetTaskState:
-    """What became of a grant. Written by its holder, after the commit that it reports."""
+    """The state of a grant. Its holder writes it, after the commit that it reports."""
 
     task: str
     grant: int
@@ -256,37 +259,38 @@ class SetTaskState:
     applied: tuple[str, ...] = ()
     """The seeks (`SeekRequest.id`) whose effect is in the task's checkpoint."""
     still: bool = False
-    """Nothing moves here by itself: it has given up for good, or has read all that there is and waits for others. Said only in a bounded
-    run in which a task has failed."""
+    """The task does not move by itself: it has given up for good, or has read everything and waits for others. Reported only in a bounded
+    run in which a task has failed.
+    """
     refused: Mapping[str, str] = field(default_factory=_empty)
-    """The seeks that the task has refused, and why."""
+    """The seeks that the task has refused, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetRequest:
-    """A request. Written by the command line or the API; only the leader acts on it."""
+    """A request. Written by commands or the API; only the leader acts on it."""
 
     uuid: str
     verb: str
     run_id: str = ""
     arguments: Mapping[str, Any] = field(default_factory=_empty)
     not_after: int | None = None
-    """Wall time in ms after which nobody wants it any more; None waits without limit."""
+    """The wall-clock time in ms at which the request expires; None if it never does."""
     requested_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SetAnswer:
-    """What became of a request: accepted, running, then once and for ever done, refused or failed. Written by the leader."""
+    """The answer to a request: accepted, running, and finally done, refused or failed, which never changes. Written by the leader."""
 
     uuid: str
     state: AnswerState
     why: str = ""
     progress: Mapping[str, Any] = field(default_factory=_empty)
     reason: Reason | None = None
-    """Why, for programs, where there is more to do about it than to read `why`."""
+    """The reason for programs, if they can do more than show `why`."""
     remedy: str = ""
-    """What helps, as far as the leader knows it."""
+    """What helps, if the leader knows it."""
 
 
 Message = (
@@ -311,7 +315,7 @@ KEYS: Mapping[type[Any], tuple[str, tuple[str, ...]]] = MappingProxyType(
         SetAnswer: ("set-answer", ("uuid",)),
     }
 )
-"""Each message's type in the stream, and the fields that make its key."""
+"""For each message its type in the stream, and the fields that form its key."""
 
 
 def key_of(message: Message) -> Key:
@@ -326,7 +330,7 @@ def key_of(message: Message) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A null value: the key is gone. The leader's alone."""
+    """A null value, which removes the key. Only the leader writes it."""
 
     key: Key
 
@@ -336,7 +340,7 @@ Write = Message | Delete
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Who wrote a message, from where and when: for people; no decision rests on it."""
+    """Who wrote a message, from where and when: for people. No decision depends on it."""
 
     host: str = ""
     username: str = ""
@@ -346,7 +350,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of the stream, read: a message, a deletion (`message` is None and `problem` is empty), or a problem."""
+    """One record of the stream as read: a message, a deletion (`message` is None and `problem` is empty), or a problem."""
 
     offset: int
     key: Key | None
@@ -357,12 +361,12 @@ class Entry:
     stamp: Stamp = Stamp()
 
 
-# ------------------------------------------------------------------------- what both machines read and ask of the stream
+# --------------------------------------------------------------------------- events and instructions of both machines
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Event: the next records of the stream, in order. `position` is the next offset behind them (also behind markers)."""
+    """Event: the next records of the stream, in order. `position` is the next offset after them (transaction markers included)."""
 
     entries: tuple[Entry, ...]
     position: int
@@ -370,15 +374,15 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Event: the answer to `AskEnd`, the read-committed end of the stream, asked of the broker after the instruction was given."""
+    """Event: answers `AskEnd` with the read-committed end of the stream, requested from the broker after the instruction was given."""
 
     offset: int
     ticket: int = 0
-    """That of the question: two may be under way, and an answer to the older one says less."""
+    """The ticket of the question. Two may be in progress, and the answer to the older one says less."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskEnd:
-    """Instruction: ask the broker for the stream's end (retry while it is away), and say `End` with this ticket."""
+    """Instruction: ask the broker for the end of the stream (and retry while it is away), and answer `End` with this ticket."""
 
     ticket: int = 0

@@ -1,15 +1,16 @@
-"""The metadata of a job by namespace and key: what the fold of its coordinator stream says, and the request that a write becomes.
+"""The metadata of a job by namespace and key: read from the folded coordinator stream, written through requests.
 
-    config        setting   → the operator's override of it
-    locality      processor → the worker: where it is, under which incarnation it lives, which tasks it holds
-    assignments   task      → who runs it and who should, under which grant, what it says, where its store lies
-    requests      id        → what was asked for, by whom, and what has become of it
+    config       setting   → the operator's override of it
+    locality     processor → the worker: its location, its incarnation, the tasks that it holds
+    assignments  task      → the worker that runs it and the one that should, the grant, its reported state, the location of its store
+    requests     id        → the request, who sent it, and its state
 
-Every writer asks: a value of `config` is put and removed by the request that sets and unsets it, and `requests` holds the requests
-themselves. The other two are written by the leader and by workers about themselves; a write is refused with what does it instead.
+Every write is a request: `config` values are put and removed by requests that set and unset an override, and `requests` contains the
+requests themselves. The leader writes `assignments`, and workers write `locality` about themselves; a write to one of these is refused, and
+the error names what to use instead.
 
-Promises: values are plain (maps, lists, texts, numbers) and nobody's but the caller's; the same state gives the same values to the command
-line, to a worker's pages and to a program; namespaces do not see each other.
+Promises: values are plain (maps, lists, texts, numbers) and belong to the caller. The same state gives the same values to the command line,
+to a worker's pages and to a program. Namespaces are independent.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from .state import FINAL, JobState
 
 CONFIG, LOCALITY, ASSIGNMENTS, REQUESTS = "config", "locality", "assignments", "requests"
 WRITTEN = "written"
-"""The state of a request that nobody has answered yet."""
+"""The state of a request without an answer."""
 
 Values = dict[str, Any]
 
 
 def known(namespace: str) -> None:
-    """Raise `DataError` for a namespace that is none.
+    """Raise `DataError` for a namespace that does not exist.
 
     >>> known("config")
     """
@@ -41,7 +42,7 @@ def known(namespace: str) -> None:
 
 
 def stored(state: JobState, namespace: str, now_ms: int) -> Values:
-    """Every key of a namespace with its value. `now_ms`: wall time, for what nobody may answer any more.
+    """All keys of a namespace with their values. `now_ms`: the wall-clock time, which decides which requests have expired.
 
     >>> stored(JobState(), "locality", 0)
     {}
@@ -51,7 +52,7 @@ def stored(state: JobState, namespace: str, now_ms: int) -> Values:
 
 
 def put(namespace: str, key: str, value: Any) -> c.SetRequest:
-    """What must be asked for so that this value stands there. In `requests` its id is the key.
+    """The request that puts this value. In `requests`, the key is the id of the request.
 
     >>> put("config", "chunk.max-records", 10).verb, put("requests", "nightly", {"verb": "drain"}).uuid
     ('set-config', 'nightly')
@@ -79,7 +80,7 @@ def _request(key: str, value: Any) -> c.SetRequest:
 
 
 def removed(namespace: str, key: str) -> c.SetRequest:
-    """What must be asked for so that nothing stands there: an override is taken back, a request that waits is withdrawn.
+    """The request that removes this key: it unsets an override, or withdraws a pending request.
 
     >>> removed("requests", "nightly").verb
     'withdraw'
@@ -91,9 +92,9 @@ def removed(namespace: str, key: str) -> c.SetRequest:
 
 
 class MetadataStore:
-    """Metadata of a job: get, put, remove and all, by namespace (`config`, `locality`, `assignments`, `requests`).
+    """The metadata of a job: get, put, remove and all, by namespace (`config`, `locality`, `assignments`, `requests`).
 
-    Of a job that runs, by `hg.metadata(JOB)`, over its coordinator stream; of a test driver, by `driver.metadata`, in memory:
+    `hg.metadata(JOB)` returns that of a running job, over its coordinator stream; `driver.metadata` that of a test driver, in memory:
 
     >>> app = hg.App("sales")
     >>> _ = app.input("orders").to("copies")
@@ -102,8 +103,9 @@ class MetadataStore:
     ...     driver.metadata.all("config"), driver.metadata.get("assignments", "Partition 0")["worker"]
     ({'chunk.max-records': 10}, 'driver')
 
-    It holds nothing. Each read folds what there is now, and `put` and `remove` return when the leader has taken the request up; they raise
-    what it was refused for, and for `locality` and `assignments` what is to be used instead. `state` folds, `ask` carries a request.
+    It stores nothing itself. Each read folds the current stream. `put` and `remove` return when the leader has accepted the request; if it
+    is refused, they raise the reason. For `locality` and `assignments` they raise an error that names what to use instead. `state` returns
+    the folded state, `ask` sends a request.
     """
 
     def __init__(
@@ -116,16 +118,17 @@ class MetadataStore:
         return self.all(namespace).get(key)
 
     def put(self, namespace: str, key: str, value: Any) -> None:
-        """Ask for this value: of a setting, or a request `{"verb": …, "run": …, "arguments": {…}}` under an id of your own. The same
-        request under the same id is asked for once."""
+        """Put a value: of a setting, or a request `{"verb": …, "run": …, "arguments": {…}}` under an id of your choice. The same request
+        under the same id is sent only once.
+        """
         self._ask(put(namespace, key, value))
 
     def remove(self, namespace: str, key: str) -> None:
-        """Take an override back, so that the next source applies again; or withdraw a request that waits."""
+        """Remove an override, so that the next source applies again; or withdraw a pending request."""
         self._ask(removed(namespace, key))
 
     def all(self, namespace: str) -> dict[str, Any]:
-        """Every key of the namespace with its value, as it is now; later changes do not reach it."""
+        """All keys of the namespace with their current values, as a copy."""
         known(namespace)
         return stored(self._state(), namespace, self._now_ms())
 
@@ -134,7 +137,7 @@ INSTEAD: Mapping[str, tuple[str, str]] = {
     LOCALITY: ("a worker, about itself,", "`headgate stop JOB --worker P` takes a worker out; one says where it is when it starts"),
     ASSIGNMENTS: ("the leader alone", "`headgate move JOB TASK --to P`, or put a request of the verb 'move', gives a task to a worker"),
 }  # fmt: skip
-"""Namespaces that nobody writes by asking for a value: who does, and what somebody may have meant."""
+"""Namespaces without direct writes: who writes them, and what to use instead."""
 
 
 def _must_be_written_by_asking(namespace: str) -> None:
@@ -144,7 +147,7 @@ def _must_be_written_by_asking(namespace: str) -> None:
         raise DataError(f"'{namespace}' is written by {who} and by nobody else", remedy=remedy)
 
 
-# ------------------------------------------------------------------------------------------------------------ what is read
+# ----------------------------------------------------------------------------------------------------------- namespaces
 
 
 def _config(state: JobState, _: int) -> Values:
@@ -152,7 +155,7 @@ def _config(state: JobState, _: int) -> Values:
 
 
 def _locality(state: JobState, _: int) -> Values:
-    """The newest life of each processor that has not left."""
+    """The newest incarnation of each processor that has not left."""
     found: Values = {}
     for processor in state.processors():
         life = state.newest(processor)
@@ -176,7 +179,7 @@ def _locality(state: JobState, _: int) -> Values:
 
 
 def _assignments(state: JobState, _: int) -> Values:
-    """Each task of the model, and each that ever had a grant."""
+    """Every task of the model, and every task that ever had a grant."""
     wanted: Mapping[str, str] = {} if state.model is None else state.model.wanted
     found: Values = {}
     for name in sorted({*wanted, *(grant.task for grant in state.grants())}, key=natural):
@@ -194,7 +197,7 @@ def _assignments(state: JobState, _: int) -> Values:
 
 
 def _requests(state: JobState, now_ms: int) -> Values:
-    """All that are known, oldest first. Of one that has its final answer only that is left, and kept for a time."""
+    """All known requests, oldest first. Of a request with a final answer, only the answer remains, for a limited time."""
     places: dict[str, tuple[int, int]] = {}
     for kind in ("set-answer", "set-request"):
         places |= {str(uuid): state.at[kind, (uuid,)] for (uuid,) in state.messages[kind]}
@@ -217,7 +220,7 @@ def _requests(state: JobState, now_ms: int) -> Values:
 
 
 def open_requests(state: JobState, now_ms: int) -> list[Values]:
-    """Those that nobody has given a final answer yet, expired ones included.
+    """The requests without a final answer, including expired ones.
 
     >>> open_requests(JobState(), 0)
     []

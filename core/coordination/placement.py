@@ -1,21 +1,20 @@
-"""Which worker runs which task: `place`, a pure function, and the check that a placement of somebody else's must pass.
+"""Places tasks on workers: `place`, a pure function, and the check that a user's own placement must pass.
 
-What it decides, in this order:
+It decides, in this order:
 
-1. *Balance.* With n tasks on m processors every processor gets ⌊n/m⌋ or ⌈n/m⌉ tasks. Never anything else.
-2. *Fewest moves.* Among all balanced placements it takes one in which as many tasks as possible stay with their previous
-   processor.
-3. *Location.* Among those it takes one in which as many as possible of the tasks that cannot stay come to a processor at
-   the location where they last ran (whose disk holds their store).
-4. *Least loaded.* What is left goes to whoever has least.
+1. *Balance.* With n tasks and m processors, every processor gets ⌊n/m⌋ or ⌈n/m⌉ tasks, without exception.
+2. *Fewest moves.* Among all balanced placements it chooses one in which as many tasks as possible stay with their previous processor.
+3. *Location.* Among those it chooses one in which as many as possible of the moved tasks come to a processor at the location where they
+  last ran (whose disk has their store).
+4. *Least loaded.* The remaining tasks go to the processors with the fewest tasks.
 
-What it promises: the result is immutable, the same for the same arguments in any order and on any machine, and stable
-(placing again with the result as `previous` changes nothing).
+Promises: the result is immutable, the same for the same arguments in any order and on any machine, and stable (placing again with the
+result as `previous` changes nothing).
 
-Why a flow: points 2 and 3 cannot be had by going through the tasks one by one. Which of its surplus tasks a processor gives
-away, and which processors get the ⌈n/m⌉ seats, decides together how many others can be at their old location. How many stay is
-a plain count, Σ min(held, seats); the rest is a maximum flow from processors with a surplus, and from tasks without a home, over
-locations, to free seats. A location has few edges, so the network is small: 1,000 tasks on 100 processors take some milliseconds.
+Why a flow: goals 2 and 3 cannot be reached by placing the tasks one by one. Which of its surplus tasks a processor gives away, and which
+processors get the ⌈n/m⌋+1 seats, together decide how many others can go to their old location. The number of tasks that stay is a plain
+sum, Σ min(held, seats). The rest is a maximum flow from processors with a surplus, and from tasks without a processor, over locations, to
+free seats. A location has few edges, so the network is small: 1,000 tasks on 100 processors take some milliseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Placement = Mapping[str, tuple[str, ...]]
 
 
 class Placer(Protocol):
-    """What a placement of your own looks like: a function with this signature, named by import path."""
+    """The interface of a user's own placement: a function with this signature, named by its import path."""
 
     def __call__(
         self,
@@ -56,9 +55,9 @@ def place(
 ) -> Placement:
     """The placement of `tasks` on the processors that `processor_locality` names.
 
-    `task_locality`: where a task last ran; `processor_locality`: where each processor is (None = unknown, matches nothing);
-    `previous`: who had the task. Names in the two that are not tasks or processors any more are ignored.
-    Without processors the answer is empty, for nobody can have anything; without tasks everybody has `()`.
+    `task_locality`: where a task last ran. `processor_locality`: where each processor is (None: unknown, matches nothing). `previous`:
+    which processor had the task. Unknown tasks and processors in these are ignored. Without processors the result is empty; without tasks
+    every processor has `()`.
 
     >>> dict(place(["a", "b", "c"], {"c": "rack"}, {"p1": None, "p2": "rack"}, {"a": "p1"}))
     {'p1': ('a', 'b'), 'p2': ('c',)}
@@ -71,7 +70,7 @@ def place(
 
 
 class _Placing:
-    """One call of `place`: the steps share what they know of seats, holders and homeless tasks."""
+    """One call of `place`: its steps share seats, holders and tasks without a processor."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class _Placing:
         return MappingProxyType({p: tuple(sorted(held, key=natural)) for p, held in self.held.items()})
 
     def _flow(self) -> _Flow:
-        """How many tasks go from where to which location, so that as many as possible find a seat where they last ran."""
+        """How many tasks go from where to which location, so that as many as possible come to where they last ran."""
         flow = _Flow()
         free: Counter[str] = Counter()
         room: Counter[str] = Counter()
@@ -116,7 +115,7 @@ class _Placing:
         for location, count in Counter(self.location[task] for task in self.homeless).items():
             if location is not None and location in room:
                 flow.edge("source", ("location", location), count)
-        # A holder must give away what exceeds its ceiling; one task more where the ceilings do not suffice for all.
+        # A holder must give away what exceeds its ceiling, and one task more if there are not enough ceilings for all.
         flow.edge("source", "no ceiling", max(0, len(self.surplus) - self.extra))
         for p in self.surplus:
             flow.edge("source", ("gives", p), len(self.held[p]) - self.floor - 1)
@@ -128,7 +127,9 @@ class _Placing:
         return flow
 
     def _ceilings(self, flow: _Flow) -> set[str]:
-        """Who gets ⌈n/m⌉: first who holds so many, then who sits where a moved task wants to go, then who has most already."""
+        """The processors that get ⌈n/m⌉ tasks: first those that hold that many, then those where a moved task last ran, then those with the
+        most.
+        """
         if len(self.surplus) > self.extra:
             bound = [p for p in self.surplus if not flow.used("no ceiling", ("gives", p))]
             return set(bound[: self.extra])
@@ -149,7 +150,9 @@ class _Placing:
         return ceiling
 
     def _given_away(self, processor: str, seats: int, flow: _Flow) -> list[str]:
-        """Takes the surplus from its holder: first what the flow found a place for, then what has no store here, then the last."""
+        """Take the surplus from its holder: first tasks for which the flow found a place, then tasks without a store here, then the last
+        ones.
+        """
         away: list[str] = []
         due: Counter[str | None] = Counter()
         for at in {self.location[task] for task in self.held[processor]}:
@@ -204,7 +207,7 @@ _Node = str | tuple[str, str]
 
 
 class _Flow:
-    """Maximum flow with whole numbers (Dinic: a breadth-first layering, then paths along it, until the sink is cut off)."""
+    """Maximum flow with integers (Dinic: layers by breadth-first search, then paths along them, until the sink is cut off)."""
 
     def __init__(self) -> None:
         self.left: defaultdict[_Node, dict[_Node, int]] = defaultdict(dict)
@@ -217,7 +220,7 @@ class _Flow:
             self.given[source, target] = capacity
 
     def used(self, source: _Node, target: _Node) -> int:
-        """What flows along this edge."""
+        """The flow along this edge."""
         return self.given.get((source, target), 0) - self.left[source].get(target, 0)
 
     def run(self) -> None:
@@ -258,7 +261,8 @@ class _Flow:
 
 
 def moved(placement: Mapping[str, Collection[str]], task: str, to: str) -> Placement:
-    """The same placement with `task` at `to`, by an operator's request; whoever lost it gets one back if that keeps the balance.
+    """The same placement with `task` at `to`, for an operator's request. Its previous owner gets another task in return if the balance
+    requires it.
 
     >>> dict(moved({"p1": ["a", "b"], "p2": ["c"]}, "a", "p2"))
     {'p1': ('b',), 'p2': ('a', 'c')}
@@ -286,7 +290,7 @@ def asked(
     processor_locality: Mapping[str, str | None],
     previous: Mapping[str, str | None],
 ) -> Placement:
-    """What a placement answers, checked; `DeclarationError` with its name if it raises or answers what none may.
+    """The checked result of a placement. Raises `DeclarationError` with its name if it raises or returns an invalid result.
 
     >>> dict(asked("default", place, ["a"], {}, {"p1": None}, {}))
     {'p1': ('a',)}
@@ -296,9 +300,9 @@ def asked(
 
 
 def check_placement(name: str, answer: object, tasks: Collection[str], processors: Collection[str]) -> Placement:
-    """What the placement called `name` has answered, frozen; refused unless each task stands exactly once, at a known processor.
+    """The result of the placement called `name`, frozen. It is refused unless each task is placed exactly once, at a known processor.
 
-    Balance is not asked for: to place otherwise is the reason to bring a placement of one's own.
+    Balance is not required: a user's own placement exists to place differently.
     """
 
     def refuse(what: str) -> DeclarationError:
@@ -324,7 +328,7 @@ def check_placement(name: str, answer: object, tasks: Collection[str], processor
 
 
 def _plain(answer: object, refuse: Callable[[str], DeclarationError]) -> dict[str, list[str]] | DeclarationError:
-    """A user's answer as plain values, or what is none about it. Walking through it runs code of the user's, and that may raise, too."""
+    """A user's result as plain values, or an error about it. Iterating over it runs user code, which may also raise."""
     if not isinstance(answer, Mapping):
         return refuse(f"returned {answer!r}, which is not a mapping of processors to tasks")
     result: dict[str, list[str]] = {}

@@ -4,9 +4,9 @@
 
 Promises:
 
-- an answer that is final is never followed by another, not even from a later leader: whoever answers looks first (`may_follow`);
-- a request that nobody has read before its `not_after` is refused as expired; one that was accepted in time is carried to its end;
-- verb and arguments are checked here, so that a refusal names what is wrong as the user wrote it (`problem`).
+- No answer follows a final one, not even from a later leader: every leader checks first (`may_follow`).
+- A request that no leader has read before its `not_after` is refused as expired. One that was accepted in time is carried out to its end.
+- Verb and arguments are checked here, so a refusal names what is wrong in the user's terms (`problem`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW = "seek", "move", "set-config", "
 VERBS = (START, STOP, PAUSE, RESUME, DRAIN, SEEK, MOVE, SET_CONFIG, UNSET_CONFIG, WITHDRAW)
 
 MAX_BYTES = 65_536
-"""Bytes of a request at most: what it brings about must fit into the messages that say so."""
+"""The largest request, in bytes: the messages that its effects need must fit, too."""
 MAX_RUN_ID = 200
 
 _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
@@ -39,11 +39,11 @@ _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     SET_CONFIG: (frozenset({"setting", "value"}), frozenset()),
     UNSET_CONFIG: (frozenset({"setting"}), frozenset()),
 }
-"""Verb → arguments that it must have, and those that it may have."""
+"""Verb → its required arguments, and its optional ones."""
 
 
 def may_follow(before: SetAnswer | None, after: SetAnswer) -> bool:
-    """Whether this answer may be written behind that one.
+    """Whether the second answer may be written after the first.
 
     >>> may_follow(SetAnswer("u", "done"), SetAnswer("u", "failed"))
     False
@@ -56,12 +56,12 @@ def may_follow(before: SetAnswer | None, after: SetAnswer) -> bool:
 
 
 def expired(request: SetRequest, before: SetAnswer | None, wall: int) -> bool:
-    """Whether nobody wants this any more: its time passed before anybody took it up."""
+    """Whether the request expired before it was accepted."""
     return before is None and request.not_after is not None and wall > request.not_after
 
 
 def seek_target(to: Any) -> str | int | tuple[str, int] | None:
-    """Where a seek goes: `oldest`, `newest`, an offset, or `("time", ms)`; None for anything else.
+    """The target of a seek: `oldest`, `newest`, an offset, or `("time", ms)`; None for anything else.
 
     >>> seek_target(["time", 5]), seek_target(-1)
     (('time', 5), None)
@@ -78,7 +78,7 @@ def seek_target(to: Any) -> str | int | tuple[str, int] | None:
 
 
 def drain_ends(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Up to where a drain still reads the streams of other jobs (`upto`), as a run keeps it.
+    """The offsets up to which a drain still reads the streams of other jobs (`upto`), as a run stores them.
 
     >>> drain_ends({"upto": {"clean": [7, 9]}}), drain_ends({})
     ({'clean': (7, 9)}, {})
@@ -112,7 +112,7 @@ def _too_large(request: SetRequest) -> str:
 
 
 def problem(request: SetRequest) -> str:
-    """What is wrong with verb and arguments of a request; empty if nothing is.
+    """What is wrong with the verb and arguments of a request; empty if nothing is.
 
     >>> problem(SetRequest("u", "move", arguments={"task": "Partition 3"}))
     "move needs 'to'"

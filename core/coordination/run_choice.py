@@ -1,6 +1,6 @@
-"""Which worker goes with which run: what its code must have in common with it, and which closed run is resumed, or followed by another.
+"""Which worker may join which run: what its code must have in common with the run, and which closed run is resumed or followed by another.
 
-One derivation for the leader, who begins runs, and for the member, who must know what the leader will do without it.
+The leader, who begins runs, and the member, who must know what the leader will do, share this derivation.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from .messages import RunState, SetProcessor, SetRun
 from .state import JobState
 
 IMMUTABLE_PARTS = "setting:"
-"""Parts of a fingerprint that no later run may change either: they decide where state lies."""
+"""Parts of a fingerprint that no later run may change either, because they decide where state is kept."""
 
 
 def fits(run: SetRun, life: SetProcessor) -> bool:
-    """Whether this worker may take part in this run: nothing differs that the fingerprint covers, and it asked for no other run.
+    """Whether this worker may take part in this run: its fingerprint is the same, and it names no other run.
 
     >>> fits(SetRun("r1", "d", "running", "u"), SetProcessor("p", "000001-a", "x", "here", "joined", run_id="r2"))
     False
@@ -26,14 +26,14 @@ def fits(run: SetRun, life: SetProcessor) -> bool:
 
 
 def ran(run: SetRun, life: SetProcessor) -> bool:
-    """Whether this worker has the code that the run ran: with any other it cannot have been meant for it, however soon it came."""
+    """Whether this worker has the code that the run ran. A worker with other code was not started for it, however soon it came."""
     return life.deployment == run.deployment and fits(run, life)
 
 
 def cannot_follow(run: SetRun | None, fingerprint: Mapping[str, str]) -> list[str]:
-    """What differs in a worker's code so that it may not follow, or resume, this closed run; empty if nothing does.
+    """What differs in a worker's code, so that it may not follow or resume this closed run; empty if nothing does.
 
-    What is kept may differ: each task compares it with what its log holds.
+    State may differ: each task compares it with the contents of its log.
     """
     if run is None:
         return []
@@ -50,13 +50,13 @@ def _without_state(fingerprint: Mapping[str, str]) -> dict[str, str]:
 
 
 def late(state: JobState, life: SetProcessor, session_s: float) -> bool:
-    """Whether this worker came so long after the run had closed that it cannot have been meant for it."""
+    """Whether this worker came so long after the run had closed that it was not started for it."""
     came, closed = state.at["set-processor", (life.processor, life.incarnation)][1], state.at["set-run", ()][1]
     return came - closed > session_s * 1000
 
 
 def may_begin(run: SetRun, life: SetProcessor, *, late: bool) -> bool:
-    """Whether a closed run is resumed, or another one begun, for this worker without anybody's asking. `late`: see there."""
+    """Whether a closed run is resumed, or another one begun, for this worker without a request. `late`: see `late()`."""
     if run.state == RunState.STOPPED:
         return life.run_id == run.run_id or bool(run.failed and not life.run_id)
     if life.run_id:

@@ -1,17 +1,17 @@
-"""The job state: what the coordinator stream comes to, and the questions that are asked of it.
+"""The job state: the coordinator stream folded, and queries on it.
 
-`apply` keeps the last message of each key and judges nothing. Whether something is *current* (a grant, an incarnation, an answer)
-is asked of the finished map. That is why a late message of a zombie changes no answer, and why folding the compacted stream gives
-the same state as folding all of it.
+`apply` keeps the last message of each key and does not judge it. Queries on the folded map decide whether something is *current* (a grant,
+an incarnation, an answer). Therefore a late message of a zombie changes no result, and folding the compacted stream gives the same state as
+folding all of it.
 
 Promises:
 
-- `apply` never raises; what could not be read is counted, and kept by offset for people (the last thousand);
-- what cannot be read is skipped: the last message of its key that could be read stands, and the key is named in `damaged` until
-  somebody has written it again (compaction takes what stood there: whoever owns the key must say it again before). So is the deletion of
-  a key that nobody may delete;
-- an override that is none (no such setting, no such value) is skipped likewise, and named in `wrong_configs`;
-- the same messages per key, in the same order, give equal states.
+- `apply` never raises. Unreadable records are counted, and the last thousand are kept by offset, for people.
+- An unreadable record is skipped: the last readable message of its key stays valid, and the key is in `damaged` until somebody writes it
+  again. (Compaction removes the older message, so the owner of the key must write it again before that.) The deletion of a key that nobody
+  may delete is treated in the same way.
+- An invalid override (no such setting, no such value) is skipped, too, and named in `wrong_configs`.
+- The same messages for each key, in the same order, give equal states.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from . import messages as c
 
 PROBLEMS_KEPT = 1000
 FINAL = frozenset({c.AnswerState.DONE, c.AnswerState.REFUSED, c.AnswerState.FAILED})
-"""The states of an answer after which none follows."""
+"""The final states of an answer."""
 NEVER_RAN = "never ran"
-"""Why a grant was released that its holder never used: its holder's location says nothing about the task's store."""
+"""The reason when a grant is released that its holder never used. Its holder's location then says nothing about the task's store."""
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 order = lru_cache(maxsize=10_000)(incarnation_order)
-"""What the incarnations of one processor are compared by."""
+"""The key by which incarnations of one processor are compared."""
 
 
 @lru_cache(maxsize=1000, typed=True)
 def _wrong(setting: str, value: Any) -> str:
-    """Why this override counts for nothing; empty if it counts. What is immutable may stand since before the first run."""
+    """Why this override has no effect; empty if it has. An immutable setting may have been overridden before the first run."""
     return override_problem(setting, value, ran=False)
 
 
 class JobState:
-    """The last message of each key, by type, and what that means.
+    """The last message of each key, by type, and queries on them.
 
     >>> from headgate.core.coordination.messages import Entry, SetFence, key_of
     >>> state = JobState()
@@ -64,7 +64,7 @@ class JobState:
         self.position = 0
         self.problem_count = 0
         self.problems: dict[int, str] = {}
-        """Offset → what could not be read there."""
+        """Offset → why the record there could not be read."""
         self.damaged: dict[c.Key, int] = {}
         """Keys whose last message was skipped → its offset."""
         self._states: dict[str, dict[int, c.SetTaskState]] = {}
@@ -78,7 +78,7 @@ class JobState:
     # ------------------------------------------------------------------------------------------------------------- fold
 
     def apply(self, entry: c.Entry) -> None:
-        """Take one entry: the last message of its key wins, whatever it says, if it can be read."""
+        """Apply one entry: the last readable message of its key counts."""
         self.position = max(self.position, entry.offset + 1)
         problem, message = entry.problem, entry.message
         if not problem and message is None and entry.key is not None and entry.key[0] in c.FOR_EVER:
@@ -107,13 +107,13 @@ class JobState:
             _place(self._lives, key, cast("c.SetProcessor | None", message))
 
     def fold(self, entries: Iterable[c.Entry]) -> JobState:
-        """Take many entries; returns itself."""
+        """Apply many entries. Returns itself."""
         for entry in entries:
             self.apply(entry)
         return self
 
     def copy(self) -> JobState:
-        """A second state, equal and independent: to see what a decision would lead to."""
+        """An equal, independent copy, to see what a decision would lead to."""
         other = JobState()
         other.messages = {kind: dict(found) for kind, found in self.messages.items()}
         other.at = dict(self.at)
@@ -130,7 +130,7 @@ class JobState:
         return cast("c.SetRun | None", self.messages["set-run"].get(()))
 
     def other_job(self, job: str) -> str:
-        """The job whose stream this is, as whoever leads it has said, if it is another one; else nothing.
+        """The job whose stream this is according to its leader, if it is another one; empty otherwise.
 
         >>> JobState().other_job("sales/1")
         ''
@@ -149,19 +149,21 @@ class JobState:
 
     @property
     def configs(self) -> Mapping[str, c.SetConfig]:
-        """The overrides that count."""
+        """The valid overrides."""
         said = cast("Iterable[c.SetConfig]", self.messages["set-config"].values())
         return {m.setting: m for m in said if not _wrong(m.setting, m.value)}
 
     @property
     def wrong_configs(self) -> Mapping[str, str]:
-        """The overrides that count for nothing, and why."""
+        """The overrides without effect, each with the reason."""
         said = cast("Iterable[c.SetConfig]", self.messages["set-config"].values())
         return {m.setting: why for m in said if (why := _wrong(m.setting, m.value))}
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """What workers go by. In a live run those of settings that change between runs only are the run's, whatever was asked since."""
+        """The overrides that workers use. During a live run, settings that change only between runs have the value that is stored in the
+        run.
+        """
         said = {name: config.value for name, config in self.configs.items()}
         if self.run is None or self.run.state not in c.LIVE:
             return said
@@ -169,7 +171,7 @@ class JobState:
 
     @property
     def config_offset(self) -> int:
-        """Offset of the newest override that stands; -1 without any."""
+        """The offset of the newest override; -1 without any."""
         return max((self.at["set-config", key][0] for key in self.messages["set-config"]), default=-1)
 
     @property
@@ -190,12 +192,12 @@ class JobState:
         return None if found is None else found.incarnation
 
     def fenced(self, processor: str, incarnation: str) -> bool:
-        """Whether this incarnation can write nothing any more, whatever it believes."""
+        """Whether this incarnation is fenced, so that it can write no more."""
         fence = self.fence(processor)
         return fence is not None and order(incarnation) <= order(fence)
 
     def processors(self) -> tuple[str, ...]:
-        """Every processor of which something is recorded."""
+        """Every processor with a recorded incarnation."""
         return tuple(sorted(self._lives))
 
     def incarnations(self, processor: str) -> list[c.SetProcessor]:
@@ -207,18 +209,18 @@ class JobState:
         )
 
     def recorded(self, processor: str) -> Mapping[str, c.SetProcessor]:
-        """All recorded incarnations of a processor, late messages of zombies included."""
+        """All recorded incarnations of a processor, including late messages of zombies."""
         return self._lives.get(processor, _NOTHING)
 
     def newest(self, processor: str) -> c.SetProcessor | None:
-        """The newest incarnation that is recorded and not fenced."""
+        """The newest recorded incarnation that is not fenced."""
         lives = self.incarnations(processor)
         return lives[-1] if lives else None
 
     def next_counter(self, processor: str) -> int:
-        """The counter of this processor's next incarnation: above everything that was ever recorded, granted or fenced of it.
+        """The counter of this processor's next incarnation: higher than all that were recorded, granted or fenced.
 
-        Above what was forgotten of anybody, too: so a zombie that nobody remembers never comes behind its successor.
+        It is also higher than all deleted ones, of any processor, so a zombie whose records were deleted never comes after its successor.
         """
         seen = list(self.recorded(processor))
         seen += [m.incarnation for m in (self.member(processor),) if m is not None]
@@ -226,11 +228,11 @@ class JobState:
         return _next(order(incarnation)[0] for incarnation in seen)
 
     def member(self, processor: str) -> c.SetMember | None:
-        """The incarnation that counts, as the leader last named it (it may be fenced, or have left, by now)."""
+        """The incarnation that the leader named last. It may be fenced or have left since."""
         return cast("c.SetMember | None", self.messages["set-member"].get((processor,)))
 
     def members(self) -> Iterator[c.SetMember]:
-        """Those that may be granted something: named, not fenced, not dismissed, and neither leaving nor gone."""
+        """The members that may be granted tasks: named, not fenced, not dismissed, and neither leaving nor gone."""
         for member in cast("Iterable[c.SetMember]", self.messages["set-member"].values()):
             life = self.recorded(member.processor).get(member.incarnation)
             if life is None or life.state != c.ProcessorState.JOINED or member.dismissed:
@@ -247,16 +249,16 @@ class JobState:
         return cast("Iterable[c.SetGrant]", self.messages["set-grant"].values())
 
     def task_states(self, task: str) -> Mapping[int, c.SetTaskState]:
-        """Everything that was said about grants of this task, superseded ones included."""
+        """All reported states of this task, including those of superseded grants."""
         return self._states.get(task, _NOTHING)
 
     def task_state(self, task: str) -> c.SetTaskState | None:
-        """What the holder of the current grant last said of it."""
+        """The last state that the holder of the current grant reported."""
         grant = self.grant(task)
         return None if grant is None else self.task_states(task).get(grant.grant)
 
     def held(self, task: str) -> c.SetGrant | None:
-        """The grant under which somebody may run the task now: the last one, unless it was released or its holder fenced."""
+        """The grant under which the task may run now: the last one, unless it was released or its holder fenced."""
         grant = self.grant(task)
         if grant is None or self.fenced(grant.processor, grant.incarnation):
             return None
@@ -264,18 +266,18 @@ class JobState:
         return None if said is not None and said.state == TaskState.RELEASED else grant
 
     def next_grant(self, task: str) -> int:
-        """Above every number that was ever heard of for this task, also where its grant could not be read any more."""
+        """The next grant number: higher than any known for this task, even if its grant cannot be read."""
         grant = self.grant(task)
         return _next((0 if grant is None else grant.grant, *self.task_states(task)))
 
     def says(self, task: str) -> str:
-        """The state that the holder of a live grant reports; empty when there is no such grant or it said nothing yet."""
+        """The state that the holder of the live grant reports; empty without such a grant or report."""
         grant = self.held(task)
         said = None if grant is None else self.task_states(task).get(grant.grant)
         return "" if said is None else said.state
 
     def location(self, task: str) -> str | None:
-        """Where the task last ran, as far as is known."""
+        """Where the task last ran, if known."""
         grant = self.grant(task)
         if grant is None:
             return None
@@ -301,7 +303,7 @@ class JobState:
     # ---------------------------------------------------------------------------------------------------------- requests
 
     def open_requests(self) -> list[c.SetRequest]:
-        """The requests that have no final answer yet, in the order in which they were written."""
+        """The requests without a final answer, in the order in which they were written."""
         waiting: list[c.SetRequest] = []
         for request in cast("Iterable[c.SetRequest]", self.messages["set-request"].values()):
             answer = self.answer(request.uuid)
@@ -317,7 +319,7 @@ class JobState:
         return self.run is not None and self.run.state in c.LIVE
 
     def run_view(self) -> RunView | None:
-        """What a task has to know of the run."""
+        """What a task must know about the run."""
         run, model = self.run, self.model
         if run is None:
             return None
@@ -335,12 +337,12 @@ class JobState:
 
 
 def _next(seen: Iterable[int]) -> int:
-    """The number behind all of these, as far as numbers go."""
+    """The next number, within the limit for numbers."""
     return min(1 + max(seen, default=0), c.MAX_COUNT - 1)
 
 
 def _place(into: dict[str, dict[Any, Any]], key: tuple[Any, ...], message: Any) -> None:
-    """The same messages by their first name, so that a question need not look at all of them."""
+    """Store the message by its first key part as well, so that a query need not scan all messages."""
     first, second = key
     if message is not None:
         into.setdefault(first, {})[second] = message

@@ -1,14 +1,14 @@
-"""The bytes of the coordinator stream: messages to keys and values, and any bytes back to an entry.
+"""The encoding of the coordinator stream: messages to keys and values, and any bytes to an entry.
 
 Promises:
 
-- the same message has the same bytes, today and for ever (golden bytes stand in the tests);
-- `read` never raises: what cannot be read becomes an `Entry` with a `problem` that says why, and with its key if that was legible;
-- a key that is not written in the one way in which we write it is a problem, not a second spelling of the same key:
-  otherwise compaction, which compares bytes, and the fold, which compares keys, would disagree about what replaces what;
-- a newer version is named as such; unknown fields of a value are ignored, missing ones take their default or are a problem;
-- what is read can be acted on, and written again: states are those that there are, numbers leave room to count on, values are plain,
-  and fields of one message do not contradict each other. So nothing that stands in the stream can make a machine raise.
+- The same message always has the same bytes (the tests contain golden bytes).
+- `read` never raises: unreadable bytes become an `Entry` with a `problem` that gives the reason, and with the key if it was readable.
+- A key in another than the canonical encoding is a problem, not a second spelling of the same key. Otherwise compaction, which compares
+  bytes, and the fold, which compares keys, would disagree about what replaces what.
+- A newer version is reported as such. Unknown fields of a value are ignored; a missing field takes its default or is a problem.
+- Whatever is read can be acted on and written again: states exist, numbers leave room for larger ones, values are plain, and the fields of
+  a message do not contradict each other. So no record of the stream can make a machine raise.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportU
 _unpack = cast("Callable[..., Any]", msgpack.unpackb)  # pyright: ignore[reportUnknownMemberType]
 _FAULTS = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, DeclarationError)
 _SINGLE = {"set-run": "run", "set-leader": "leader", "set-job-model": "model"}
-"""Types that have one key, and how it is written."""
+"""Types that have a single key, and how that is written."""
 
 FieldReader = Callable[[Any], Any]
 
@@ -122,7 +122,7 @@ def _map(reader: FieldReader) -> FieldReader:
 
 
 def _one_of(states: type[StrEnum], *some: StrEnum) -> FieldReader:
-    """A state by its text: any of these, or only `some` of them."""
+    """A state by its text: any of these, or one of `some`."""
     allowed = some or tuple(states)
 
     def read(value: Any) -> StrEnum:
@@ -138,7 +138,7 @@ def _anything(value: Any) -> Any:
 
 
 def _fact(value: Any) -> Any:
-    """What JSON can say: it is shown to people, and written again by whoever changes the message."""
+    """A value that JSON can express: people see it, and it is written again when the message changes."""
     if isinstance(value, list):
         for item in cast("list[Any]", value):
             _fact(item)
@@ -216,7 +216,7 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
         "uuid": _text, "state": _one_of(AnswerState), "why": _text, "progress": _facts, "reason": _maybe(_one_of(Reason)), "remedy": _text,
     },
 }  # fmt: skip
-"""How each field of each message is read back."""
+"""How each field of each message is decoded."""
 
 _CLASSES = {kind: cls for cls, (kind, _) in KEYS.items()}
 _DEFAULTS = {
@@ -227,12 +227,12 @@ _LEFT_OUT = frozenset(
         "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by", "overrides",
     }
 )  # fmt: skip
-"""Fields that came later: not written while they are empty, so a message that does not need them has the bytes that it always had."""
+"""Fields that are not written while they are empty, so a message that does not need them is encoded without them."""
 _VALUES = {cls: tuple(name for name in form if name not in KEYS[cls][1]) for cls, form in FORMS.items()}
 
 
 def encode(message: Message, stamp: Stamp = Stamp()) -> tuple[bytes, bytes]:  # noqa: B008 - frozen
-    """Key and value. Raises `DataError` for what is too large or holds what msgpack cannot say."""
+    """Key and value. Raises `DataError` if they are too large or contain something that msgpack cannot express."""
     if isinstance(message, SetJobModel):
         values: dict[str, Any] = {"term": message.model.term, **to_value(message.model)}
     else:
@@ -261,7 +261,7 @@ def encode(message: Message, stamp: Stamp = Stamp()) -> tuple[bytes, bytes]:  # 
 
 
 def encode_key(key: Key) -> bytes:
-    """The one way in which a key is written; also the key of a tombstone.
+    """The canonical encoding of a key, which is also the key of a tombstone.
 
     >>> encode_key(("set-grant", ("Partition 3",))).hex()
     '9301a97365742d6772616e74ab506172746974696f6e2033'
@@ -275,7 +275,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def read(offset: int, key: bytes | None, value: bytes | None, append_ms: int = 0) -> Entry:
-    """One record of the stream. Never raises: `problem` says what was wrong."""
+    """Decode one record of the stream. Never raises: `problem` says what is wrong."""
     if key is None or len(key) > MAX_KEY:
         return Entry(offset, None, None, append_ms, "no key" if key is None else f"oversized key: {len(key)} bytes")
     try:
@@ -337,7 +337,7 @@ def _read_value(key: Key, value: bytes) -> tuple[Message, Stamp]:
 
 
 def _sane(run: SetRun) -> None:
-    """A run can go on from what it says: only what drains or ends closes, and whoever drains was asked to."""
+    """Raise unless the fields of the run agree: only a draining or ending run closes, and a draining run has a request for it."""
     if run.closing and run.state not in (RunState.DRAINING, RunState.ENDING):
         raise ValueError(f"a run that is {run.state} cannot be closing")
     if run.drain is None and run.state == RunState.DRAINING:
@@ -352,7 +352,7 @@ def _sane(run: SetRun) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples become lists, sets sorted lists, maps sorted maps, changes and seeks lists of their fields."""
+    """Tuples become lists, sets become sorted lists, maps are sorted, changes and seeks become lists of their fields."""
     if isinstance(value, Change | SeekRequest):
         return [_plain(getattr(value, f.name)) for f in fields(value)]
     if isinstance(value, Mapping):

@@ -1,1 +1,1 @@
-"""Who leads, and what is decided while one does."""
+"""The election of the leader, and everything that a leader decides."""

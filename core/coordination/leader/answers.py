@@ -1,4 +1,4 @@
-"""What a rule of the leader says to a request: the answer, before it becomes a message."""
+"""The leader's answers to requests, before they become messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..messages import AnswerState, Reason
 
 
 class Answer(NamedTuple):
-    """One answer; without `progress` that of the answer before stays."""
+    """One answer. Without `progress`, that of the previous answer stays."""
 
     state: AnswerState
     why: str = ""

@@ -1,12 +1,13 @@
-"""Which tasks there are and who should run them: grouping, placement, debounce, rejoin grace, growth.
+"""Which tasks exist and which workers should run them: grouping, placement, debounce, rejoin grace, growth.
 
-- The tasks are made anew when the run or its deployment changes, and, without state, when an input has grown. Never during a drain.
-- Growth in a live run only adds tasks. One that is there keeps its partitions (it may have said its end already), and an input whose
-  bounds were resolved for the run keeps its count (its readers may have heard the end of all its producers): that waits for the next run.
-- They are placed when somebody came or went and nobody else has for `debounce`; the first model does not wait.
-- The tasks with state of a processor that went, but was not found dead by silence, wait for it for `rejoin-grace`, however many leaders
-  there are meanwhile; a drain does not wait.
-- While a run drains only the tasks of those who are gone get a new owner: moves that are not needed are frozen.
+- Tasks are created anew when the run or its deployment changes, and, in a job without state, when an input has grown; never during a drain.
+- Growth in a live run only adds tasks. An existing task keeps its partitions (it may have ended already), and an input whose bounds were
+  resolved for the run keeps its number of partitions (its readers may have received the end of all its producers). Both wait for the next
+  run.
+- Tasks are placed again when a worker has come or gone and no other has for `debounce`. The first model does not wait.
+- Stateful tasks of a processor that left, but was not declared dead, wait for its return for `rejoin-grace`, even if leaders change
+  meanwhile. A drain does not wait.
+- While a run drains, only tasks whose worker is gone get a new owner; all other moves are suspended.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FOR_GOOD = "for good"
 
 
 def tasks_of(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> Grouping | None:
-    """The tasks, grown from those that were there; None while counts are missing. Raises `DeclarationError` for what cannot be.
+    """The tasks, grown from the existing ones; None while partition counts are missing. Raises `DeclarationError` if they cannot be made.
 
     >>> list(tasks_of(Plan(graph=Graph((Input("orders"),))), {"orders": 2}, None))
     ['Partition 0', 'Partition 1']
@@ -73,7 +74,7 @@ def model(draft: Draft) -> None:
 
 
 def _counted(draft: Draft, run: SetRun, before: JobModel | None) -> Mapping[str, int]:
-    """The partition counts that count in this run: an input whose ends were resolved for it does not grow in it."""
+    """The partition counts for this run: an input whose ends were resolved for it does not grow during it."""
     if before is None or before.run_id != run.run_id:
         return draft.memory.counts
     return {
@@ -83,7 +84,7 @@ def _counted(draft: Draft, run: SetRun, before: JobModel | None) -> Mapping[str,
 
 
 def _differ(draft: Draft, counted: Mapping[str, int], before: JobModel | None) -> bool:
-    """Whether an input has other partitions than the model knows."""
+    """Whether an input has another number of partitions than in the model."""
     known = {} if before is None else before.streams
     return any(counted.get(stream) != known.get(stream) for stream in draft.plan.inputs)
 
@@ -132,13 +133,13 @@ def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, 
 
 
 def before_location(draft: Draft, processor: str) -> str:
-    """Where a processor was when it was last named."""
+    """The last known location of a processor."""
     member = draft.state.member(processor)
     return "" if member is None else member.location
 
 
 def _awaited(draft: Draft, processor: str) -> bool:
-    """Whether the tasks of a processor that is not there wait for it: they have state, and it may be back soon."""
+    """Whether the tasks of an absent processor wait for it: they have state, and it may return soon."""
     member = draft.state.member(processor)
     if not draft.plan.stateful or member is None or member.dismissed == FOR_GOOD:
         return False
@@ -148,8 +149,9 @@ def _awaited(draft: Draft, processor: str) -> bool:
 
 
 def _gone_before_s(state: JobState, processor: str) -> float:
-    """How long this processor had been gone when this leader's term began, by the broker's clock: leaders may come and go, and its tasks
-    are placed all the same."""
+    """How long this processor had been gone when this leader's term began, by the broker's clock, so that the grace period does not restart
+    with each leader.
+    """
     marks = [state.at.get(("set-fence", (processor,)))]
     life = max(state.recorded(processor).values(), key=lambda one: order(one.incarnation), default=None)
     if life is not None and life.state != ProcessorState.JOINED:
@@ -175,7 +177,7 @@ def _put(
     wanted: Mapping[str, str],
     processors: tuple[str, ...],
 ) -> None:
-    """A new version of the model."""
+    """Write a new version of the model."""
     made = JobModel(
         term=draft.term,
         version=1 if before is None else before.version + 1,
@@ -190,5 +192,5 @@ def _put(
 
 
 def rewanted(before: JobModel, term: int, wanted: Mapping[str, str]) -> JobModel:
-    """The same tasks, otherwise placed, by an operator's request."""
+    """The same tasks in another placement, for an operator's request."""
     return replace(before, term=term, version=before.version + 1, wanted={task: wanted[task] for task in before.tasks})

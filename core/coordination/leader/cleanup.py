@@ -1,18 +1,16 @@
-"""What may be deleted: keys that are answered, superseded or fenced, and nothing else.
+"""Deletes keys that are answered, superseded or fenced, and no others.
 
-- a task state below the current grant is superseded;
-- a fenced incarnation's record is superseded when nobody asks any more where it was;
-- a request goes when its final answer stands; the answer goes after `answers.keep`, and after nobody can want the request any more;
-- a request or an answer that nobody can read goes: nobody can answer it, and nobody waits for it.
+- A task state below the current grant is superseded.
+- The record of a fenced incarnation is superseded when no grant refers to it any more.
+- A request is deleted when it has its final answer. The answer is deleted after `answers.keep`, once the request is gone.
+- An unreadable request or answer is deleted: nobody can answer it, and nobody waits for it.
+- All records of a processor are deleted some time after all its incarnations are fenced or have left, and no grant and no model names it.
+  Generated names never return, so this limits the size of the stream to the processors in use.
 
-- all that is known of a processor goes some time after no life of it is left that is neither fenced nor gone, and no grant and no
-  model speaks of it: generated names never come back, and what stands in the stream is bounded by what lives.
-
-What a zombie writes again afterwards stands below the fence or beside the current grant: it is ignored, and deleted again. Where the
-fence is gone, too, it is a worker like any other: it finds its record deleted and begins a new life; until it has read so far
-it holds no grant, and Kafka refuses what it writes; and a successor of its name counts on from all that was forgotten
-(`coordinator.FORGOTTEN`), so it is the older one. Grants, task log partitions, the run and the model are never deleted: their numbers must
-not begin again.
+What a zombie writes afterwards is below the fence or beside the current grant: it is ignored, and deleted again. If the fence is deleted,
+too, the zombie is a worker like any other: it finds its record deleted and begins a new incarnation. Until it has read that far, it holds
+no grant, and Kafka rejects its writes; a successor with its name counts on from all deleted incarnations (`FORGOTTEN`), so the zombie is
+the older one. Grants, task log partitions, the run and the model are never deleted, because their numbers must not start again.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from ..state import FINAL, order
 from .draft import Draft
 
 MOST = 200
-"""Deletions in one round: a clean-up must not make the transaction that carries it large."""
+"""The most deletions in one round, so that clean-up does not make the transaction large."""
 
 
 def cleanup(draft: Draft) -> None:
@@ -57,7 +55,7 @@ def _incarnations(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
 
 
 def _gone(draft: Draft, most: int) -> list[tuple[str, tuple[str | int, ...]]]:
-    """All keys of processors that are not there any more and that nobody speaks of; remembers how far these have counted."""
+    """All keys of processors that are gone and not referred to. Remembers their highest incarnation."""
     state, model = draft.state, draft.state.model
     spoken_of = {grant.processor for grant in state.grants()} | {FORGOTTEN}
     if model is not None:

@@ -1,11 +1,11 @@
-"""What somebody wrote over the leader's own keys, so that nobody can read it: the leader writes again what stood there.
+"""Repairs the leader's own keys if somebody overwrote them with unreadable messages: the leader writes the previous message again.
 
-A message that cannot be read is skipped (`JobState.damaged`), so everything goes on as before; but compaction would take what it
-hides. Only the leader writes these keys, so what stood there before is what counts, and it says so again.
+An unreadable message is skipped (`JobState.damaged`), so nothing changes at first; but compaction would delete the message that it hides.
+Only the leader writes these keys, so the previous message is right, and it is written again.
 
-Where nothing is known any more of what stood there, guessing would lose state: no run is begun over one that cannot be read, no model is
-made, no log partition is given to a task. A grant that cannot be read may be held by whoever was recorded before: all of these are
-fenced, and then the task is granted anew. All of it is said once.
+If the previous message is not known, guessing would lose state: no run begins over an unreadable one, no model is created, no log partition
+is given to a task. An unreadable grant may be held by any worker that was recorded before it: all of these are fenced, and then the task is
+granted again. All of this is logged once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .members import fence
 
 
 def repair(draft: Draft) -> None:
-    """Write again what is known, and say what is not, and which overrides count for nothing."""
+    """Write known messages again, and log the damage and the overrides without effect."""
     for key, offset in sorted(draft.state.damaged.items(), key=lambda item: item[1]):
         if key[0] not in LEADERS:
             continue
@@ -32,12 +32,12 @@ def repair(draft: Draft) -> None:
 
 
 def unknown(draft: Draft, kind: str, *key: str | int) -> bool:
-    """Whether something was said under this key that nobody can read, and nothing is known of what stood there before."""
+    """Whether this key is damaged and its previous message is not known."""
     return (kind, key) in draft.state.damaged and key not in draft.state.messages[kind]
 
 
 def may_be_held(draft: Draft, task: str) -> bool:
-    """Whether somebody may hold a grant of this task that cannot be read; sees to it that nobody does."""
+    """Whether somebody may hold an unreadable grant of this task. If so, fences all who may."""
     key: Key = ("set-grant", (task,))
     if not unknown(draft, *("set-grant", task)):
         return False

@@ -1,13 +1,13 @@
-"""What a leader decides on, and what it has decided so far in this round: the draft of one transaction.
+"""The draft of one transaction: the state on which a leader decides, and its decisions so far in this round.
 
-All rules of a round see the state as it will be once everything before them in the round is written. Since a round is one
-transaction, that is what everybody else will see, too: all of it or nothing.
+Each rule of a round sees the state as it will be after the writes of the rules before it. A round is one transaction, so all others see
+either all of its writes or none.
 
 Promises:
 
-- the folded state itself is never touched; the first write makes a copy;
-- waiting is measured from the first round in which its reason held, and forgotten in the first in which it does not (`Waits`),
-  so a rule states *that* something is so, and never has to remember since when.
+- The folded state itself is never modified; the first write makes a copy.
+- A waiting time counts from the first round in which its reason held, and is dropped in the first in which it does not (`Waits`). So a rule
+  only states *that* something holds, and need not remember since when.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .plan import LeaderConfig, overridden
 from .protocol import BoundsResolved, LeaderInstruction, Refuse
 
 NOTES_KEPT = 1000
-"""So many notes are known to have been given; then one may come again."""
+"""The number of remembered notes. Beyond it, a note may be repeated."""
 
 
 class Waits:
-    """Since when something holds."""
+    """Remembers since when something holds."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, float] = {}
@@ -38,18 +38,18 @@ class Waits:
         self.now = 0.0
 
     def begin(self, now: float) -> None:
-        """A round begins."""
+        """Begin a round."""
         self.now = now
         self.wake = None
         self._asked = set()
 
     def end(self) -> None:
-        """The round is over: what was not asked for does not hold any more."""
+        """End the round. What was not asked for does not hold any more."""
         for key in [key for key in self._since if key not in self._asked]:
             del self._since[key]
 
     def over(self, key: Hashable, limit: float) -> bool:
-        """`key` holds in this round. Has it held for so long?"""
+        """State that `key` holds in this round. Returns whether it has held for `limit`."""
         self._asked.add(key)
         until = self._since.setdefault(key, self.now) + limit
         if self.now >= until:
@@ -60,21 +60,21 @@ class Waits:
 
 @dataclass(slots=True)
 class Memory:
-    """What a leader may forget without harm: everything here is found again, or waited for again, by the next one."""
+    """What a leader may forget without harm: the next leader finds all of it again, or waits for it again."""
 
     waits: Waits = field(default_factory=Waits)
     fencing: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
-    """Fences that were asked for and have not answered → when to ask again."""
+    """Requested fences without an answer → when to request them again."""
     fenced: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     """Fences that have returned and are not written yet."""
     condemned: dict[str, str] = field(default_factory=dict[str, str])
-    """Processors declared dead by silence or stall: nobody waits for their return. Incarnation by processor."""
+    """Processors declared dead because of silence or stall, whose return is not awaited, with the incarnation."""
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
     resolved: BoundsResolved | None = None
     resolving: str = ""
     next_run: str = ""
     said: set[str] = field(default_factory=set[str])
-    """Notes that were given once."""
+    """Notes that were already given."""
 
 
 class Draft:
@@ -98,22 +98,22 @@ class Draft:
         self.waits = memory.waits
         self.now = now
         self.silent = silent
-        """Why this worker counts as dead; empty if it does not."""
+        """Returns why this worker counts as dead; empty if it does not."""
         self.term = term
         self.writes: dict[Key, Write] = {}
         self.instructions: list[LeaderInstruction] = []
         self.resign = ""
-        """Why somebody else must lead, if so."""
+        """Why another process must lead, if so."""
         self.impossible: DeclarationError | None = None
         """Why no run of this code can begin, if so."""
 
     def put(self, message: Message) -> None:
-        """Write this, with everything else of this round."""
+        """Write this message, with all others of this round."""
         key = key_of(message)
         self._write(key, message, message)
 
     def delete(self, key: Key) -> None:
-        """Delete this key; only for what is answered, superseded or fenced."""
+        """Delete this key. Only for keys that are answered, superseded or fenced."""
         self._write(key, None, Delete(key))
 
     def _write(self, key: Key, message: Message | None, write: Write) -> None:
@@ -124,11 +124,11 @@ class Draft:
         self.state.apply(Entry(self.state.position, key, message, self.now.wall))
 
     def note(self, text: str, *, level: Level = "info", **fields: str | int) -> None:
-        """Tell people."""
+        """Log something."""
         self.instructions.append(JobNote(text, fields, level))
 
     def note_once(self, text: str, *, level: Level = "info", **fields: str | int) -> None:
-        """Tell people, but not in every round."""
+        """Log something, but not in every round."""
         if text not in self.memory.said:
             if len(self.memory.said) >= NOTES_KEPT:
                 self.memory.said.clear()
@@ -136,13 +136,13 @@ class Draft:
             self.note(text, level=level, **fields)
 
     def refuse(self, error: DeclarationError) -> None:
-        """No run of this code can begin; its process is told once, and whoever requested a run gets it as the answer."""
+        """Note that no run of this code can begin. The process is told once; a request for a run gets the error as its answer."""
         self.impossible = error
         if str(error) not in self.memory.said:
             self.memory.said.add(str(error))
             self.instructions.append(Refuse(error.what, error.remedy))
 
-    # ------------------------------------------------------------------------------------------------ asked by many rules
+    # ------------------------------------------------------------------------------------------------- common queries
 
     @property
     def run(self) -> SetRun | None:
@@ -156,7 +156,7 @@ class Draft:
         ]
 
     def workers(self) -> dict[str, SetProcessor]:
-        """Those of the live run that may be granted something, by processor: named, alive, not dismissed, and of this run."""
+        """The workers of the live run that may be granted tasks, by processor: named, alive, not dismissed, and of this run."""
         if self.run is None or self.run.state in CLOSED:
             return {}
         found: dict[str, SetProcessor] = {}

@@ -1,9 +1,9 @@
 """Who may run which task: grants, and the releases that they wait for.
 
-- Grant n+1 is written only after `released` of grant n by its holder, who must release even a grant that he never used, or in one
-  transaction with the fence of its holder. Nothing else frees a task, whatever anybody believes.
-- A holder that is no longer wanted, that is going, or whose run closes has `release.timeout` to release; then it is fenced.
-- A task log partition is given to a task once, for ever.
+- Grant n+1 is written only after its holder has `released` grant n (even a grant that it never used), or in one transaction with the fence
+  of the holder. Nothing else frees a task.
+- A holder that is not wanted any more, that leaves, or whose run closes, has `release.timeout` to release; then it is fenced.
+- A task gets its task log partition once, and keeps it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def changelogs(draft: Draft) -> None:
 
 
 def grants(draft: Draft) -> None:
-    """Grant what is free to who is wanted, and see to it that the others let go."""
+    """Grant free tasks to the workers that should run them, and make the other holders release."""
     run, model = draft.run, draft.state.model
     workers = draft.workers()
     granting = run is not None and run.state in (RunState.RUNNING, RunState.DRAINING) and not run.closing
@@ -48,7 +48,7 @@ def grants(draft: Draft) -> None:
 
 
 def _let_go(draft: Draft, held: SetGrant) -> None:
-    """The holder sees for itself that it must release; whoever does not in time is fenced."""
+    """Fence the holder if it has not released in time. It sees in the stream itself that it must release."""
     if draft.waits.over(("release", held.task, held.grant), draft.timing.release_s):
         text = f"grant {held.grant} of '{held.task}' was not released in time"
         draft.note_once(text, level="error", task=held.task, grant=held.grant, processor=held.processor)
@@ -56,7 +56,7 @@ def _let_go(draft: Draft, held: SetGrant) -> None:
 
 
 def _must_go(draft: Draft, held: SetGrant, owner: SetProcessor | None, wanted: str | None) -> bool:
-    """Whether the holder has to release: somebody else should run the task, nobody should, or the holder itself is going."""
+    """Whether the holder must release: another worker should run the task, none should, or the holder is leaving."""
     if owner is not None:
         return (owner.processor, owner.incarnation) != (held.processor, held.incarnation)
     life = draft.state.recorded(held.processor).get(held.incarnation)

@@ -1,26 +1,26 @@
-"""The leader: who may write assignments, and everything that is decided while one does.
+"""The leader: who may write assignments, and everything that a leader decides.
 
-Every worker has one of these machines. Its states, and why there are so many between wanting to lead and leading:
+Every worker has one of these machines. Its states, and why there are so many before it leads:
 
-    new          nothing is known; the stream's end is asked for
-    catching_up  reading to that end: nobody judges a state that he has read half of
-    following    somebody else leads, or nobody yet; heartbeats say whether the leader lives
-    standing     initialising the leader's transactional id: from now on the last leader can write nothing
-    measuring    asking for the stream's end: what the last leader wrote is before it
-    reading_up   reading to it
-    claiming     `set-leader` with the next term is being written
-    confirming   it is written, and waits to be read back: only then is everything known that former leaders wrote
-    leading      deciding
-    writing      a transaction is under way; nothing is decided meanwhile
-    settling     it is written, and waits to be read back: every decision rests on what everybody can read
-    resigning    the last transaction is under way; it gives the leadership back
+    new          nothing is known; it requests the end of the stream
+    catching_up  reads to that end, so as not to judge a half-read state
+    following    another process leads, or none yet; heartbeats show whether the leader is alive
+    standing     initialises the leader's transactional id; from then on the previous leader can write nothing
+    measuring    requests the end of the stream; the previous leader's writes are all before it
+    reading_up   reads to that end
+    claiming     writes `set-leader` with the next term
+    confirming   reads its claim back; only then does it know everything that former leaders wrote
+    leading      decides
+    writing      a transaction is in progress, and nothing is decided meanwhile
+    settling     reads the transaction back, so that every decision is based on what all can read
+    resigning    its last transaction, which hands back the leadership, is in progress
     resigned     the end
 
-While it leads it decides in rounds. A round looks at the folded state and at who is silent, and remembers nothing that the next
-leader would need: whatever an old leader left (a fence, a grant, an answer) is found missing by the new one, and made. Rules stand
-in `leader_members`, `leader_runs`, `leader_requests`, `leader_model`, `leader_grants` and `leader_cleanup`; a round is one transaction.
+A leader decides in rounds. A round looks at the folded state and at who is silent, and remembers nothing that the next leader would need:
+if an old leader left something undone (a fence, a grant, an answer), the new one finds it missing and does it. The rules are in `members`,
+`runs`, `requests`, `assignment`, `grants` and `cleanup`. A round is one transaction.
 
-Two processes may believe that they lead; only one can write, since the other's id was initialised by somebody else.
+Two processes may believe that they lead, but only one can write, because the other's transactional id was initialised again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from .runs import begin, close, starter
 
 
 class LeaderState(StrEnum):
-    """Where it stands on its way to lead; at the top of this file is what each means."""
+    """The state of a candidate or leader, as described at the top of this file."""
 
     NEW = "new"
     CATCHING_UP = "catching_up"
@@ -104,7 +104,7 @@ def _table() -> tuple[Transition, ...]:
         (s.RESIGNING, LeaderIdLost, s.RESIGNED, "another candidate has it, or will see that this one left"),
     ]
     for event in (Counts, FenceReturned, FenceFailed, BoundsResolved, Tick, End, TransactionWritten):
-        # whichever event comes first when the time is up: a clock is seen with any of them
+        # any event may come first when the time is up, because every event carries the time
         specific.append((s.FOLLOWING, event, (s.FOLLOWING, s.STANDING), "the rival that fenced us never claimed"))
     for event in _ANYWHERE:
         specific.append((s.LEADING, event, (s.LEADING, s.WRITING, s.FOLLOWING), "a round of decisions"))
@@ -260,7 +260,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return [WriteTransaction((SetLeader(self.term, "", "", self.config.job),))]
 
     def _move_on(self, now: Now) -> list[LeaderInstruction]:
-        """Take the step that has become possible, if any."""
+        """Take the next step, if one is possible."""
         state = self.state
         if state == LeaderState.LEADING:
             return self._round(now)
@@ -293,7 +293,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     def _read_back(self, now: Now) -> list[LeaderInstruction]:
         leader = self.job.leader
         if leader is None or leader.process != self.config.process or leader.term != self.term:
-            # Somebody has claimed behind us: our id is fenced already, or will be at our next write.
+            # Another process has claimed after us: our id is fenced already, or will be at our next write.
             self.state, self._watched = LeaderState.FOLLOWING, ""
             self._bar, self._bar_term = None, -1
             return [JobNote("leads no more", {"term": self.term, "why": "another leader"})]
@@ -334,7 +334,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return self._vacant(leader)
 
     def _vacant(self, leader: SetLeader | None) -> bool:
-        """Whether nobody leads: nobody ever did, he resigned, left, was fenced, is our own predecessor, or is silent."""
+        """Whether nobody leads: there never was a leader, or it resigned, left, was fenced, is our own predecessor, or is silent."""
         if leader is None or not leader.processor or leader.processor == self.config.processor:
             return True
         lives = [life for life in self.job.incarnations(leader.processor) if life.process == leader.process]
@@ -350,7 +350,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
 
     @property
     def _timing(self) -> Timing:
-        """How long it waits for what, as operators have it now."""
+        """The current waiting times, with the operators' overrides."""
         return overridden(self.config.timing, self.job.configs, self.config.masked)
 
     def _silent(self, life: SetProcessor) -> str:
@@ -398,7 +398,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return [*draft.instructions, WriteTransaction(tuple(draft.writes.values()))]
 
     def _step_down(self, why: str) -> list[LeaderInstruction]:
-        """Give the leadership back, and go on as a candidate."""
+        """Hand back the leadership, and continue as a candidate."""
         self.state, self._written = LeaderState.WRITING, -1
         return [
             JobNote("resigns", {"term": self.term, "why": why}),

@@ -1,12 +1,12 @@
-"""Which incarnation of each processor counts, who is dead, and what must be fenced.
+"""Which incarnation of each processor is valid, who is dead, and who must be fenced.
 
-- The newest incarnation that has joined, and that fits the run, is named in `set-member`; only a named one is granted anything.
-- Who is named and was never recorded is nobody, whoever named him: the leader names the newest again.
-- Every older one is fenced, as is whoever is silent too long, whose supervisor says that it is dead, or that has left without
-  releasing what it held. Only recorded incarnations are ever fenced: one records itself after it has initialised its id, so our
-  fence can never come before its initialisation and be undone by it.
-- `set-fence` is written after the fence of every recorded incarnation up to that one has returned, and only then does anybody
-  else get the tasks: a grant waits for `JobState.held` to be empty.
+- `set-member` names the newest incarnation that has joined and fits the run. Only a named one is granted tasks.
+- A named incarnation that was never recorded does not count, whoever named it: the leader names the newest again.
+- Every older incarnation is fenced, and so is one that is silent for too long, that its supervisor reports dead, or that has left without
+  releasing its tasks. Only recorded incarnations are fenced: a worker records an incarnation after it has initialised its id, so the fence
+  cannot come before that initialisation and be undone by it.
+- `set-fence` is written after the fences of all recorded incarnations up to that one have returned. Only then can others get the tasks: a
+  grant waits until `JobState.held` is None.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .draft import Draft
 
 
 def write_fences(draft: Draft) -> None:
-    """Record the fences that have returned, each with all before it of the same processor."""
+    """Record the fences that have returned, each once all older incarnations of the same processor are fenced."""
     known = spoken_of(draft.state)
     for processor, incarnation in sorted(draft.memory.fenced, key=lambda f: (f[0], order(f[1]))):
         if draft.state.fenced(processor, incarnation) or (processor, incarnation) not in known:
@@ -34,18 +34,18 @@ def write_fences(draft: Draft) -> None:
 
 
 def spoken_of(state: JobState) -> set[tuple[str, str]]:
-    """Every incarnation that is recorded, or that a grant names: of no other does a fence matter any more."""
+    """Every incarnation that is recorded or named by a grant. A fence of any other does not matter any more."""
     lives = {(life.processor, life.incarnation) for p in state.processors() for life in state.recorded(p).values()}
     return lives | {(grant.processor, grant.incarnation) for grant in state.grants()}
 
 
 def fence(draft: Draft, processor: str, incarnation: str) -> None:
-    """See to it that this incarnation can write nothing any more; asks again when no answer comes."""
+    """Fence this incarnation, so that it can write no more. The fence is requested again if no answer comes."""
     each = (processor, incarnation)
     if draft.state.fenced(processor, incarnation) or each in draft.memory.fenced:
         return
     retry = draft.memory.fencing.get(each)
-    if retry is not None:  # an operator may have shortened the wait since
+    if retry is not None:  # an operator may have shortened the timeout since
         retry = draft.memory.fencing[each] = min(retry, draft.now.mono + draft.timing.fence_deadline_s)
     if retry is None or draft.now.mono >= retry:
         retry = draft.memory.fencing[each] = draft.now.mono + draft.timing.fence_deadline_s
@@ -54,7 +54,7 @@ def fence(draft: Draft, processor: str, incarnation: str) -> None:
 
 
 def members(draft: Draft) -> None:
-    """Fence what must be fenced, and name who counts."""
+    """Fence what must be fenced, and name the valid incarnations."""
     for processor in draft.state.processors():
         lives = draft.state.incarnations(processor)
         for life in lives[:-1]:

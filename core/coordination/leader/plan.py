@@ -1,6 +1,7 @@
-"""What a leader is told once, when its process starts: who it is, the job's plan as its code declares it, and how long it waits.
+"""The configuration of a leader, given when its process starts: its identity, the job's plan as its code declares it, and its waiting
+times.
 
-Promises: values, nothing else. Two workers of one deployment have equal plans.
+Promise: values only. Two workers of one deployment have equal plans.
 """
 
 from __future__ import annotations
@@ -29,40 +30,40 @@ class Plan:
 
     deployment: str = ""
     fingerprint: Mapping[str, str] = field(default_factory=_empty)
-    """What may not differ in a live run, by part: `stage:<name>`, `input:<name>`, `setting:<name>` → its value or digest."""
+    """What must be the same throughout a live run, by part: `stage:<name>`, `input:<name>`, `setting:<name>` → its value or digest."""
     graph: Graph = field(default_factory=Graph)
-    """Checked. How many partitions its inputs have is what the broker says (`Counts`)."""
+    """The graph, checked. The broker gives the partition counts of its inputs (`Counts`)."""
     resolve: bool = False
-    """Whether a new run must first find out where inputs start and end (`start="newest"`, a time, `until=`)."""
+    """Whether a new run must first look up where its inputs start and end (`start="newest"`, a time, `until=`)."""
     ends: tuple[str, ...] = ()
-    """The external streams whose ends the run waits for; it is bounded when each of them has one."""
+    """The external streams whose ends the run waits for. The run is bounded if each of them has an end."""
     grouper: Grouper = by_partition
     grouper_name: str = ""
-    """What its user calls it: the value of the setting."""
+    """The name of the grouper in the settings."""
     placer: Placer = place
     placer_name: str = "default"
     settings: Mapping[str, Any] = field(default_factory=_empty)
-    """The resolved settings of this deployment, without secrets and client settings; they go into `set-run`."""
+    """The resolved settings of this deployment, without secrets and client settings. They are written into `set-run`."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """External streams."""
+        """The external streams."""
         return tuple(sorted(self.graph.input))
 
     @property
     def reads(self) -> dict[str, tuple[str, ...]]:
-        """Input that carries other jobs' frames → these jobs."""
+        """Input with frames of other jobs → these jobs."""
         return {one.stream: one.producers for one in self.graph.inputs if one.producers}
 
     @property
     def stateful(self) -> bool:
-        """Whether its tasks are fixed for the job's life."""
+        """Whether its tasks are fixed for the life of the job."""
         return self.graph.stateful
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a leader waits for what. Seconds on the monotonic clock, unless the name says otherwise."""
+    """The waiting times of a leader, in seconds on the monotonic clock unless the name says otherwise."""
 
     beat_s: float = 1.0
     session_s: float = 6.0
@@ -73,12 +74,12 @@ class Timing:
     fence_retry_s: float = 1.0
     fence_deadline_s: float = 30.0
     stand_again_s: float = 1.0
-    """Pause before standing again after the leader's producer failed for another reason than a rival."""
+    """The pause before standing again after the leader's producer failed for another reason than a rival."""
     jitter_s: float = 0.0
-    """What this process waits longer than others before it takes over from a silent leader."""
+    """How much longer than others this process waits before it takes over from a silent leader."""
     answer_kept_ms: int = 86_400_000
     gone_kept_ms: int = 600_000
-    """How long what is known of a processor that is gone is kept, for people, and for whoever comes back."""
+    """How long the records of a processor that is gone are kept, for people and for a late return."""
 
 
 _DYNAMIC = {
@@ -91,7 +92,7 @@ _DYNAMIC = {
 
 
 def overridden(timing: Timing, overrides: Mapping[str, SetConfig], masked: frozenset[str] = frozenset()) -> Timing:
-    """The same waits, as operators have changed them while the job runs. `masked`: a flag of this worker wins over the override.
+    """The waiting times with the operators' overrides. `masked`: settings for which this worker's flags take precedence.
 
     >>> overridden(Timing(), {"release.timeout": SetConfig("release.timeout", "1m")}).release_s
     60.0
@@ -108,16 +109,16 @@ def overridden(timing: Timing, overrides: Mapping[str, SetConfig], masked: froze
 
 @dataclass(frozen=True, slots=True)
 class LeaderConfig:
-    """Who this process is, and what it would lead."""
+    """The identity of this process, and the job that it would lead."""
 
     processor: str
     process: str
-    """The process start: leadership belongs to it, whatever becomes of its producers."""
+    """The start of the process, to which leadership belongs, whatever happens to its producers."""
     job_uuid: str
-    """A fresh one; used if the job has none yet."""
+    """A new id, used if the job has none yet."""
     plan: Plan = field(default_factory=Plan)
     timing: Timing = field(default_factory=Timing)
     job: str = ""
-    """Name and id, exactly: every claim says them."""
+    """Name and id, exactly as given; every claim contains them."""
     masked: frozenset[str] = frozenset()
-    """The settings of which this worker's own flags say something; overrides of these mean nothing here."""
+    """The settings that this worker's own flags set; overrides of these have no effect here."""

@@ -1,8 +1,8 @@
-"""What becomes of requests: each open request, in the order in which it was written, gets its effect and its answer.
+"""Carries out requests: each open request, in the order in which they were written, gets its effect and its answer.
 
-One rule a verb, `(draft, request) -> answer or None`. A rule looks only at the state: whether its effect is there already, whether it has
-come true, or cannot any more. So a later leader goes on where the last one stopped, and gives the same answer. Effect and
-answer stand in one transaction.
+There is one rule for each verb, `(draft, request) -> answer or None`. A rule looks only at the state: whether its effect is there already,
+whether it is complete, or cannot be reached any more. So a later leader continues where the last one stopped, and gives the same answer.
+Effect and answer are in one transaction.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from .seeks import seek, withdraw
 
 CHANGES_KEPT = 10
 SHOWN = 20
-"""So many tasks are named in an answer, which is one message."""
+"""The most tasks that an answer names, because it is one message."""
 
 RequestRule = Callable[[Draft, SetRequest], Answer | None]
 
 
 def withdrawals(draft: Draft) -> None:
-    """Take back first what somebody does not want any more: a run that begins in this round must not find it."""
+    """Handle withdrawals first, so that a run that begins in this round does not find a withdrawn request."""
     _answered(draft, [request for request in draft.state.open_requests() if request.verb == WITHDRAW])
 
 
 def requests(draft: Draft) -> None:
-    """Go through the requests that have no final answer."""
+    """Handle the requests without a final answer."""
     _answered(draft, draft.state.open_requests())
 
 
@@ -85,7 +85,7 @@ def _answered(draft: Draft, requests: list[SetRequest]) -> None:
 
 
 def _withdraw(draft: Draft, request: SetRequest) -> Answer | None:
-    """Answer another request, that only waits, in place of what it asked for."""
+    """Answer another pending request instead of carrying it out."""
     meant = next((one for one in draft.state.open_requests() if one.uuid == request.arguments["request"]), None)
     if meant is None or meant.verb == WITHDRAW:
         return Answer(AnswerState.REFUSED, f"there is no pending request {request.arguments['request']}")
@@ -101,7 +101,7 @@ def _withdraw(draft: Draft, request: SetRequest) -> Answer | None:
 
 
 def _asked_of(draft: Draft, request: SetRequest) -> str:
-    """The run that a request was accepted for; empty if it was not accepted yet."""
+    """The run for which a request was accepted; empty if it was not accepted yet."""
     answer = draft.state.answer(request.uuid)
     return "" if answer is None else str(answer.progress.get("run", ""))
 

@@ -1,19 +1,19 @@
-"""When a run begins, goes on, and closes.
+"""When a run begins, resumes and closes.
 
     running → draining → (every task drained or ended: closing) → (every task released) → drained
     running → ending (every task has ended: closing) → ended
     running → (bounded; a task has failed, and nothing else can move) → stopping → stopped, with the reason
     running | draining → stopping → stopped → (start) → running | draining
 
-- A restart starts nothing. Only a deployment that never ran before starts a run by itself, and only when the last one is drained
-  or ended; a new `--run-id` and `headgate start` do, too. A stopped run is resumed by `headgate start` or by its own run id.
-- A worker with `--bounded` begins another run when the last one has *ended*, from one session after its end on: whoever comes sooner
-  with the same code takes it for its own. A bounded run that has stopped by itself is resumed by whoever comes.
-- Whoever leads a run has its code. A leader with other code than the run that should begin resigns in favour of one that has it.
-- A run has one set of the settings that change between runs only, decided as it begins or goes on, and written into it: whoever leads
-  later, and wherever a task begins later, finds the same.
-- A run whose tasks cannot be made (inputs that meet in a join and are not partitioned alike) does not begin: the process is told why.
-- A run is closed last: after every task was released or its holder fenced, together with the answers to those who asked for it.
+- A restarted worker begins no run. Only a deployment that never ran before begins one by itself, and only if the last run is drained or
+  ended; a new `--run-id` and `headgate start` do so, too. `headgate start` or the run's own id resumes a stopped run.
+- A worker with `--bounded` begins another run if the last one has *ended*, unless it came within one session of that end with the same
+  code: then it takes that run for its own. Any worker resumes a bounded run that has stopped by itself.
+- The leader of a run has its code. A leader with other code than the run that should begin resigns in favour of a worker that has it.
+- Settings that change only between runs are fixed when a run begins or resumes, and written into it: every later leader, and every task
+  wherever it starts, uses the same.
+- A run whose tasks cannot be created (joined inputs that are not co-partitioned) does not begin; the process is told why.
+- Closing is the last step: after every task was released or its holder fenced, together with the answers to the requests for it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .draft import Draft
 from .protocol import ResolveBounds
 
 STILL_S = 2.0
-"""How long nothing must have moved in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
+"""How long nothing must move in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
 MOST_TOLD = 5
-"""Of so many failed tasks the run says why."""
+"""For how many failed tasks the run gives the reason."""
 PAST_KEPT = 1000
-"""So many past runs, and so many deployments, are remembered."""
+"""How many past runs, and how many deployments, are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """The worker whose code the next run runs, and which run that is (empty: any new one)."""
+    """The worker whose code the next run uses, and the id of that run (empty: any new one)."""
 
     life: SetProcessor
     run_id: str
@@ -54,7 +54,7 @@ class Starter:
 def starter(
     state: JobState, silent: Callable[[SetProcessor], str], wall: int, session_s: float = 6.0
 ) -> Starter | None:
-    """Who should begin, or resume, a run now; None if nobody should."""
+    """The worker for which a run should begin or resume now; None if there is none."""
     run = state.run
     if run is not None and run.state not in CLOSED:
         return None
@@ -71,7 +71,7 @@ def starter(
             if found is not None:
                 return found
     if run is not None and run.state == RunState.STOPPED:
-        # Who was there when it was stopped is on his way out, or was not meant: only a process that came after it resumes it.
+        # Workers that were there when it was stopped are leaving, or were not meant: only a process that came later resumes it.
         closed = state.at["set-run", ()][0]
         lives = [life for life in lives if state.at["set-processor", (life.processor, life.incarnation)][0] > closed]
     return next(
@@ -106,7 +106,7 @@ def _by_itself(run: SetRun | None, life: SetProcessor, late: bool) -> Starter | 
 
 
 def begin(draft: Draft) -> None:
-    """Begin or resume a run if somebody should; or resign for those who have its code."""
+    """Begin or resume a run, or resign in favour of workers with its code."""
     run, plan = draft.run, draft.plan
     if unknown(draft, "set-run"):
         return
@@ -138,13 +138,15 @@ def begin(draft: Draft) -> None:
 
 
 def _pinned(draft: Draft) -> dict[str, Any]:
-    """The overrides that this run has for as long as it lives: what changes while it runs is not among them."""
+    """The overrides that are fixed for this run, that is, all but dynamic ones."""
     said = draft.state.configs
     return {name: one.value for name, one in sorted(said.items()) if find(name).kind != DYNAMIC}
 
 
 def _can_run(draft: Draft) -> bool:
-    """Whether its tasks can be made: a run that could never read a record is not begun, for corrected code could not follow it."""
+    """Whether the run's tasks can be created. A run that could never read a record is not begun, because corrected code could not follow
+    it.
+    """
     try:
         tasks = tasks_of(draft.plan, draft.memory.counts, draft.state.model)
     except DeclarationError as error:
@@ -190,10 +192,10 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
 
 
 def _stuck(draft: Draft, run: SetRun, model: JobModel) -> str:
-    """Why a bounded run can go no further: what has failed, when every other task has ended or only waits for others; else empty.
+    """Why a bounded run cannot continue: what has failed, if every other task has ended or only waits for others; otherwise empty.
 
-    What somebody says of himself is a little older than what he does, hence the pause. A task whose target is broken begins again when that
-    takes something, so it is given `stall.timeout`.
+    Reports are a little older than what happens, hence the pause. A task with a broken target restarts when the target accepts writes
+    again, so it is given `stall.timeout`.
     """
     failed, ends = draft.state.failed(), draft.plan.ends
     if not failed or not ends or any(stream not in run.untils for stream in ends):
@@ -209,12 +211,12 @@ def _stuck(draft: Draft, run: SetRun, model: JobModel) -> str:
 
 
 def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """With this name as the newest; the oldest are forgotten, for the run is one message, and a job may have a run each minute."""
+    """Append this name as the newest and drop the oldest: the run is one message, and a job may begin a run every minute."""
     return (*(one for one in names if one != name), name)[-PAST_KEPT:]
 
 
 def close(draft: Draft) -> None:
-    """See whether all tasks have drained, ended or let go, and take the run one step further."""
+    """Check whether all tasks have drained, ended or released, and take the run one step further."""
     run, model, state = draft.run, draft.state.model, draft.state
     if run is None or run.state not in LIVE:
         return

@@ -1,10 +1,11 @@
-"""Seeks: accepted into the run, applied once by each task that owns a partition of them, and taken out of the run after that.
+"""Seeks: accepted into the run, applied once by each task that owns one of the partitions, then removed from the run.
 
-- The request goes into `set-run` as one `SeekRequest` a partition, whose id the task remembers in the checkpoint that applied it, and
-  then reports; a later grant only reports it again.
-- When all have reported, the requests leave the run and the request is done; a task's refusal makes it failed, with the reason.
-- While the run drains, only tasks that have failed are sought: they begin again, and drain from there.
-- One that was not applied before its `not_after` is taken out, and failed: whatever was applied by then stays applied, and is named.
+- The request adds one `SeekRequest` for each partition to `set-run`. The task stores its id in the checkpoint that applied it, and then
+  reports it; a later grant only reports it again.
+- When all tasks have reported, the seeks are removed from the run and the request is done. If a task refuses, the request has failed, with
+  the reason.
+- While the run drains, only failed tasks can be moved to another position; they restart, and drain from there.
+- A seek that was not applied before its `not_after` is removed, and has failed. The partitions where it was applied are named, and stay so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .draft import Draft
 
 
 def seek(draft: Draft, request: SetRequest) -> Answer | None:
-    """Accept a seek, or see how far it has come."""
+    """Accept a seek, or check its progress."""
     run = draft.run
     if run is None:
         return no_live_run()
@@ -64,20 +65,20 @@ def seek(draft: Draft, request: SetRequest) -> Answer | None:
 
 
 def _owned(model: JobModel | None, stream: str) -> list[int]:
-    """The partitions of a stream that somebody owns."""
+    """The partitions of a stream that are owned by tasks."""
     owned = () if model is None else model.tasks.values()
     return sorted({at.partition for task in owned for at in task if at.stream == stream})
 
 
 def _not_failed(draft: Draft, stream: str, chosen: list[int]) -> list[str]:
-    """Tasks that own one of these partitions and have not failed."""
+    """The tasks that own one of these partitions and have not failed."""
     model, failed = draft.state.model, draft.state.failed()
     owners = () if model is None else (model.owners_of(StreamPartition(stream, n)) for n in chosen)
     return sorted({task for tasks in owners for task in tasks if task not in failed})
 
 
 def withdraw(draft: Draft, request: SetRequest) -> str:
-    """Take an accepted seek back; says in which partitions it was applied, and stays so."""
+    """Withdraw an accepted seek. Returns the partitions in which it was already applied, which stay so."""
     run = draft.run
     mine = () if run is None else tuple(one for one in run.seeks if one.request == request.uuid)
     if run is not None and mine:
@@ -104,7 +105,7 @@ def _progress(draft: Draft, run: SetRun, request: SetRequest) -> Answer | None:
 
 
 def _applied(draft: Draft, one: SeekRequest) -> bool:
-    """Every task that owns the partition says that its checkpoint holds the seek."""
+    """Whether every task that owns the partition has reported the seek as applied."""
     owners = _owners(draft, one)
     return bool(owners) and all(
         any(one.id in told.applied for told in draft.state.task_states(task).values()) for task in owners
@@ -112,7 +113,7 @@ def _applied(draft: Draft, one: SeekRequest) -> bool:
 
 
 def _refused(draft: Draft, one: SeekRequest) -> str:
-    """Why a task that owns the partition has refused the seek; "" if none has."""
+    """Why a task that owns the partition has refused the seek; empty if none has."""
     for task in _owners(draft, one):
         for told in draft.state.task_states(task).values():
             if why := told.refused.get(one.id):

@@ -1,1 +1,1 @@
-"""What one worker must do, given the job's state."""
+"""What a worker must do, given the job state."""

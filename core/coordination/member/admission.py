@@ -1,10 +1,10 @@
-"""Whether a worker may take part in the run that stands: what it refuses by itself, before it asks anybody.
+"""Whether a worker may take part in the current run: what it refuses itself, before it writes anything.
 
-- In a live run nothing may differ that its fingerprint covers; the worker is told what does.
-- What is fixed for the life of a job may not differ behind a closed run either: no run would ever begin with it. A batch whose code cannot
-  go on with the run that stopped ends, too; any other worker waits for one that can.
-- A run id of its own is refused while another run is live or stopped. The id of a run that is closed is no error: it waits; and if that
-  run has ended, there is nothing left to do for this process (`over`).
+- In a live run, nothing covered by the fingerprint may differ; the worker is told what does.
+- What is fixed for the life of a job may not differ after a closed run either, because no run would ever begin with that code. A bounded
+  worker whose code cannot continue the stopped run exits, too; any other waits for one that can.
+- A worker with a run id of its own is refused while another run is live or stopped. The id of a closed run is no error: the worker waits,
+  or has nothing to do if that run has ended (`over`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .plan import MemberConfig
 
 
 def refusal(run: SetRun | None, config: MemberConfig) -> str:
-    """Why this process must not take part in the run that stands; empty if it may, or may wait.
+    """Why this process must not take part in the current run; empty if it may, or may wait.
 
     >>> refusal(SetRun("r1", "d", "stopped", "u"), MemberConfig("p1", "x", "x", run_id="r2"))
     "run r1 is stopped; start or drain it before 'r2' begins"
@@ -39,9 +39,9 @@ def refusal(run: SetRun | None, config: MemberConfig) -> str:
 
 
 def over(run: SetRun, life: SetProcessor, *, late: bool) -> str:
-    """Why a process that finds this run closed has nothing to do, and is done; empty if it may begin another, or waits.
+    """Why a process that finds this run closed has nothing to do and exits; empty if it may begin another, or waits.
 
-    `late`: it came so long after the end that it cannot have been meant for this run.
+    `late`: it came so long after the end that it was not started for this run.
     """
     if life.run_id:
         past = life.bounded and life.run_id in run.past_runs
@@ -54,7 +54,7 @@ def over(run: SetRun, life: SetProcessor, *, late: bool) -> str:
 
 
 def goes_on(state: str, job: str, failed: str = "") -> str:
-    """The commands that continue a job whose run is closed, for whoever waits or asks.
+    """The commands that continue a job whose run is closed, for people.
 
     >>> goes_on("drained", "sales")
     '`headgate start sales` begins the next run, and so does `headgate run` with a new --run-id'

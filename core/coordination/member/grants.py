@@ -1,14 +1,13 @@
-"""What a member runs: for each grant that it holds what must be told to the task, and what must be said about it in the stream.
+"""What a member runs: for each grant that it holds, what the task must be told, and what must be reported in the stream.
 
-Pure bookkeeping under `member.member`: it compares what the job state wants with what was told and reported, and answers with the
-difference. Promises:
+It compares what the job state wants with what was ordered and reported, and returns the difference. Promises:
 
-- `Start` is told only under the current grant of this very incarnation, once, and again only when the task has said that nothing of it
-  is left; and only by somebody who is sure that the grant still stands, for a worker that slept reads an old one before the newer
-  (`eager` says that somebody waits for that);
-- a grant that it never used is released all the same, and says so;
-- whatever was granted to somebody else, or is gone from the stream, is abandoned at once;
-- what a task reported is wanted in the stream until it can be read there.
+- A task gets `Start` only under the current grant of this incarnation, once, and again only after the task has reported that it is gone.
+  The member must first be sure that the grant is still valid, because a worker that slept reads an old grant before the newer one (`eager`
+  says that a task waits for this check).
+- A grant that was never used is released, too, with that reason.
+- A task whose grant went to another worker, or disappeared from the stream, is abandoned at once.
+- A task's report is written until it can be read in the stream.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from .targets import Targets
 
 
 class GrantPhase(StrEnum):
-    """How far this process is with a grant of its own."""
+    """What this process does with a grant of its own."""
 
     HELD_BACK = "held back"
-    """Not started yet: its log partition is not known, or what it writes to is broken (`targets`)."""
+    """Not started yet: its log partition is not known, or its target is broken (`targets`)."""
     STARTED = "started"
     RELEASING = "releasing"
     OVER = "over"
-    """It has released, or never ran."""
+    """It was released, or never ran."""
 
 
 AT_WORK = (GrantPhase.STARTED, GrantPhase.RELEASING)
 """The task runs here."""
 MAX_WHY = 2000
-"""Letters of a reason in the stream."""
+"""The longest reason in the stream, in characters."""
 
 
 @dataclass(slots=True)
 class Mine:
-    """One grant of ours."""
+    """One grant of this worker."""
 
     grant: int
     phase: GrantPhase
@@ -53,9 +52,9 @@ class Mine:
     still: bool = False
     applied: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict[str, str])
-    """Seeks that the task has refused, and why."""
+    """The seeks that the task has refused, each with the reason."""
     told: set[str] = field(default_factory=set[str])
-    """Seeks that were told to this life of it, and stand in the run."""
+    """The seeks of the run that this start of the task was told."""
 
 
 class Tasks:
@@ -66,17 +65,18 @@ class Tasks:
         self.incarnation = ""
         self.mine: dict[str, Mine] = {}
         self.targets = Targets(backoff_s)
-        """What could not be written; it outlives incarnations."""
+        """The targets that could not be written. This outlives incarnations."""
         self.eager = False
-        """A task would have been started, had it been sure that it is still ours."""
+        """A task would have been started if the grant were certain."""
         self._view: RunView | None = None
 
     # ---------------------------------------------------------------------------------------------------------- reports
 
     def reported(self, report: TaskReported, mono: float = 0.0) -> None:
-        """A task says how it stands. A report about a grant that is not ours any more changes nothing.
+        """Take a task's report of its state. A report about a grant that is not ours any more changes nothing.
 
-        A task that is gone is held back until a pause is over or somebody seeks; if it was to be released, it is released."""
+        A task that is gone is held back until a pause is over or a seek comes; if it was releasing, it counts as released.
+        """
         mine = self.mine.get(report.task)
         if mine is None or mine.grant != report.grant or mine.phase == GrantPhase.OVER:
             return
@@ -91,7 +91,7 @@ class Tasks:
             mine.phase = GrantPhase.OVER
 
     def sought(self, report: SeekApplied) -> None:
-        """A task has applied a seek, or refused it."""
+        """Note that a task has applied or refused a seek."""
         mine = self.mine.get(report.task)
         if mine is None:
             return
@@ -108,10 +108,10 @@ class Tasks:
         *,
         refused: bool = False,
     ) -> list[SendOrder]:
-        """The incarnation is over: abandon everything, and hold back the tasks whose target is broken."""
+        """End the incarnation: abandon everything, and hold back the tasks whose target is broken."""
         orders = [SendOrder(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in AT_WORK]
         self.mine.clear()
-        self.incarnation = ""  # its grants are not released by us any more: only its fence can free them
+        self.incarnation = ""  # its grants are no longer ours to release: only a fence can free them
         blamed = dict(failed)
         for why in dict.fromkeys(blamed.values()):
             self.targets.broke([task for task in blamed if blamed[task] == why], why, target, mono, refused=refused)
@@ -120,7 +120,7 @@ class Tasks:
     # --------------------------------------------------------------------------------------------------------- what next
 
     def orders(self, job: JobState, going: str, mono: float, *, sure: bool) -> list[SendOrder]:
-        """What must be told now. `going`: why everything must be released, if so. `sure`: no newer grant can stand in the stream."""
+        """The orders to give now. `going`: why everything must be released, if so. `sure`: the stream contains no newer grant."""
         run, view = job.run, job.run_view()
         self.eager = False
         orders = self._abandoned(job)
@@ -209,11 +209,11 @@ class Tasks:
         return orders
 
     def probes(self, mono: float) -> list[Probe]:
-        """What must be asked now for those who are held back."""
+        """The probes that are due for tasks that are held back."""
         return self.targets.due(self._waiting(), mono)
 
     def wake(self) -> float | None:
-        """When a target must be asked, or a task that was held back may be started."""
+        """When a probe is due, or a task that is held back may start."""
         return self.targets.wake(self._waiting())
 
     def _waiting(self) -> set[str]:
@@ -222,7 +222,7 @@ class Tasks:
     # ----------------------------------------------------------------------------------------------------------- records
 
     def wanted(self, job: JobState) -> list[SetTaskState]:
-        """What must stand in the stream and does not yet."""
+        """The reports that are missing in the stream."""
         seeks = {request.id for request in job.run.seeks} if job.run is not None and self.mine else set[str]()
         missing: list[SetTaskState] = []
         bounded = job.run is not None and bool(job.run.untils)
@@ -241,11 +241,11 @@ class Tasks:
         return missing
 
     def all_over(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether no task of this incarnation runs any more."""
         return all(mine.phase == GrantPhase.OVER for mine in self.mine.values())
 
     def all_ready(self) -> bool:
-        """Whether every task has said that it runs."""
+        """Whether every task has reported that it runs."""
         return all(
             mine.phase != GrantPhase.STARTED or mine.state not in (None, TaskState.FAILED)
             for mine in self.mine.values()
@@ -253,7 +253,7 @@ class Tasks:
 
 
 def _seek_requests(job: JobState, task: str) -> list[SeekRequest]:
-    """Seeks of this task that stand in the run."""
+    """The seeks of this task in the run."""
     run, model = job.run, job.model
     if run is None or model is None:
         return []
@@ -261,13 +261,13 @@ def _seek_requests(job: JobState, task: str) -> list[SeekRequest]:
 
 
 def _answered(job: JobState, task: str, mine: Mine, seek: str) -> bool:
-    """Whether nobody may carry out this seek any more: this grant has answered it, or one before has refused it, which is final."""
+    """Whether this seek must not be carried out any more: this grant has answered it, or an earlier one has refused it, which is final."""
     before = (told.refused for told in job.task_states(task).values())
     return seek in mine.applied or any(seek in refused for refused in (mine.refused, *before))
 
 
 def _short(why: str) -> str:
-    """A reason as it stands in the stream: what a user's exception says may be longer than any message, and no text at all."""
+    """A reason as it is written to the stream. The text of a user's exception may be too long for a message, or not valid text."""
     plain = why.encode(errors="replace").decode()
     return plain if len(plain) <= MAX_WHY else f"{plain[: MAX_WHY - 1]}…"
 

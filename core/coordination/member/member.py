@@ -2,23 +2,24 @@
 
 Its states:
 
-    new           nothing is known; the stream's end is asked for
-    reading       reading to that end
-    waiting       a predecessor with this processor's id may be alive: one session of silence, or it goes on and this process does not start
-    fencing       the predecessor's transactional id is being initialised
-    resting       a pause before the next try
-    initialising  our own transactional id is being initialised: once, and never again by us
-    joined        recorded, or about to be; it runs what it is granted
-    leaving       it releases everything, says `left`, and exits
+    new           nothing is known; it requests the end of the stream
+    reading       reads to that end
+    waiting       a predecessor with this processor id may be alive: after one session of silence this process starts; if the predecessor
+                  is heard, it does not
+    fencing       initialises the predecessor's transactional id
+    resting       a pause before the next attempt
+    initialising  initialises its own transactional id, exactly once
+    joined        recorded, or about to be; runs what it is granted
+    leaving       releases everything, writes `left`, and exits
     exited        the end
 
-It compares, after every event, what the folded state wants of it with what it has told its tasks and what it has said in the stream,
-and does the difference. It acts on the run, the grants and the model, never on a request. Ownership is of an incarnation: after a fatal
-producer error it abandons every task, reads to the stream's end, and begins a new one; when another process has become this processor,
-it stops.
+After every event it compares what the folded state wants with what it has ordered its tasks and what it has written to the stream, and acts
+on the difference. It acts on the run, the grants and the model, never on a request. Ownership belongs to an incarnation: after a fatal
+producer error the member abandons every task, reads to the end of the stream, and begins a new incarnation. When another process has become
+this processor, it stops.
 
-What it says in the stream are single records, one batch in flight, written after the commit that they report, read back, and written
-again if they are not there.
+It writes single records to the stream, one batch at a time, after the commit that they report. It reads them back, and writes them again if
+they are missing.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ LATE = "whether its grants still stand was answered too late to start on it (aft
 
 
 class MemberState(StrEnum):
-    """Where a worker stands between coming and going; at the top of this file is what each means."""
+    """The state of a worker, as described at the top of this file."""
 
     NEW = "new"
     READING = "reading"
@@ -74,7 +75,7 @@ class MemberState(StrEnum):
 
 
 BEFORE = (MemberState.READING, MemberState.WAITING, MemberState.FENCING, MemberState.RESTING, MemberState.INITIALISING)
-"""It has no life yet."""
+"""It has no incarnation yet."""
 _EVENTS = (
     Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Probed, MessagesWritten, MessagesUnknown, TaskReported,
     SeekApplied, Leave, Tick,
@@ -143,9 +144,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self.tasks = Tasks(config.processor, config.backoff_s)
         self.pauses = Pauses(config.retry_s)
         self._lost = ""
-        """Why the last life ended."""
+        """Why the last incarnation ended."""
         self.incarnation = ""
-        """The life that it leads now; empty before the first."""
+        """The current incarnation; empty before the first."""
         self._counter = 0
         self._position = 0
         self._end: int | None = None
@@ -153,21 +154,21 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._wake: float | None = None
         self._recording = False
         self._read_to = 0
-        """What was recorded can be judged once everything before this position is read."""
+        """What it wrote can be judged once everything before this position is read."""
         self._ticket = 0
         self._sure_s: float | None = None
-        """When it asked how far to read before a task is started."""
+        """When it requested the end of the stream, to check that its grants are still valid."""
         self._sure_to: int | None = None
         self._late_s = 0.0
-        """How long the last answer to that took, if too long to rest a start on it; 0 if it did not."""
+        """How long the last answer to that took, if it took too long to start a task on it; otherwise 0."""
         self._there = False
-        """Its record was seen in the stream: only what is fenced or has left is deleted there."""
+        """Whether its record was seen in the stream. A record is deleted only after the incarnation was fenced or has left."""
         self._in_run = ""
         self._going = ""
         self._code = 0
         self._overrides: tuple[dict[str, Any], int] = {}, -1
         self._made_with: dict[str, Any] = {}
-        """What its producers go by, of the overrides."""
+        """The overrides that its producer was made with."""
         self._standing: Readiness | None = None
 
     # ------------------------------------------------------------------------------------------------------------ events
@@ -195,7 +196,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._enter(now) if self.state == MemberState.WAITING else self._act(now)
 
     def _ask(self) -> AskEnd:
-        """The answer to this question serves all who wait for one; what was asked before may be older than what they wait for."""
+        """Request the end of the stream, for all who wait for it. Answers to earlier requests may be too old and are ignored."""
         self._ticket += 1
         return AskEnd(self._ticket)
 
@@ -215,12 +216,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return [] if self._end is None or self._position < self._end else self._enter(now)
 
     def on_Beat(self, event: Beat, now: Now) -> list[MemberInstruction]:
-        if event.heartbeat.processor == self.config.processor:  # of the others it asks nothing, and there are ever more
+        if event.heartbeat.processor == self.config.processor:  # the number of other processors is unlimited
             self.liveness.heard(event.heartbeat)
-            if self.state in (
-                MemberState.JOINED,
-                MemberState.LEAVING,
-            ):  # it waits for none of them: whoever is tried under this name again and again leaves nothing
+            if self.state in (MemberState.JOINED, MemberState.LEAVING):  # it waits for none, so it remembers none
                 self.liveness.forget(set())
         if self.state != MemberState.WAITING:
             return []
@@ -298,11 +296,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     # ------------------------------------------------------------------------------------------------- beginning a life
 
     def _before(self) -> list[SetProcessor]:
-        """Lives of this processor that are recorded, not fenced, and have not left."""
+        """The incarnations of this processor that are recorded, not fenced, and have not left."""
         return [life for life in self.job.incarnations(self.config.processor) if life.state != ProcessorState.LEFT]
 
     def _enter(self, now: Now) -> list[MemberInstruction]:
-        """Everything is read: may this process begin a life, and what must be fenced before?"""
+        """Decide, once everything is read, whether this process may begin an incarnation, and what must be fenced first."""
         if why := self._newer() or refusal(self.job.run, self.config):
             return self._exit(1, why)
         if now.mono < self.pauses.until:
@@ -342,7 +340,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def _life_over(
         self, now: Now, why: str, loss: ProducerLost | None = None, *, due: bool = False
     ) -> list[MemberInstruction]:
-        """The incarnation can write nothing any more: abandon what it runs, and begin another, or go if it was going. `due`: no fault."""
+        """The incarnation can write no more: abandon its tasks, and begin another one, or exit if it was leaving. `due`: this is no
+        error.
+        """
         failed = loss or ProducerLost(self.incarnation, why)
         abandoned = self.tasks.lost(failed.failed, now.mono, failed.target, refused=failed.refused)
         self._lost = why
@@ -355,14 +355,14 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         said.append(JobNote("the incarnation is over", {"incarnation": self.incarnation, "why": why}, level))
         if self.state == MemberState.LEAVING:
             return said + self._act(now)
-        # somebody else may have become this processor, and fenced us: read who did before beginning again
+        # another process may have become this processor, and fenced us: read on before beginning again
         self.state, self._end, self._sure_s, self._sure_to = MemberState.READING, None, None, None
         return [*said, self._ask()]
 
     # ------------------------------------------------------------------------------------------------------ leading a life
 
     def _act(self, now: Now) -> list[MemberInstruction]:
-        """Do the difference between what the state wants and what is."""
+        """Act on the difference between what the state wants and what is."""
         if self.state not in (MemberState.JOINED, MemberState.LEAVING):
             return []
         over = self._superseded(now)
@@ -371,7 +371,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._follow_run()
         if self.state == MemberState.JOINED and self.job.live and self._for_producers() != self._made_with:
             return self._life_over(now, "the run that began has other settings for producers", due=True)
-        said: list[MemberInstruction] = [*self._config()]  # before any task begins with them
+        said: list[MemberInstruction] = [*self._config()]  # before any task starts with them
         late, sure = bool(self._late_s), self._sure(now)
         if self._late_s and not late:
             said.append(
@@ -389,10 +389,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return said + self._stand(ready, why)
 
     def _sure(self, now: Now) -> bool:
-        """Whether a grant of ours still stands: all is read that stood in the stream a moment ago, and it has not slept since.
+        """Whether our grants are still valid: everything is read that was in the stream a moment ago, and the process has not slept since.
 
-        A worker that slept wakes to an old grant, to the answer of a target, or to the end of a pause, and only then reads that its tasks
-        are somebody else's.
+        A worker that slept wakes up to an old grant, to the answer of a probe, or to the end of a pause, and only then reads that its tasks
+        belong to others.
         """
         if self._sure_s is None or self._sure_to is None or self._position < self._sure_to:
             return False
@@ -402,7 +402,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return not self._late_s
 
     def _superseded(self, now: Now) -> list[MemberInstruction] | None:
-        """What to do if this life does not count any more; None if it does."""
+        """What to do if this incarnation is not valid any more; None if it is."""
         job, config = self.job, self.config
         if why := self._newer():
             end: list[MemberInstruction] = [*self.tasks.lost(), CloseProducer(self.incarnation)]
@@ -420,7 +420,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._life_over(now, "forgotten" if deleted else "fenced")
 
     def _newer(self) -> str:
-        """Whose the stream is, or who has become this processor after us; empty if it is ours, and nobody has."""
+        """The other job of this stream, or the process that has become this processor after us; empty if there is neither."""
         if whose := self.job.other_job(self.config.job):
             return f"the topics of the job '{self.config.job}' are those of the job '{whose}'"
         own = self.incarnation
@@ -430,7 +430,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return ""
 
     def _follow_run(self) -> None:
-        """Leave when the run closes while it is in it, when it was dismissed, or when another code runs."""
+        """Leave when the run that it is part of closes, when it was dismissed, or when other code runs."""
         if self._going:
             return
         run, member = self.job.run, self.job.member(self.config.processor)
@@ -460,7 +460,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             self._leave(f"run {run.run_id} is {run.state}", 4)
 
     def _over(self, run: SetRun) -> str:
-        """Why the run that stands closed leaves nothing to do for this process."""
+        """Why the closed run leaves nothing to do for this process."""
         life = self.job.recorded(self.config.processor).get(self.incarnation)
         return "" if life is None else over(run, life, late=late(self.job, life, self.config.session_s))
 
@@ -480,7 +480,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         )  # fmt: skip
 
     def _record(self) -> list[MemberInstruction]:
-        """Say what is not in the stream yet, unless the last messages are still under way."""
+        """Write what is missing in the stream, unless the last messages are still in progress."""
         if self._recording or self._position < self._read_to:
             return []
         missing: list[Message] = list(self.tasks.wanted(self.job))
@@ -504,7 +504,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return [ConfigChanged(dict(overrides), self.job.position - 1)]
 
     def _how(self) -> tuple[bool, str]:
-        """Whether it is ready, and what it waits for."""
+        """Whether it is ready, or what it waits for."""
         run, member = self.job.run, self.job.member(self.config.processor)
         if self._going:
             return False, f"leaving: {self._going}"
@@ -521,7 +521,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return False, f"waiting for its tasks; {LATE}" if self._late_s and self.tasks.eager else "waiting for its tasks"
 
     def _has_all(self) -> bool:
-        """Whether every task that it is to run was granted to this incarnation: one that has none yet is not ready because of that."""
+        """Whether every task that it should run was granted to this incarnation. A worker that has none yet is not ready."""
         model = self.job.model
         if model is None:
             return False

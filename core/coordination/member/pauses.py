@@ -1,16 +1,17 @@
-"""How soon a worker begins another life when the one before ended and nobody is to blame for it.
+"""How soon a worker begins another incarnation after the last one ended and neither a target nor a task was the reason.
 
-Each life takes a transactional id of its own, at the broker and in this process, and has every task of the worker drop what it had not
-committed. So what ends every life, whatever it is, must not end one after the other without a pause.
+Each incarnation uses a new transactional id, at the broker and in this process, and makes every task of the worker lose its uncommitted
+work. So incarnations must not end one after the other without a pause, whatever the reason.
 
-It decides: the first loss costs no time; then a pause that doubles from `first_s` to thirty times that. A life that lasted longer than the
-longest pause begins anew, and so does one that ended because of a target or a task: those are held back instead (`member_targets`).
+It decides: the first loss costs no time. Then the pause doubles, from `first_s` to thirty times that. After an incarnation that lasted
+longer than the longest pause, the pauses begin again, and also after one that ended because of a target or a task; those are held back
+instead (`targets`).
 """
 
 from __future__ import annotations
 
 LONGEST = 30.0
-"""In first pauses."""
+"""The longest pause, as a multiple of the first."""
 
 
 class Pauses:
@@ -25,14 +26,14 @@ class Pauses:
         self._losses = 0
         self._began_s: float | None = None
         self.until = float("-inf")
-        """Before this (monotonic) no life begins."""
+        """No incarnation begins before this time (monotonic)."""
 
     def began(self, mono: float) -> None:
-        """A life has its producer."""
+        """Note that an incarnation has its producer."""
         self._began_s = mono
 
     def lost(self, mono: float) -> float:
-        """A life ended, or could not begin, and nobody is to blame. When the next one may begin."""
+        """Note that an incarnation ended, or could not begin, without a target or task to blame. Returns when the next may begin."""
         longest = self._first_s * LONGEST
         if self._began_s is not None and mono - self._began_s > longest:
             self._losses = 0
@@ -43,5 +44,5 @@ class Pauses:
         return self.until
 
     def blamed(self) -> None:
-        """A life ended, and who is to blame is held back."""
+        """Note that an incarnation ended because of a target or task, which is held back instead."""
         self._losses, self._began_s, self.until = 0, None, float("-inf")

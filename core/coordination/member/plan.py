@@ -1,4 +1,4 @@
-"""What a member is told once, when its process starts. Values, nothing else."""
+"""The configuration of a member, given when its process starts. Values only."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
-    """Who this process is, what it would run, and what is known of the process before it."""
+    """The identity of this process, what it would run, and what is known about its predecessor."""
 
     processor: str
     process: str
-    """The process start."""
+    """The start of the process."""
     token: str
-    """Random letters and digits, behind the counter of each of its incarnations."""
+    """Random characters that follow the counter in the names of its incarnations."""
     location: str = ""
     url: str = ""
     pid: int = 0
@@ -23,19 +23,19 @@ class MemberConfig:
     deployment: str = ""
     fingerprint: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     run_id: str = ""
-    """What `--run-id` asked for."""
+    """The run id given with `--run-id`."""
     job: str = ""
-    """Name and id, exactly."""
+    """Name and id, exactly as given."""
     lock_free: bool = False
-    """The processor's lock file in the state directory was free: whoever ran here before is dead."""
+    """The processor's lock file in the state directory was free, so its previous process here is dead."""
     supervised: bool = False
-    """The supervisor that started this process says that the one before it is dead."""
+    """The supervisor that started this process says that its predecessor is dead."""
     no_wait: bool = False
-    """`--no-wait`: do not wait for a run that is closed; exit with 4."""
+    """`--no-wait`: do not wait if the run is closed; exit with 4."""
     bounded: bool = False
     """`--bounded`: begin another run when the last one has ended."""
     beat_s: float = 1.0
     session_s: float = 6.0
     retry_s: float = 1.0
     backoff_s: float = 1.0
-    """First pause before a broken target is asked whether it can be written; it doubles up to thirty times that."""
+    """The first pause before a broken target is probed; it doubles up to thirty times that."""

@@ -1,7 +1,7 @@
-"""What the edge of a worker tells its `Member` machine, and what that tells its edge.
+"""The events and instructions of a worker's `Member` machine.
 
-A member is what one worker process must do, given the job state: become a known incarnation, run what it is granted, release what it
-no longer should, and go when it must. The orders to tasks, and their reports, stand in `core.orders`.
+A member decides what one worker process must do, given the job state: become a known incarnation, run what it is granted, release what it
+should not run any more, and leave when it must. The orders to tasks, and their reports, are in `core.orders`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from ..messages import AskEnd, End, Message, Read
 
 @dataclass(frozen=True, slots=True)
 class ProducerReady:
-    """Answers `InitProducer`: this incarnation's transactional id is initialised; its producer may write."""
+    """Answers `InitProducer`: this incarnation's transactional id is initialised, and its producer may write."""
 
     incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerLost:
-    """The data producer is dead (fenced, fatal error, unknown outcome), or could not be made. All its tasks are `Abandon`ed.
+    """The data producer is dead (fenced, fatal error, unknown outcome), or could not be made. All its tasks get `Abandon`.
 
-    `failed` names tasks that wrote to a target that is broken, with the reason; they are started when the target takes something
-    again. `target`: which; None when they failed by themselves, at the moment of a commit. `refused`: it is well, and did not take what
-    they wrote.
+    `failed` names the tasks that wrote to a broken target, with the reason; they start again when the target can be written. `target`: that
+    target; None if they failed by themselves during a commit. `refused`: the target is healthy but rejected what they wrote.
     """
 
     incarnation: str
@@ -44,7 +43,7 @@ class ProducerLost:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Answers `Probe`: `why` the target cannot be written, or nothing when it would take something now."""
+    """Answers `Probe`: `why` the target cannot be written; empty if it can."""
 
     target: StreamPartition
     why: str = ""
@@ -52,21 +51,21 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class MessagesWritten:
-    """Answers `WriteMessages`: all of it is acknowledged; `last_offset` is the offset of the last of its records."""
+    """Answers `WriteMessages`: all messages are acknowledged. `last_offset` is the offset of the last record."""
 
     last_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesUnknown:
-    """Answers `WriteMessages`: some or all of it may or may not be in the stream. It is read back, and rewritten if it is not there."""
+    """Answers `WriteMessages`: it is not known which messages are in the stream. They are read back, and written again if missing."""
 
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """SIGTERM or the like: commit, release, say `left`, exit 0."""
+    """SIGTERM or the like: commit, release, write `left`, exit with 0."""
 
     why: str
 
@@ -81,22 +80,21 @@ MemberEvent = (
 
 @dataclass(frozen=True, slots=True)
 class InitProducer:
-    """Initialise this incarnation's transactional id, exactly once, ever. Answer `ProducerReady` or `ProducerLost`."""
+    """Initialise this incarnation's transactional id, exactly once. Answer `ProducerReady` or `ProducerLost`."""
 
     incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
 class CloseProducer:
-    """This incarnation's producer is not needed any more: drop it, aborting what is open. Nothing answers."""
+    """This incarnation's producer is not needed any more: drop it and abort what is open. There is no answer."""
 
     incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Find out whether this target would take something, without writing a record to it, and beside the incarnation's producer.
-    Answer `Probed`, always."""
+    """Test whether this target can be written, without writing a record and without the incarnation's producer. Always answer `Probed`."""
 
     target: StreamPartition
 
@@ -104,7 +102,9 @@ class Probe:
 @dataclass(frozen=True, slots=True)
 class WriteMessages:
     """Write these as single records (no transaction) through the worker's idempotent producer, in order, one `WriteMessages` at a time.
-    Answer `MessagesWritten` or `MessagesUnknown` (then with a fresh producer)."""
+
+    Answer `MessagesWritten` or `MessagesUnknown` (the next write then uses a new producer).
+    """
 
     messages: tuple[Message, ...]
 
@@ -119,7 +119,7 @@ class SendOrder:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanged:
-    """The operator's overrides as of this offset; acknowledge the offset in heartbeats once they are applied."""
+    """The operator's overrides as of this offset. Acknowledge the offset in heartbeats once they are applied."""
 
     overrides: Mapping[str, Any]
     offset: int
@@ -127,7 +127,7 @@ class ConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """How this worker stands, for status and `/readyz`: `ready` only when its tasks may run; `why` says what it waits for."""
+    """The readiness of this worker, for status and `/readyz`: `ready` only while its tasks may run; `why` says what it waits for."""
 
     ready: bool
     why: str
@@ -135,7 +135,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """End the process with this code. Nothing more comes from this machine."""
+    """End the process with this code. This machine gives no more instructions."""
 
     code: int
     why: str

@@ -1,18 +1,19 @@
 """Targets that could not be written, and the tasks that wait until they can be.
 
     broke → (a pause) → Probe → Probed: cannot → (a longer pause) → …
-                                Probed: can    → its tasks are started
+                              Probed: can    → its tasks are started
 
-A target that fails ends the producer of the whole worker, so whoever wrote to it must not simply try again: every try would end the
-next producer. It decides who is held back, and when the target is asked whether it would take something.
+A failed target ends the producer of the whole worker, so a task that wrote to it must not simply try again: each attempt would end the next
+producer. This code decides which tasks are held back, and when a target is probed.
 
 Promises:
 
-- a task is held back while any target is known to refuse what it wrote; no other task ever waits;
-- a target is asked with growing pauses, by one question at a time, and only while somebody waits for it;
-- a target that fails again soon after it was found well goes on with the pause that it had; after that, nothing of it is remembered;
-- what no question can settle is tried a few times, then given up until somebody seeks: a task that failed without a target (user code, at
-  the moment of a commit), and one that wrote what its target refused, which is asked all the same, for it may take other things now.
+- A task is held back while any target is known to reject what it wrote; no other task ever waits.
+- A target is probed with growing pauses, one probe at a time, and only while a task waits for it.
+- If a target fails again soon after it recovered, its pauses continue where they were. Later, it is forgotten.
+- Some failures cannot be settled by a probe: those of a task without a target (user code, during a commit), and of one whose record was
+  rejected. Such a task is started a few times, then given up until a seek comes. A target that rejected a record is probed in any case,
+  because it may accept other records now.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from ...names import StreamPartition
 from .protocol import Probe, Probed
 
 LONGEST = 30.0
-"""The longest pause, in first pauses. A target that was well for longer than that begins with the first pause again."""
+"""The longest pause, as a multiple of the first. A target that was healthy for longer starts with the first pause again."""
 TRIES = 5
-"""How often a task without a target to ask is started again."""
+"""How often a task without a target to probe is started again."""
 
 
 @dataclass(slots=True)
 class _Trouble:
-    """One target; or one task, that failed without any or wrote what was refused."""
+    """One broken target; or one task that failed without a target or whose record was rejected."""
 
     target: StreamPartition | None
     why: str
     tasks: set[str]
     pause: float
     until: float | None
-    """When it is asked (or tried) next; None while the question is under way."""
+    """When it is probed (or tried) next; None while the probe is in progress."""
     tries: int = 1
     well_s: float | None = None
-    """Since when it holds nobody back."""
+    """Since when it holds back no task."""
 
 
 class Targets:
-    """Who waits for what.
+    """Which tasks wait for which targets.
 
     >>> targets, at = Targets(1.0), StreamPartition("out", 0)
     >>> targets.broke(["t"], "no such topic", at, 0.0)
@@ -61,7 +62,7 @@ class Targets:
         self._longest_s = first_s * LONGEST
         self._known: dict[StreamPartition | str, _Trouble] = {}
         self._sought: dict[str, frozenset[str]] = {}
-        """By task: the seeks that stood in the run when last looked at."""
+        """By task: the seeks in the run when last looked at."""
 
     def broke(
         self,
@@ -73,7 +74,9 @@ class Targets:
         refused: bool = False,
         most: float | None = None,
     ) -> None:
-        """These tasks wrote to what failed, or wrote what was `refused`. `most`: so often one that waits alone is tried again."""
+        """Note that these tasks wrote to a target that failed, or wrote what it `refused`. `most`: how often a task without a target is
+        tried again.
+        """
         most = TRIES if most is None else most
         alone = refused or target is None
         for key, those in [(task, {task}) for task in tasks] if alone or target is None else [(target, set(tasks))]:
@@ -96,7 +99,7 @@ class Targets:
         )
 
     def sought(self, task: str, seeks: frozenset[str]) -> None:
-        """These seeks stand in the run for this task. A new one is another try, behind what it failed at."""
+        """Take note of the seeks in the run for this task. A new seek is another attempt, from another position."""
         if seeks - self._sought.get(task, frozenset()):
             self._known.pop(task, None)
         if seeks:
@@ -105,12 +108,13 @@ class Targets:
             self._sought.pop(task, None)
 
     def tasks(self) -> set[str]:
-        """Of whom anything is remembered here."""
+        """The tasks about which anything is remembered here."""
         return set(self._sought).union(*(one.tasks for one in self._known.values()))
 
     def forget(self, elsewhere: set[str], mono: float) -> None:
-        """What was well for long is forgotten; and of tasks that run elsewhere now, what was given up (it may have been mended there)
-        and what nobody has asked about for long."""
+        """Forget targets that have been healthy for long. Of tasks that run elsewhere now, also forget what was given up (it may be
+        repaired there) and what was due for long.
+        """
         for key, one in list(self._known.items()):
             since = one.well_s if one.tasks - elsewhere or one.well_s is not None else one.until
             if since == float("inf") or (since is not None and mono - since > self._longest_s):
@@ -123,7 +127,7 @@ class Targets:
         trouble.until = mono + trouble.pause
 
     def holds(self, task: str, mono: float) -> str:
-        """Why this task must wait; empty when it need not."""
+        """Why this task must wait; empty if it need not."""
         for trouble in self._known.values():
             if task not in trouble.tasks or trouble.well_s is not None:
                 continue
@@ -134,7 +138,7 @@ class Targets:
         return ""
 
     def due(self, waiting: set[str], mono: float) -> list[Probe]:
-        """The questions whose time has come."""
+        """The probes that are due."""
         questions: dict[StreamPartition, Probe] = {}
         for trouble in self._awaited(waiting):
             if trouble.target is not None and trouble.until is not None and mono >= trouble.until:
@@ -143,7 +147,7 @@ class Targets:
         return list(questions.values())
 
     def probed(self, answer: Probed, mono: float) -> None:
-        """A target was asked."""
+        """Take the answer of a probe."""
         for trouble in self._known.values():
             if trouble.target != answer.target or trouble.until is not None:
                 continue
@@ -153,7 +157,7 @@ class Targets:
                 trouble.well_s, trouble.until = mono, mono
 
     def wake(self, waiting: set[str]) -> float | None:
-        """When the next question, or the next try, is due."""
+        """When the next probe or attempt is due."""
         found = [one.until for one in self._awaited(waiting) if one.until is not None and one.until != float("inf")]
         return min(found, default=None)
 
