@@ -7,6 +7,7 @@ heartbeat for a whole session is shown as silent. Exit codes: 0, or 4 if the job
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,20 @@ from ...core.coordination.member.admission import goes_on
 from ...core.coordination.state import JobState
 from ...core.errors import NotFound
 from ...core.graph.keying import ENOUGH, OTHER, UNKNOWN
-from ...core.names import JobName
-from ...core.orders import RESTING
+from ...core.names import JobName, StreamPartition, natural
+from ...core.orders import RESTING, WORKING
 from ...core.settings import offer
 from ..process.reading import Hearing, following, heard, shown
-from ..status.documents import job, time_of
+from ..status.documents import job, time_documents, time_of
 from ..web.stuck import AFTER_S
 from ..worker.load import key_load, task_load
+from ..worker.times import time_said, together
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 from .pages import page
 
+MOST_SHOWN = 5
+"""Who holds a watermark: so many are named."""
 SILENT = "silent"
 """The state of a task whose worker sends no heartbeats. Its last known state may be outdated."""
 
@@ -152,7 +156,47 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     known = [task["lag"] for task in tasks if task["lag"] is not None]
     found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
     found["keys"] = key_load(loads.values())
+    found["times"] = times_of(state, found["tasks"], loads.values(), now_ms)
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
+
+
+def times_of(
+    state: JobState, tasks: list[dict[str, Any]], loads: Iterable[Mapping[str, float]], now_ms: int
+) -> list[dict[str, Any]]:
+    """The times of all workers together. Who holds one is shown with its worker and state; so is a task that says nothing itself."""
+    found = time_documents(together([one for load in loads for one in time_said(load)]), now_ms)
+    known = {task["task"]: task for task in tasks}
+    mute = {name: task for name, task in known.items() if task["state"] not in (*WORKING, *RESTING)}
+    owned = state.model.tasks if state.model is not None else {}
+    for one in found:
+        holding = {held["who"] for held in one["held_by"]}
+        for name in sorted(mute, key=natural):
+            if name not in holding and any(at.stream == one["place"] for at in owned.get(name, ())):
+                one["held_by"].append({"who": name, "why": mute[name]["state"], "at": None})
+        for held in one["held_by"]:
+            task = known.get(held["who"]) or next((t for t in tasks if _reads(owned, t["task"], held["who"])), None)
+            held["task"], held["worker"] = (None, None) if task is None else (task["task"], task["worker"])
+            held["state"] = None if task is None else task["state"]
+        one["more_holders"] += max(0, len(one["held_by"]) - MOST_SHOWN)
+        del one["held_by"][MOST_SHOWN:]
+    return found
+
+
+def _reads(owned: Mapping[str, tuple[StreamPartition, ...]], task: str, partition: str) -> bool:
+    return any(str(at) == partition for at in owned.get(task, ()))
+
+
+def holder(held: dict[str, Any]) -> str:
+    """Who holds a watermark, and why, in a few words.
+
+    >>> holder({"who": "Partition 2", "why": "behind", "task": "Partition 2", "worker": "w1", "state": "silent"})
+    'Partition 2 on w1 (silent)'
+    >>> holder({"who": "orders:2", "why": "paused", "task": "Partition 2", "worker": "w1", "state": "running"})
+    'orders:2 on w1 (paused)'
+    """
+    state = held["state"] if held["state"] not in (None, "running") else held["why"]
+    where = f" on {held['worker']}" if held["worker"] else ""
+    return f"{held['who']}{where} ({state})" if held["who"] else state
 
 
 def drain_of(to: Target, state: JobState, tasks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -241,6 +285,16 @@ def show(found: dict[str, Any]) -> None:
                 for t in found["tasks"]
             ),
         )  # fmt: skip
+    if found["times"]:
+        click.echo()
+        show_table(
+            ["EVENT TIME", "WATERMARK", "BEHIND NOW", "BEHIND NEWEST", "STANDS FOR", "HELD BY"],
+            (
+                (t["place"], t["watermark"] or "-", *(seconds(t[name]) for name in ("lag_s", "behind_newest_s", "stands_s")),
+                 ", ".join([*map(holder, t["held_by"]), *([f"{t['more_holders']} more"] if t["more_holders"] else [])]) or "-")
+                for t in found["times"]
+            ),
+        )  # fmt: skip
 
 
 def keys(tasks: dict[str, int]) -> str:
@@ -275,6 +329,11 @@ def why(task: dict[str, Any]) -> str:
     if task["wanted"] and task["worker"] and task["wanted"] != task["worker"]:
         return f"moving to {task['wanted']}"
     return "-"
+
+
+def seconds(apart: float | None) -> str:
+    """A distance in time for people, which may be negative: event time may be ahead of the clock."""
+    return "-" if apart is None else f"-{age(-apart)}" if apart < 0 else age(apart)
 
 
 def age(seconds: float) -> str:

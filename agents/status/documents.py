@@ -6,6 +6,7 @@ Everything is read from the worker's own current state; nothing is requested fro
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...core.coordination.metadata import ASSIGNMENTS, LOCALITY, open_requests, stored
@@ -15,6 +16,7 @@ from ...core.orders import WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
 from ..worker.load import key_tests, readiness, watermarks
+from ..worker.times import STEP, PlaceTime
 
 if TYPE_CHECKING:
     from ..process.configuration import Configuration
@@ -39,6 +41,27 @@ def time_of(ms: int | None) -> str | None:
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ms / 1000)) + f".{ms % 1000:03d}Z"
     except (OverflowError, ValueError, OSError):
         return str(ms)
+
+
+def time_documents(times: Iterable[PlaceTime], now_ms: int) -> list[dict[str, Any]]:
+    """Times as plain values; durations are in seconds."""
+    return [
+        {
+            "place": one.place.removeprefix(STEP),
+            "kind": "step" if one.place.startswith(STEP) else "stream",
+            "watermark": time_of(one.ms),
+            "lag_s": _apart_s(now_ms, one.ms),
+            "behind_newest_s": None if one.newest_ms is None else _apart_s(max(one.newest_ms, one.ms), one.ms),
+            "stands_s": None if one.since_ms is None else max(0, now_ms - one.since_ms) / 1000,
+            "held_by": [{"who": held.who, "why": held.why, "at": time_of(held.ts)} for held in one.holders],
+            "more_holders": one.more,
+        }
+        for one in times
+    ]
+
+
+def _apart_s(to_ms: int, ms: int) -> float | None:
+    return None if ms in (NO_TIME, MAX_TIME) else (to_ms - ms) / 1000
 
 
 def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
@@ -127,6 +150,7 @@ def status(worker: Worker) -> dict[str, Any]:
             "commits": worker.committing.commits if worker.committing is not None else 0,
             "applied_config": worker.participant.overrides.offset,
             "unreadable": worker.runtime.unreadable.document(),
+            "times": time_documents(worker.participant.times.look(worker.actors.values(), now.wall), now.wall),
             "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
         },
         **(

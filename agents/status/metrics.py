@@ -6,6 +6,7 @@ stream. Values are read from the worker on request, so the hot path counts nothi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from ...core.orders import TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ..worker.load import readiness, watermarks
+from ..worker.times import STEP, PlaceTime, times_of
 from .documents import leads
 
 if TYPE_CHECKING:
@@ -72,6 +74,34 @@ def _watermarks(worker: Worker) -> Iterator[MetricSample]:
             if ms > NO_TIME + 1:
                 low[stream] = min(low.get(stream, MAX_TIME), ms)
     yield from (((stream,), ms / 1000) for stream, ms in sorted(low.items()) if ms < MAX_TIME)
+
+
+def _times(worker: Worker, *, steps: bool = False) -> Iterator[tuple[str, PlaceTime]]:
+    for one in times_of(worker.actors.values()):
+        if one.place.startswith(STEP) == steps and NO_TIME < one.ms < MAX_TIME:
+            yield one.place.removeprefix(STEP), one
+
+
+def _step_watermarks(worker: Worker) -> Iterator[MetricSample]:
+    yield from (((step,), one.ms / 1000) for step, one in _times(worker, steps=True))
+
+
+def _watermark_lag(worker: Worker) -> Iterator[MetricSample]:
+    now_ms = worker.port.clock.now().wall
+    yield from (((stream,), (now_ms - one.ms) / 1000) for stream, one in _times(worker))
+
+
+def _behind_newest(worker: Worker) -> Iterator[MetricSample]:
+    for stream, one in _times(worker):
+        if one.newest_ms is not None:
+            yield (stream,), max(0, one.newest_ms - one.ms) / 1000
+
+
+def _holders(worker: Worker) -> Iterator[MetricSample]:
+    held: Counter[str] = Counter()
+    for one in times_of(worker.actors.values()):
+        held.update(holder.who for holder in one.holders if holder.who)
+    yield from (((who,), float(places)) for who, places in sorted(held.items()))
 
 
 def _restoring(worker: Worker) -> Iterator[MetricSample]:
@@ -154,6 +184,34 @@ METRICS: tuple[Metric, ...] = (
         "Lowest watermark of the tasks of this worker, in seconds since the epoch.",
         ("stream",),
         _watermarks,
+    ),
+    Metric(
+        "headgate_step_watermark_seconds",
+        GAUGE,
+        "Lowest event time that a step of this worker's tasks has been told, in seconds since the epoch.",
+        ("step",),
+        _step_watermarks,
+    ),
+    Metric(
+        "headgate_watermark_lag_seconds",
+        GAUGE,
+        "How far the lowest watermark is behind the wall clock.",
+        ("stream",),
+        _watermark_lag,
+    ),
+    Metric(
+        "headgate_watermark_behind_newest_seconds",
+        GAUGE,
+        "How far the lowest watermark is behind the newest record that this worker has processed since it started.",
+        ("stream",),
+        _behind_newest,
+    ),
+    Metric(
+        "headgate_watermarks_held",
+        GAUGE,
+        "Number of streams and steps of this worker whose watermark a producer holds.",
+        ("producer",),
+        _holders,
     ),
     Metric(
         "headgate_restore_remaining_records",

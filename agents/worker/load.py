@@ -1,6 +1,7 @@
 """The load that a worker reports in each heartbeat, and its decoding: numbers only, by short names.
 
     state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  keys.<partitioner>.<input>  config  commits  ready
+    time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>  more.<place>      see `times`
 
 Promise: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of their
 names, and counted (`left_out`).
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ...core.graph.keying import VERDICTS
 from ...core.orders import RESTING, WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
+from .times import time_load
 
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 STATES = tuple(TaskState)
 """By number. Workers of different versions read each other's heartbeats, so `TaskState` may only be appended to."""
 MOST_BYTES = 12_000
+MOST_TIME_BYTES = 3_000
+"""Of these for the times."""
 
 
 def readiness(one: Participant) -> tuple[bool, str]:
@@ -47,7 +51,7 @@ def watermarks(actor: TaskActor) -> dict[str, int]:
     return {one.stream: progress.watermark(one.stream) for one in actor.machine.inputs.by_stream.values()}
 
 
-def load_of(one: Participant) -> dict[str, float]:
+def load_of(one: Participant, now_ms: int) -> dict[str, float]:
     """The load of a worker now. It reads plain values, on the main loop."""
     ready, _ = readiness(one)
     committing = one.runtime.producers.committing
@@ -56,7 +60,8 @@ def load_of(one: Participant) -> dict[str, float]:
         "commits": float(committing.commits if committing is not None else 0),
         "ready": float(ready),
     }
-    size = 100
+    load |= time_load(one.times.look(one.actors.values(), now_ms), MOST_TIME_BYTES)
+    size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
     for name, actor in sorted(one.actors.items()):
         if size + 5 * (len(name) + 20) > MOST_BYTES:

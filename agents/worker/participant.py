@@ -36,6 +36,7 @@ from .load import load_of
 from .machine_settings import leader_config, member_config
 from .options import WorkerOptions
 from .settings_taken import Overrides
+from .times import Times
 
 log = structlog.get_logger("headgate.worker")
 
@@ -69,12 +70,14 @@ class Participant:
         self.exit_code: int | None = None
         self.exit_why = ""
         self.over = asyncio.Event()
+        self.times = Times()
         self.on_waiting: Callable[[str, str, str], None] | None = None
         """Called while the process waits because its run is closed: with the reason, the run's state, and the reason of the run's
         failure.
         """
         self._options = options
         self._life = life
+        self._port = port
         self._settings = settings
         self._exits_on_failure = False
         """The setting `failure.policy`."""
@@ -156,7 +159,7 @@ class Participant:
 
     def load(self) -> Mapping[str, float]:
         """See `coordination.World`."""
-        return load_of(self)
+        return load_of(self, self._port.clock.now().wall)
 
     def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
         """See `coordination.World`."""

@@ -47,6 +47,24 @@ AFTER_END = "after-end"
 FOREIGN_DRAIN = "foreign-drain"
 
 
+BEHIND = "behind"
+SILENT = "silent"
+IDLE = "idle"
+NO_QUORUM = "no-quorum"
+RELAYED = "relayed"
+"""Why somebody holds a watermark: its time is the least; it has said nothing in this run; nobody goes on, and it is the last; too few go
+on to leave it out, though it is idle; the owner of the aggregating partition, which speaks for all, has said no more."""
+
+
+class Holder(NamedTuple):
+    """Who keeps a watermark where it is: at which time it stands itself, and why."""
+
+    ts: int
+    who: str
+    """A task of the own job, `<job> <task>` of another one, or the partition of a source."""
+    why: str
+
+
 class Said(NamedTuple):
     """What one producer, or somebody on behalf of all, said last."""
 
@@ -232,6 +250,26 @@ class ProducerGroup:
             return [], 0
         unnamed = 0 if self.members is not None else max(self.declared - len(known), 0 if self.run else 1)
         return sorted(name for name in known if name not in self.said), unnamed
+
+    def holders(self, job: str, quorum: float) -> list[Holder]:
+        """Who keeps the watermark where it is; nobody, where all have ended or drained. The rule is that of `fold`."""
+        front = "" if self.members is not None else f"{job} "
+        names, unnamed = self.silent()
+        if names or unnamed:
+            found = [Holder(NO_TIME, front + name, SILENT) for name in names]
+            return [*found, Holder(NO_TIME, f"{front}({unnamed} not heard of)", SILENT)] if unnamed else found
+        live = {name: said for name in self.waited_for() if (said := self.said.get(name)) and not said.status}
+        reached = self.reached(quorum)
+        everyone = self.everyone
+        if everyone is not None and everyone.epoch == self.epoch and everyone.ts == reached.ts:
+            return [Holder(reached.ts, "", IDLE if reached.idle else RELAYED)] if not reached.status else []
+        if not live:
+            return []
+        active = [name for name, said in live.items() if not said.idle]
+        enough = active and len(active) >= quorum * len(live)
+        pool, why = (active, BEHIND) if enough else (live, NO_QUORUM if active else IDLE)
+        low = min(live[name].ts for name in pool)
+        return [Holder(low, front + name, why) for name in sorted(pool) if live[name].ts == low]
 
     def judge_again(self) -> None:
         """The quorum is another one."""

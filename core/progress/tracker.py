@@ -36,11 +36,14 @@ from typing import Any, cast
 
 from ..errors import DataError
 from ..orders import ProducerSet
-from .frames import ControlFrame
+from .frames import NO_TIME, ControlFrame
 from .producers import (
+    BEHIND,
     HEARD,
+    IDLE,
     UNKNOWN_JOB,
     ForeignProducers,
+    Holder,
     ProducerGroup,
     Said,
     Sources,
@@ -80,6 +83,16 @@ class _Partition:
         if heard.status == StreamPhase.OPEN and own.ts > heard.ts:
             return heard._replace(ts=own.ts)
         return heard
+
+    def holders(self, name: str, quorum: float) -> list[Holder]:
+        """Who keeps its watermark where it is; `name`: what this partition is called."""
+        if not self.groups:
+            return [Holder(self.own.ts, name, IDLE if self.own.idle else BEHIND)]
+        reached = {job: group.reached(quorum) for job, group in self.groups.items()}
+        open_ = [job for job, one in reached.items() if one.status == StreamPhase.OPEN]
+        pool = [job for job in open_ if not reached[job].idle] or open_
+        low = min((reached[job].ts for job in pool), default=NO_TIME)
+        return [one for job in pool if reached[job].ts == low for one in self.groups[job].holders(job, quorum)]
 
 
 class Progress:
@@ -211,16 +224,18 @@ class Progress:
         """How far one partition is, whatever the others do."""
         return self._streams[stream][partition].reached(self.quorum)
 
-    def silent(self, stream: str) -> list[str]:
-        """Who has not spoken yet and so holds the watermark, for people: `"<job> <task>"`, or how many of a job are unknown."""
-        names: set[str] = set()
-        for part in self._streams.get(stream, {}).values():
-            for job, group in part.groups.items():
-                known, unnamed = group.silent()
-                names.update(f"{job} {name}" for name in known)
-                if unnamed:
-                    names.add(f"{job} ({unnamed} not heard of)")
-        return sorted(names)
+    def holders(self, stream: str) -> list[Holder]:
+        """Who keeps the watermark of the stream where it is, each once, by name; nobody where the stream has ended or drained."""
+        parts = [(at, part, part.reached(self.quorum)) for at, part in self._streams.get(stream, {}).items()]
+        live = [one for one in parts if one[2].status == StreamPhase.OPEN]
+        pool = [one for one in live if not one[2].idle] or live
+        low = min((reached.ts for *_, reached in pool), default=NO_TIME)
+        found: dict[str, Holder] = {}
+        for at, part, reached in pool:
+            if reached.ts == low:
+                for one in part.holders(f"{stream}:{at}", self.quorum):
+                    found.setdefault(one.who, one)
+        return [found[who] for who in sorted(found)]
 
     # ------------------------------------------------------------------------------------------------------------- state
 

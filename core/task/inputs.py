@@ -79,6 +79,8 @@ class Inputs:
         """Until then whoever is known to be idle is so without a further answer."""
         self.read_up: dict[StreamPartition, int] = {}
         """Between the stages: where an answered fetch has last said that nothing is behind the position."""
+        self.newest: dict[str, int] = {}
+        """By stream, the greatest event time of its records in this life."""
         self.progress = Progress(plan.job, "", {}, {})
 
     # ------------------------------------------------------------------------------------------------------- beginning
@@ -222,6 +224,8 @@ class Inputs:
 
     def saw(self, at: StreamPartition, max_ts: int | None, now: Now) -> bool:
         """Records of a source were processed; true if its watermark may have moved."""
+        if max_ts is not None and max_ts > self.newest.get(at.stream, NO_TIME):
+            self.newest[at.stream] = max_ts
         clock = self.clocks.get(at)
         if clock is None:
             return False

@@ -28,10 +28,13 @@ from typing import NamedTuple
 
 from ..machine import Now
 from ..progress.frames import MAX_TIME, NO_TIME
-from ..progress.producers import StreamPhase
+from ..progress.producers import BEHIND, IDLE, Holder, StreamPhase
 from .inputs import Inputs
 from .ledger import Ledger
 from .plan import StepPlan
+
+OWES = "owes"
+"""Why a step holds the time of the steps behind it: beside `BEHIND` and `IDLE`, it owes results."""
 
 
 class Heard(NamedTuple):
@@ -133,6 +136,18 @@ class TaskTime:
         passed = self.passing(stream, ts)
         found = ((step.name, least(step.parents, passed)) for step in self.inputs.plan.steps)
         return tuple((name, now.ts) for name, now in found if now is not None and now.ts > self.told.get(name, NO_TIME))
+
+    def holders(self, step: StepPlan) -> list[Holder]:
+        """Which of its parents keep the time of a step where it is: streams, or steps that owe results or have not gone on themselves."""
+        passed = self.passing()
+        live = {one: passed[one] for one in sorted(step.parents) if one in passed}
+        pool = [one for one, through in live.items() if not through.idle] or list(live)
+        low = min((live[one].ts for one in pool), default=NO_TIME)
+
+        def why(one: str) -> str:
+            return OWES if self.owed.get(one) == low else IDLE if live[one].idle else BEHIND
+
+        return [Holder(low, one, why(one)) for one in pool if live[one].ts == low]
 
     def passing(self, stream: str | None = None, ts: int = NO_TIME) -> dict[str, Through]:
         """What the streams and steps of the task pass on; with this heard of a stream, where one is named."""

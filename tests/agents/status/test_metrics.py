@@ -15,11 +15,14 @@ from headgate.agents.status import documents
 from headgate.agents.status.metrics import COUNTER, METRICS, render
 from headgate.agents.worker.load import MOST_BYTES, key_load, load_of, task_load
 from headgate.agents.worker.sensors import Counting
+from headgate.agents.worker.times import Times
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
+from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 from headgate.core.orders import RESTING, WORKING, TaskState
 from headgate.core.progress.frames import MAX_TIME
+from headgate.core.progress.producers import Holder
 
 
 def task(name: str, state: str, watermark: int = 1_000_000):
@@ -39,7 +42,22 @@ def task(name: str, state: str, watermark: int = 1_000_000):
         name=name,
         grant=1,
         since_ms=1_000,
-        machine=Bag(state=state, inputs=Bag(progress=Bag(watermark=asked), by_stream={"orders": Bag(stream="orders")})),
+        machine=Bag(
+            state=state,
+            inputs=Bag(
+                progress=Bag(
+                    watermark=asked,
+                    drained=lambda stream: False,
+                    holders=lambda stream: [Holder(watermark, f"{stream}:0", "behind")],
+                ),
+                by_stream={"orders": Bag(stream="orders")},
+                counted=[Bag(stream="orders")],
+                newest={"orders": 1_005_000},
+                closed={},
+                plan=Bag(steps=[Bag(name="heard")]),
+            ),
+            time=Bag(told={"heard": 990_000}, holders=lambda step: [Holder(990_000, "orders", "behind")]),
+        ),
         intake=Bag(lag=5, intake=Bag(heads=lambda: {at: head})) if known else None,
         pipeline=None if not known else Bag(keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}})),
         state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),
@@ -70,7 +88,9 @@ def worker(*tasks):
             overrides=Bag(offset=9),
             runtime=runtime,
             actors=actors,
+            times=Times(),
         ),
+        port=Bag(clock=Bag(now=lambda: Now(0.0, 1_010_000))),
         started_ms=5_000,
         actors=actors,
         counters={"Partition 0": Counter({"dead_letters": 2})},
@@ -105,6 +125,10 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     assert found["headgate_tasks", ("restoring",)] == 1.0
     assert found["headgate_input_lag_records", ("orders",)] == 5.0
     assert found["headgate_watermark_seconds", ("orders",)] == 1000.0
+    assert found["headgate_step_watermark_seconds", ("heard",)] == 990.0
+    assert found["headgate_watermark_lag_seconds", ("orders",)] == 10.0
+    assert found["headgate_watermark_behind_newest_seconds", ("orders",)] == 5.0
+    assert found["headgate_watermarks_held", ("orders:0",)] == 1.0
     assert found["headgate_restore_remaining_records", ()] == 70.0
     assert found["headgate_records_read_total", ("orders",)] == 42.0
     assert found["headgate_dead_letters_total", ("Partition 0",)] == 2.0
@@ -117,7 +141,7 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
 def test_a_task_can_be_asked_in_every_state(state: str) -> None:
     """A page or a heartbeat in the middle of a restore must not end a worker."""
     one = worker(task("Partition 0", state))
-    said = task_load(load_of(one.participant), "Partition 0")
+    said = task_load(load_of(one.participant, 1_010_000), "Partition 0")
     assert said["state"] == state
     assert render(one)
     assert documents.watermarks(one.actors["Partition 0"]) == (
@@ -128,15 +152,15 @@ def test_a_task_can_be_asked_in_every_state(state: str) -> None:
 def test_how_keys_are_spread_comes_through_heartbeats() -> None:
     """By input, in how many tasks: what `headgate status` shows."""
     both = [
-        load_of(worker(task("Partition 0", TaskState.RUNNING)).participant),
-        load_of(worker(task("Partition 1", TaskState.RUNNING)).participant),
+        load_of(worker(task("Partition 0", TaskState.RUNNING)).participant, 1_010_000),
+        load_of(worker(task("Partition 1", TaskState.RUNNING)).participant, 1_010_000),
     ]
     assert key_load(both) == {"orders": {"murmur2": 2}}
 
 
 def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
     """The maximal watermark is not a date in the far future."""
-    load = load_of(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME)).participant)
+    load = load_of(worker(task("Partition 0", TaskState.RUNNING, MAX_TIME)).participant, 1_010_000)
     assert task_load(load, "Partition 0")["watermark_ms"] == MAX_TIME
     assert documents.time_of(MAX_TIME) == "end"
     assert (
@@ -146,7 +170,7 @@ def test_no_more_time_comes_through_a_heartbeat_as_such() -> None:
 
 def test_a_heartbeat_stays_within_its_limit_however_many_tasks_there_are() -> None:
     """What does not fit is left out, and that is said."""
-    load = load_of(worker(*(task(f"Partition {n}", TaskState.RUNNING) for n in range(1000))).participant)
+    load = load_of(worker(*(task(f"Partition {n}", TaskState.RUNNING) for n in range(1000))).participant, 1_010_000)
     data = encode_beat(Heartbeat("w1", "p1", "000001-aa", 1.0, load=load))
     assert len(data) <= MAX_BEAT
     assert decode_beat(data).load["left_out"] == load["left_out"] > 0

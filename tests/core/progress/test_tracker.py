@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.core.errors import DataError
 from headgate.core.orders import ProducerSet
 from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
-from headgate.core.progress.producers import ForeignProducers, Sources, StreamPhase, StreamStatus
+from headgate.core.progress.producers import SILENT, ForeignProducers, Sources, StreamPhase, StreamStatus
 from headgate.core.progress.tracker import ALL, Progress
 from headgate.core.task.rows import pack_rows, unpack_rows
 
@@ -49,6 +49,16 @@ ENDED, DRAINED = "ended", "drained"
 
 def at(ts, idle=False):
     return ts, idle
+
+
+def silent(p):
+    """Who has not spoken, and so holds the watermark."""
+    return [one.who for one in p.holders(S) if one.why == SILENT]
+
+
+def held(p):
+    """Who holds the watermark: where they stand themselves, who, and why."""
+    return [tuple(one) for one in p.holders(S)]
 
 
 def status(p):
@@ -96,9 +106,9 @@ class TestWatermark:
     def test_it_is_the_least_of_all_producers_and_waits_for_who_has_not_spoken(self):
         p = progress("a", "b")
         assert feed(p, wm("a", 9)) == []
-        assert p.silent(S) == ["sales/1 b"]
+        assert silent(p) == ["b"]
         assert feed(p, wm("b", 5)) == [at(5)]
-        assert p.silent(S) == []
+        assert silent(p) == []
         assert feed(p, wm("b", 20)) == [at(9)]
 
     def test_it_never_goes_back(self):
@@ -183,7 +193,7 @@ class TestEndAndDrain:
 
     def test_a_stream_of_which_nothing_is_owned_holds_nobody_up(self):
         p = progress("a", partitions=())
-        assert (p.ended(S), p.drained(S), p.silent(S), p.ended("other")) == (True, True, [], True)
+        assert (p.ended(S), p.drained(S), silent(p), p.ended("other")) == (True, True, [], True)
         assert changed(p, known("a", "b", epoch=2)) == []
 
     def test_an_empty_producer_set_has_not_been_told_yet(self):
@@ -230,7 +240,7 @@ class TestWhoSpeaks:
         feed(p, end("a"))
         assert changed(p, known("a", "b", "c", epoch=2)) == []
         assert feed(p, end("b")) == []
-        assert p.silent(S) == ["sales/1 c"]
+        assert silent(p) == ["c"]
         assert feed(p, end("c", epoch=2)) == [ENDED]
 
     def test_who_leaves_the_set_is_no_longer_waited_for(self):
@@ -251,7 +261,7 @@ class TestWhoSpeaks:
         p = progress("a", "b")
         assert feed(p, wm("a", 3), wm(None, 5), wm("b", 9)) == [at(5)]
         assert feed(p, wm("a", 8), wm(None, 8, idle=True)) == [at(8), at(8, True)]
-        assert p.silent(S) == []
+        assert silent(p) == []
         assert feed(p, wm("a", 9)) == [at(9)]
         assert feed(p, drain(None)) == [DRAINED]
 
@@ -290,15 +300,83 @@ class TestOnePartition:
         assert (p.watermark(S), p.partition(S, 0).ts) == (9, 3)
 
 
+class TestHolders:
+    """Whoever asks why a watermark stands is told a name."""
+
+    def test_the_least_is_named_and_whoever_has_said_nothing_before_it(self):
+        p = progress("a", "b", "c")
+        feed(p, wm("a", 9), wm("b", 5))
+        assert held(p) == [(NO_TIME, "c", "silent")]
+        feed(p, wm("c", 5))
+        assert held(p) == [(5, "b", "behind"), (5, "c", "behind")]
+        feed(p, end("b"))
+        assert held(p) == [(5, "c", "behind")]
+
+    def test_the_idle_hold_it_only_where_nobody_goes_on_or_too_few(self):
+        p = progress("a", "b", "c")
+        feed(p, wm("a", 9), wm("b", 5, idle=True), wm("c", 7))
+        assert held(p) == [(7, "c", "behind")]
+        feed(p, wm("c", 7, idle=True))
+        assert held(p) == [(5, "b", "no-quorum")]
+        feed(p, wm("a", 9, idle=True))
+        assert held(p) == [(5, "b", "idle")]
+
+    def test_each_once_over_the_partitions_that_are_farthest_behind(self):
+        p = progress("a", "b", partitions=(0, 1, 2))
+        feed(p, wm("a", 9), wm("b", 5))
+        feed(p, wm("a", 5), wm("b", 9), partition=1)
+        feed(p, wm("a", 50), wm("b", 60), partition=2)
+        assert held(p) == [(5, "a", "behind"), (5, "b", "behind")]
+        feed(p, end("a"), end("b"), partition=0)
+        assert held(p) == [(5, "a", "behind")]
+
+    def test_what_was_said_for_all_names_nobody(self):
+        """The owner of the aggregating partition knows who it is."""
+        p = progress("a", "b")
+        feed(p, wm(None, 5))
+        assert held(p) == [(5, "", "relayed")]
+        feed(p, wm(None, 6, idle=True))
+        assert held(p) == [(6, "", "idle")]
+        feed(p, wm("a", 9), wm("b", 8))
+        assert held(p) == [(8, "b", "behind")]
+        feed(p, end(None))
+        assert held(p) == []
+
+    def test_a_source_is_named_by_its_partition(self):
+        p = Progress(JOB, RUN, {S: (0, 1)}, {S: Sources()})
+        p.observe(S, 0, 9)
+        p.observe(S, 1, 5)
+        assert held(p) == [(5, f"{S}:1", "behind")]
+        p.observe(S, 1, 5, idle=True)
+        assert held(p) == [(9, f"{S}:0", "behind")]
+        p.observe(S, 0, 9, idle=True)
+        assert held(p) == [(5, f"{S}:1", "idle")]
+
+    def test_tasks_of_other_jobs_are_named_with_their_job(self):
+        p = foreign("up/1", "more/1")
+        assert held(p) == [(NO_TIME, "more/1 (1 not heard of)", "silent"), (NO_TIME, "up/1 (1 not heard of)", "silent")]
+        for job, ts in (("up/1", 5), ("more/1", 9)):
+            feed(p, wm("a", ts, job=job, run="u1", tasks=1))
+        assert held(p) == [(5, "up/1 a", "behind")]
+
+    def test_a_stream_that_has_ended_or_whose_producers_are_not_known_is_held_by_nobody(self):
+        p = progress("a")
+        feed(p, end("a"))
+        assert held(p) == held(progress()) == []
+        p = foreign("up/1")
+        p.drain(S, 0, "d1")
+        assert held(p) == []
+
+
 class TestForeign:
     def say(self, make, task, *more, **kw):
         return make(task, *more, **{"job": "up/1", "run": "u1", **kw})
 
     def test_the_set_is_who_spoke_and_complete_when_the_number_is_there(self):
         p = foreign("up/1")
-        assert p.silent(S) == ["up/1 (1 not heard of)"]
+        assert silent(p) == ["up/1 (1 not heard of)"]
         assert feed(p, self.say(wm, "a", 5)) == []
-        assert p.silent(S) == ["up/1 (1 not heard of)"]
+        assert silent(p) == ["up/1 (1 not heard of)"]
         assert feed(p, self.say(wm, "b", 9)) == [at(5)]
         assert feed(p, self.say(end, "a"), self.say(end, "b")) == [at(9), ENDED]
 
@@ -639,7 +717,7 @@ def test_one_that_lives_and_one_that_is_restored_after_every_step_say_the_same(s
             else Progress(JOB, RUN, {S: (0, 1)}, {S: now}, rows=unpack_rows(table.items()))
         )
         assert state(again) == state(live)
-        assert again.silent(S) == live.silent(S)
+        assert again.holders(S) == live.holders(S)
 
 
 @settings(deadline=None, max_examples=100)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,24 @@ from headgate.core.task.protocol import RunStep, WorkDue
 from headgate.core.task.rows import pack_rows, unpack_rows
 from headgate.core.task.time import Through, least, passed_on, passing
 
-from ..task_rig import BY, BY0, JOB, ME, ORDERS, ORDERS0, RUN, UUID, Rig, eos, merged, producers, rows_of, run_view, wm
+from ..task_rig import (
+    BY,
+    BY0,
+    JOB,
+    ME,
+    ORDERS,
+    ORDERS0,
+    RUN,
+    UUID,
+    Rig,
+    eos,
+    merged,
+    producers,
+    reader_plan,
+    rows_of,
+    run_view,
+    wm,
+)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +150,31 @@ def test_what_a_step_owes_holds_the_time_behind_it_over_a_restart():
     again.wait(1.0)
     assert again.times() == {"window": 200, "actor": 170}
     assert again.said() == [("wm", 170, (0, 1))]
+
+
+def test_who_holds_a_step_is_the_least_of_what_it_reads():
+    """A stream that is behind, a step that owes results, or all that is idle."""
+    rig = merged()
+    both, one = rig.task.plan.steps
+    time = rig.task.time
+    assert time.holders(both) == [(50, BY, "behind")]
+    assert time.holders(one) == [(200, ORDERS, "behind")]
+    rig.hear(BY0, wm("a", 60, idle=True))
+    rig.wait(1.0)
+    assert time.holders(both) == [(200, ORDERS, "behind")]
+    rig.hear(BY0, eos("a"))
+    assert time.holders(both) == [(200, ORDERS, "behind")]
+    rig = Rig(chain()).start()
+    rig.owed = (("window", 49),)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1.0)
+    assert rig.task.time.holders(rig.task.plan.steps[1]) == [(49, "window", "owes")]
+    step = StepPlan("other", frozenset({BY}))
+    assert rig.task.time.holders(step) == []
+    alone = Rig(replace(reader_plan(), steps=(step,))).start(run_view("a"))
+    alone.hear(BY0, wm("a", 60, idle=True))
+    alone.wait(1.0)
+    assert alone.task.time.holders(step) == [(60, BY, "idle")]
 
 
 # ------------------------------------------------------------------------------------------ against a plain recursive derivation

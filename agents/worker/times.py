@@ -1,0 +1,193 @@
+"""How far event time is in a worker, by stream and by step that hears of time, and who holds it.
+
+    time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>        in a heartbeat; a step's place is `step <name>`
+
+The rules know who holds a watermark (`Progress.holders`, `TaskTime.holders`). This adds, for a partition that the worker reads itself,
+what its intake and its gates say of it. A place shows the task in which it is farthest behind.
+
+Promise: however many producers there are, a place names at most `MOST_HOLDERS`, those that are farthest behind, and says how many more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...core.orders import WORKING
+from ...core.progress.frames import MAX_TIME, NO_TIME
+from ...core.progress.producers import RELAYED, Holder
+
+if TYPE_CHECKING:
+    from ..runtime.task import TaskActor
+
+MOST_HOLDERS = 3
+STEP = "step "
+OPEN_TRANSACTION, NOT_ANSWERED = "open-transaction", "not-answered"
+"""Why a source stands, as its intake sees it; beside the reasons of a gate (`paused`, `bootstrap`, …)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceTime:
+    """The time of a stream, or of a step."""
+
+    place: str
+    ms: int
+    newest_ms: int | None = None
+    """The greatest event time of the stream's records."""
+    since_ms: int | None = None
+    """Since when it has stood there, by the wall clock."""
+    holders: tuple[Holder, ...] = ()
+    more: int = 0
+    """How many more holders there are."""
+
+
+class Times:
+    """The times of one worker. It remembers since when each of them has stood where it is."""
+
+    def __init__(self) -> None:
+        self._stood: dict[str, tuple[int, int]] = {}
+
+    def look(self, actors: Iterable[TaskActor], now_ms: int) -> list[PlaceTime]:
+        """The times now."""
+        found = [self._since(one, now_ms) for one in times_of(actors)]
+        self._stood = {one.place: (one.ms, one.since_ms or now_ms) for one in found}
+        return found
+
+    def _since(self, one: PlaceTime, now_ms: int) -> PlaceTime:
+        ms, since_ms = self._stood.get(one.place, (None, now_ms))
+        return replace(one, since_ms=since_ms if ms == one.ms else now_ms)
+
+
+def times_of(actors: Iterable[TaskActor]) -> list[PlaceTime]:
+    """The time of each place of these tasks, in the order of their names."""
+    behind: dict[str, list[tuple[int, TaskActor]]] = {}
+    newest: dict[str, int] = {}
+    for actor in actors:
+        if actor.machine.state not in WORKING:
+            continue
+        inputs, time = actor.machine.inputs, actor.machine.time
+        for one in inputs.counted:
+            if not inputs.progress.drained(one.stream):
+                behind.setdefault(one.stream, []).append((inputs.progress.watermark(one.stream), actor))
+            if one.stream in inputs.newest:
+                newest[one.stream] = max(newest.get(one.stream, NO_TIME), inputs.newest[one.stream])
+        for step in inputs.plan.steps:
+            if time.holders(step):
+                behind.setdefault(STEP + step.name, []).append((time.told.get(step.name, NO_TIME), actor))
+    found: list[PlaceTime] = []
+    for place, tasks in sorted(behind.items()):
+        tasks.sort(key=lambda one: (one[0], one[1].name))
+        holders = _holders(place, [actor for _, actor in tasks])
+        shown, more = tuple(holders[:MOST_HOLDERS]), max(0, len(holders) - MOST_HOLDERS)
+        found.append(PlaceTime(place, tasks[0][0], newest.get(place), None, shown, more))
+    return found
+
+
+def _holders(place: str, actors: list[TaskActor]) -> list[Holder]:
+    """Who holds the first of these tasks; where that is told by another task on behalf of all, what one that knows the names says."""
+    for actor in actors:
+        machine = actor.machine
+        if place.startswith(STEP):
+            step = next(one for one in machine.inputs.plan.steps if STEP + one.name == place)
+            return machine.time.holders(step)
+        found = [_seen(actor, one) for one in machine.inputs.progress.holders(place)]
+        if any(one.why != RELAYED for one in found):
+            return sorted(found)
+    return [Holder(NO_TIME, "", RELAYED)] if actors else []
+
+
+def _seen(actor: TaskActor, one: Holder) -> Holder:
+    """What is known of a partition that the task reads itself."""
+    for at, why in actor.machine.inputs.closed.items():
+        if str(at) == one.who:
+            return one._replace(why=why)
+    heads = actor.intake.intake.heads() if actor.intake is not None else {}
+    for at, head in heads.items():
+        if str(at) == one.who and (head.blocked or head.degraded):
+            return one._replace(why=OPEN_TRANSACTION if head.blocked else NOT_ANSWERED)
+    return one
+
+
+# ------------------------------------------------------------------------------------------------------------- in heartbeats
+
+
+def time_load(times: Iterable[PlaceTime], most_bytes: int) -> dict[str, float]:
+    """The times as numbers under short names, in at most so many bytes; places that do not fit are left out, in their order."""
+    load: dict[str, float] = {}
+    for one in times:
+        said = {f"time.{one.place}": float(one.ms)}
+        if one.newest_ms is not None:
+            said[f"newest.{one.place}"] = float(one.newest_ms)
+        if one.since_ms is not None:
+            said[f"stands.{one.place}"] = float(one.since_ms)
+        said |= {f"held.{held.why}.{one.place}/{held.who}": float(held.ts) for held in one.holders}
+        if one.more:
+            said[f"more.{one.place}"] = float(one.more)
+        most_bytes -= sum(len(name.encode()) + 12 for name in said)
+        if most_bytes < 0:
+            break
+        load |= said
+    return load
+
+
+def time_said(load: Mapping[str, float]) -> list[PlaceTime]:
+    """What a heartbeat says of times.
+
+    >>> one = PlaceTime("orders", 5, 9, 1, (Holder(5, "orders:0", "paused"),), 2)
+    >>> time_said(time_load([one], 1000)) == [one]
+    True
+    """
+    holders: dict[str, list[Holder]] = {}
+    for name, ts in load.items():
+        kind, _, rest = name.partition(".")
+        if kind == "held":
+            why, _, rest = rest.partition(".")
+            place, _, who = rest.partition("/")
+            holders.setdefault(place, []).append(Holder(_ms(ts), who, why))
+    return [
+        PlaceTime(
+            place := name.removeprefix("time."),
+            _ms(ts),
+            _known(load.get(f"newest.{place}")),
+            _known(load.get(f"stands.{place}")),
+            tuple(sorted(holders.get(place, ()))),
+            int(load.get(f"more.{place}", 0)),
+        )
+        for name, ts in load.items()
+        if name.startswith("time.")
+    ]
+
+
+def _ms(value: float) -> int:
+    return MAX_TIME if value >= float(MAX_TIME) else max(NO_TIME, int(value))
+
+
+def _known(value: float | None) -> int | None:
+    return None if value is None else _ms(value)
+
+
+# ------------------------------------------------------------------------------------------------------------------ together
+
+
+def together(times: Iterable[PlaceTime]) -> list[PlaceTime]:
+    """What several workers say, as one: of each place the least time, and who holds it there.
+
+    >>> [both] = together([PlaceTime("s", 9, 9, 3, (Holder(9, "a", "behind"),)), PlaceTime("s", 5, 7, 2, (Holder(5, "b", "behind"),))])
+    >>> both.ms, both.newest_ms, both.since_ms, [one.who for one in both.holders]
+    (5, 9, 2, ['b'])
+    """
+    by_place: dict[str, list[PlaceTime]] = {}
+    for one in times:
+        by_place.setdefault(one.place, []).append(one)
+    found: list[PlaceTime] = []
+    for _, several in sorted(by_place.items()):
+        least = min(several, key=lambda one: one.ms)
+        named = [held for one in several for held in one.holders if held.who]
+        low = min((held.ts for held in named), default=NO_TIME)
+        holders = {held.who: held for held in sorted(named, reverse=True) if held.ts == low}
+        newest = max((one.newest_ms for one in several if one.newest_ms is not None), default=None)
+        shown = tuple(sorted(holders.values())[:MOST_HOLDERS]) or least.holders
+        more = max(one.more for one in several) + max(0, len(holders) - MOST_HOLDERS)
+        found.append(replace(least, newest_ms=newest, holders=shown, more=more))
+    return found
