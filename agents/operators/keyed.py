@@ -13,9 +13,11 @@ from ...core.errors import DataError
 from ..job import steps as s
 from ..records.record import Rows
 from ..records.selecting import all_mappings, column_of
-from ..records.serdes import msgpack
+from ..records.serdes import KEY, msgpack
 from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, encode_keys, select_rows
 
+UTF8 = (KEY, "text")
+"""Serdes that write text as its UTF-8."""
 PARTIAL = msgpack()
 """How partial states of an aggregate travel between two stages, whatever the stream's serde."""
 
@@ -31,13 +33,14 @@ class ShuffleOp(Operator):
 
     def keys_of(self, rows: Rows) -> list[Any]:
         """The key of each row, in bytes. A record that goes to everyone needs none."""
-        step = self.shuffle_step
         if self.by is not None:
-            keys = encode_keys(step, step.key_serde, self.select(self.by, rows.values, step.by))
-        elif rows.keys is not None:
-            keys = encode_keys(step, step.key_serde, rows.keys, rows.key_serde)
-        else:
-            keys = [None] * len(rows.values)
+            return self.encoded(self.select(self.by, rows.values, self.shuffle_step.by))
+        return self.encoded([None] * len(rows.values) if rows.keys is None else rows.keys, rows.key_serde)
+
+    def encoded(self, keys: list[Any], written: Any = None) -> list[Any]:
+        """These keys in bytes, if there are all that must be."""
+        step = self.shuffle_step
+        keys = encode_keys(step, step.key_serde, keys, written)
         if not step.everyone and None in keys:
             remedy = "drop such records with .filter(…) before this step, or give them a key"
             raise UserCodeError(
@@ -56,7 +59,8 @@ class ShuffleOp(Operator):
 class CombineOp(ShuffleOp):
     """Out of this stage, with what follows (an aggregate) begun here: partial states travel, once a key and commit.
 
-    What tells keys apart is their bytes, here and in all that follows: 1 and True are two keys.
+    What tells keys apart is their bytes, here and in all that follows: 1 and True are two keys. Only of the fields that are all text the
+    text itself does, which is no other key's bytes either: it is encoded once a commit.
 
     `settled` holds the partial states of completed chunks of the open transaction, `fresh` those of the chunk that runs; beside
     each stands the time of the key's last row. `merged` is what `prepare` has made of those that have both, with the user's `merge`.
@@ -79,9 +83,18 @@ class CombineOp(ShuffleOp):
         self.careful = False
         """A commit has failed on what was held back: partial states travel with each chunk, so that a failure is that of a record."""
 
+    def keys_of(self, rows: Rows) -> list[Any]:
+        step = self.shuffle_step
+        if self.by is None or step.key_serde.name not in UTF8:
+            return super().keys_of(rows)
+        keys = self.select(self.by, rows.values, step.by)
+        return keys if set(map(type, keys)) == {str} else self.encoded(keys)
+
     def push(self, rows: Rows) -> None:
         keys = self.keys_of(rows)
         times = dict(zip(keys, rows.timestamps, strict=True))
+        if not all(type(key) is bytes or key.isascii() for key in times if key not in self.settled):
+            self.encoded(keys)  # text that has no UTF-8 must fail with its record, and not at the commit
         if self.careful:
             self._send(self._added(keys, rows, {key: self.plan.start() for key in times}), times)
             return
@@ -146,7 +159,7 @@ class CombineOp(ShuffleOp):
 
     def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
         step = self.shuffle_step
-        keys = list(states)
+        keys = [key if type(key) is bytes else key.encode() for key in states]
         values = encode(step, PARTIAL, list(states.values()))
         with blaming(step):
             self.env.shuffle(

@@ -29,7 +29,7 @@ from ...core.errors import DataError
 from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..job.schemas import Layout
 from ..records.keys import KeyRefused
-from ..records.serdes import Serde
+from ..records.serdes import KEY, Serde
 from .cache_memory import CacheMemory, Held
 from .expiry_index import ExpiryIndex, IndexRows
 from .store import Store
@@ -87,6 +87,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.prefix = table_prefix(name)
         self._store = store
         self._key = key
+        self._utf8 = key.name in (KEY, "text")
         self._value = value
         self._ttl_ms = ttl_ms
         self._clock = clock
@@ -154,10 +155,13 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def key_bytes(self, key: K) -> bytes:
         """What tells a key apart; raises a `DataError` of this table."""
-        try:
-            return self._key.dumps(key)
-        except DataError as error:
-            raise self._refused("key", error) from error.__cause__
+        try:  # text is the common case, and needs no calls of a serde
+            return key.encode() if type(key) is str and self._utf8 else self._key.dumps(key)
+        except (DataError, UnicodeEncodeError):
+            try:
+                return self._key.dumps(key)
+            except DataError as error:
+                raise self._refused("key", error) from error.__cause__
 
     def _all_bytes(self, keys: Iterable[K]) -> list[bytes]:
         encoded = self._key.dumps_many(list(keys))
