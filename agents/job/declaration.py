@@ -93,6 +93,7 @@ class Declared:
             producers=step.producers,
             on_lost=step.on_lost,
             partitioner=step.partitioner,
+            key_serde=(step.key_serde or self.app.key_serde).name,
             out_of_order_ms=step.max_out_of_order_ms,
             arguments=(("serde", str(step.serde.name)), ("timestamp", _text(step.timestamp))),
         )
@@ -117,6 +118,7 @@ class Declared:
         by: str | None = None
         writes: tuple[str, ...] = ()
         width: int | None = None
+        key_serde = ""
         between: tuple[tuple[str, str], ...] = ()
         if isinstance(step, s.JoinTableStep):
             reads = (*reads, self.name(step.table))
@@ -126,7 +128,8 @@ class Declared:
             by = _text(step.by) if step.by is not None else None
             width = step.partitions
             carried = step.serde.name if step.combine is None else "partial states"
-            between = (("carries", carried), ("key_serde", step.key_serde.name))
+            key_serde = step.key_serde.name
+            between = (("carries", carried),)
         if isinstance(step, s.ToStep):
             writes = (step.topic,)
         if isinstance(step, s.AgentStep) and step.sink:
@@ -142,6 +145,7 @@ class Declared:
             by=by,
             on=on,
             width=width,
+            key_serde=key_serde,
             stateful=step.stateful,
             arguments=between,
         )

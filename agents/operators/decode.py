@@ -43,6 +43,16 @@ class BadRecord(Exception):
         self.cause = cause
 
 
+TEXT = frozenset((str, type(None)))
+
+
+def _unsaid(stream: str, what: str) -> DataError:
+    return DataError(
+        f"{what}, but nothing says how the producers of '{stream}' write their keys",
+        remedy=f"declare it: app.input('{stream}', key_serde=…), or use .repartition(…)",
+    )
+
+
 class SourceOp(Operator):
     """The beginning of a chain of operators: an input, or the reading side of a shuffle."""
 
@@ -56,6 +66,10 @@ class SourceOp(Operator):
         self.key_serde: Any = step.key_serde or pipeline.app.key_serde
         """What has written the keys; of an input that declares nothing it is believed only where a step behind needs keys."""
         self.declared = step.key_serde is not None
+        self.only_text = False
+        """Nothing says how its producers write keys, and other streams are to meet it by key: only of text that is known."""
+        self._other_keys = False
+        """A field that is its key was no text."""
         self.key = None
         self.timestamp = None
         self.wants_headers = True
@@ -152,13 +166,13 @@ class SourceOp(Operator):
         known = {index for index, _ in bad}
         if None not in values and not known:
             try:
-                return self.key(values)
+                return self._believed(self.key(values), bad)
             except BaseException:  # noqa: BLE001, S110 - one by one, then
                 pass
         own = self._decoded(list(chunk.keys), []) if chunk.has_keys else None
         keys: list[Any] = []
         for index, value in enumerate(values):
-            found = None if own is None else own[index]
+            found = None
             if value is not None:
                 try:
                     found = self.key([value])[0]
@@ -167,6 +181,24 @@ class SourceOp(Operator):
                         raise
                     bad.append((index, error))
             keys.append(found)
+        keys = self._believed(keys, bad)
+        if own is not None:
+            for index, value in enumerate(values):
+                if value is None:
+                    if self._other_keys:
+                        bad.append((index, _unsaid(self.step.name, "the key of a null value cannot be read")))
+                    keys[index] = own[index]
+        return keys
+
+    def _believed(self, keys: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+        """Keys out of values. Of what is no text nobody knows which bytes it has on the topic, unless that is declared."""
+        if not self.declared and not TEXT.issuperset(map(type, keys)):
+            self._other_keys = True
+            if self.only_text:
+                for index, key in enumerate(keys):
+                    if not isinstance(key, str | None):
+                        what = f"the key {key!r:.60} is {type(key).__name__}, and other streams are to meet it"
+                        bad.append((index, _unsaid(self.step.name, what)))
         return keys
 
     def _arrow(self, body: bytes, chunk: Chunk) -> Rows:

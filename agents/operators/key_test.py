@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from uuid import UUID
 from zlib import crc32
 
 import structlog
@@ -21,6 +22,7 @@ from ...core.task.plan import InputPlan
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..records.chunks import Chunk
+from ..records.keys import MARK, encode_output
 from ..records.partitioner import partition_of
 
 log = structlog.get_logger("headgate.keys")
@@ -48,8 +50,8 @@ class KeyTest:
         self.samples = {stream: Sample(one.width, one.partitions) for stream, one in mine.items()}
         self._widths = {stream: one.width for stream, one in mine.items()}
         self._open = set(self.samples)
-        self._values: dict[str, set[Any]] = {stream: set() for stream in mine}
-        """Of inputs that state a field: the values of it that were looked at."""
+        self._values: dict[str, set[bytes]] = {stream: set() for stream in mine}
+        """Of inputs that state a field: the values of it that were looked at, as keys."""
         self._apart: KeysApart | None = None
 
     def see(self, step: s.InputStep, chunk: Chunk, keys: list[Any] | None) -> None:
@@ -79,23 +81,26 @@ class KeyTest:
 
     def _stated(self, step: s.InputStep, chunk: Chunk, keys: list[Any]) -> list[bytes]:
         """The bytes by which the field would have been spread: the record's own key, where it is that field, else what we write for it."""
-        values = self._values[step.topic]
-        try:
-            fresh = {key for key in dict.fromkeys(keys) if key is not None} - values
-        except TypeError:
-            return []  # keys that are none fail where they are used
-        if not fresh or len(values) >= MOST:
+        seen = self._values[step.topic]
+        if len(seen) >= MOST:
             return []
         serde = step.key_serde or self.declared.app.key_serde
+        written = serde.dumps_many(keys).values  # what is no key fails where it is used
         own = chunk.keys
         found: list[bytes] = []
-        for index, key in enumerate(keys):
-            if key in fresh and key not in values and len(values) < MOST:
-                values.add(key)
-                there = own[index]
-                raw = there if there is not None and _reads_as(serde, there, key) else _written(serde, key)
-                if raw:
-                    found.append(raw)
+        for index, data in enumerate(written):
+            if not data or data in seen:
+                continue
+            seen.add(data)
+            there = own[index]
+            if there is not None and _reads_as(serde, there, data):
+                found.append(there)
+            elif step.key_serde is not None or data[:1] != MARK:
+                found.append(data)
+            elif there in _elsewhere(keys[index]):
+                found.append(there)
+            if len(seen) >= MOST:
+                break
         return found
 
     def _add(self, stream: str, new: list[Any]) -> None:
@@ -136,17 +141,16 @@ class KeyTest:
             log.info("the partitioner of an input is known", partitioner=sample.verdict, **about)
 
 
-def _reads_as(serde: Any, raw: Any, key: Any) -> bool:
+def _reads_as(serde: Any, raw: Any, data: bytes) -> bool:
     try:
-        return bool(serde.loads(raw) == key)
+        return bool(serde.dumps(serde.loads(raw)) == data)
     except Exception:  # noqa: BLE001 - a key that is something else is not this field
         return False
 
 
-def _written(serde: Any, key: Any) -> bytes:
-    if isinstance(key, bytes):
-        return key
-    try:
-        return bytes(serde.dumps(key))
-    except Exception:  # noqa: BLE001 - what cannot be written as a key is found where it is used
-        return b""
+def _elsewhere(key: Any) -> list[bytes]:
+    """How other clients write such a key, where no key_serde= says it: as text, or as a big-endian number of 8 or 4 bytes."""
+    if isinstance(key, int):
+        sizes = [size for size in (8, 4) if -(1 << 8 * size - 1) <= key < 1 << 8 * size - 1]
+        return [encode_output(int(key)), *(key.to_bytes(size, "big", signed=True) for size in sizes)]
+    return [encode_output(key)] if isinstance(key, bytes | UUID) else []

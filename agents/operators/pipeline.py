@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
+from ...core.graph.checks import met
 from ...core.progress.frames import HEADER, BatchFrame, header_value
 from ...core.progress.frames import encode as encode_frame
 from ..cancellation import passes
@@ -158,6 +160,10 @@ class Pipeline:
         for source in self.sources.values():
             source.wants_keys = _wanted(source)
         graph = self.declared.graph
+        for one in map(partial(met, graph), graph.stages):
+            for stream in one if len(one) > 1 else ():
+                if stream in self.sources:
+                    self.sources[stream].only_text = True
         for operator in self.operators:
             name = self.declared.name(operator.step)
             self.reads[id(operator)] = graph.flow(name) & streams

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 
 from ..errors import DeclarationError
 from .graph import KEYED, Graph, Stage
@@ -31,6 +32,7 @@ def validate(graph: Graph) -> None:
             _join(graph, stage)
         if meets_by_key(graph, stage):
             _one_key(graph, stage)
+            _one_serde(graph, stage)
 
 
 def meets_by_key(graph: Graph, stage: Stage) -> bool:
@@ -226,6 +228,33 @@ def _one_key(graph: Graph, stage: Stage) -> None:
                 f"'{stage.name}' ({stage.verb}) reads a merge of streams with different keys: {_listed(map(_said, keys))}",
                 remedy="repartition them by the same field before the merge",
             )
+
+
+def _one_serde(graph: Graph, stage: Stage) -> None:
+    """A key belongs to a partition by its bytes: streams that meet by key must have the same bytes for the same key."""
+    serdes = {stream: _serde_of(graph, stream) for stream in sorted(met(graph, stage))}
+    for one, other in pairwise(serdes):
+        if _key_format(serdes[one]) == _key_format(serdes[other]):
+            continue
+        # where one of them is ours, it can have the bytes of the other
+        ours, others = (other, one) if other in graph.writer else (one, other)
+        into = (
+            f"repartition '{graph.writer[ours].name}'" if ours in graph.writer else f".repartition(…) behind '{ours}'"
+        )
+        raise DeclarationError(
+            f"'{stage.name}' ({stage.verb}) combines streams whose keys differ in their bytes: "
+            f"'{one}' ({serdes[one]}) and '{other}' ({serdes[other]}); equal keys would not meet",
+            remedy=f"give {into} the key_serde= of '{others}', or put .repartition(…) behind '{others}'",
+        )
+
+
+def _serde_of(graph: Graph, stream: str) -> str:
+    return graph.writer[stream].key_serde if stream in graph.writer else graph.input[stream].key_serde
+
+
+def _key_format(serde: str) -> str:
+    """Text is written alike by both, and no other key has the bytes of a text."""
+    return "key" if serde == "text" else serde
 
 
 def keys_of(graph: Graph, name: str) -> frozenset[object]:

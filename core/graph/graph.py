@@ -55,6 +55,8 @@ class Input:
     out_of_order_ms: int = 0
     partitioner: str | None = None
     """How its keys are spread, if the user says so: `murmur2` or `crc32`."""
+    key_serde: str = ""
+    """The name of the serde that has written its keys."""
     arguments: tuple[tuple[str, str], ...] = ()
     """What else belongs to the declaration, as text: serde, timestamp."""
 
@@ -83,6 +85,8 @@ class Stage:
     """`join`: for each side the field that must be equal; () or None = the record's key."""
     width: int | None = None
     """Partitions of the intermediate stream, if the user gave them."""
+    key_serde: str = ""
+    """`repartition`: the name of the serde that writes the keys."""
     stateful: bool = False
     arguments: tuple[tuple[str, str], ...] = ()
 

@@ -149,7 +149,7 @@ def test_tables_of_streams_and_joins_tell_keys_apart(app):
     app.input("in").repartition(key, name="by-key").join(
         rates, into=lambda value, rate: {**value, "rate": rate["n"]}
     ).to("out", key=lambda _: "x")
-    with Driver(app, partitions={"job-1-by-n": 3, "job-1-by-key": 3}) as d:
+    with Driver(app) as d:
         d.send_all("rates", [{"n": n} for n in range(len(KEYS))])
         d.send_all("in", [{"n": n} for n in range(len(KEYS))])
         found = [one.value for one in d.read("out")]
@@ -172,7 +172,7 @@ def test_an_input_with_text_keys_and_a_shuffle_by_text_meet(app):
         rates, into=lambda value, rate: {**value, "rate": rate["r"]}
     ).to("out")
     names = [f"k{n}" for n in range(20)]
-    with Driver(app, partitions={"rates": 4, "job-1-by-key": 4}) as d:
+    with Driver(app, partitions={"rates": 4}) as d:
         for n, name in enumerate(names):
             d.send("rates", {"r": n}, key=name)
         d.send_all("in", [{"k": name} for name in names])
@@ -196,3 +196,74 @@ def test_keys_that_nobody_reads_pass_as_they_are(app):
             assert (letter.topic, letter.key) == (topic, alien)
             assert "the key cannot be read (ff 80 00)" in letter.exception
             assert "key_serde=" in letter.exception
+
+
+LONG = hg.custom(
+    lambda data: int.from_bytes(data, "big", signed=True), lambda n: n.to_bytes(8, "big", signed=True), name="java-long"
+)
+"""The keys of Java's LongSerializer."""
+
+
+def test_a_join_of_keys_that_differ_in_their_bytes_is_refused_when_it_is_declared(app):
+    """Equal keys would lie in different partitions, and no record would be wrong."""
+    rates = app.input("rates", key_serde=LONG).table("rates")
+    stream = app.input("in").repartition("id", name="by-id")
+    with pytest.raises(hg.DeclarationError) as refused:
+        stream.join(rates, into=lambda value, rate: (value, rate))
+    assert "'job-1-by-id' (key) and 'rates' (java-long)" in refused.value.what
+    assert "give repartition 'by-id' the key_serde= of 'rates'" in refused.value.remedy
+
+
+def test_key_serde_of_a_repartition_says_the_bytes_that_another_client_has(app):
+    """Then both lie in the same partition, and user code sees whole numbers on both sides."""
+    rates = app.input("rates", key_serde=LONG).table("rates")
+    app.input("in").repartition("id", name="by-id", key_serde=LONG).join(
+        rates, into=lambda value, rate: {**value, "rate": rate["r"]}
+    ).to("out")
+    with Driver(app, partitions={"rates": 4}) as d:
+        for n in range(20):
+            d.send("rates", {"r": n * 10}, key=n)
+        d.send_all("in", [{"id": n} for n in range(20)])
+        assert sorted((int(one.key), one.value["rate"]) for one in d.read("out")) == [(n, n * 10) for n in range(20)]
+        assert d.table("rates")[7] == {"r": 70}
+
+
+def joined_by_its_field(app: hg.App, **of_input: Any) -> None:
+    rates = app.input("rates", key="id", on_bad_data="dead_letter", **of_input).table("rates")
+    stream = app.input("in").repartition("id", key_serde=of_input.get("key_serde"))
+    stream.join(rates, into=lambda value, rate: {**value, "rate": rate["r"]}).to("out")
+
+
+def test_a_key_of_another_client_that_is_no_text_must_be_declared_where_streams_meet(app):
+    """Its producers may have written a text, or 8 bytes; each lies in another partition."""
+    joined_by_its_field(app)
+    with Driver(app) as d:
+        d.send("rates", {"id": "DE", "r": 1})
+        d.send("rates", {"id": 7, "r": 2})
+        [letter] = d.dead_letters()
+        assert "nothing says how the producers of 'rates' write their keys" in letter.exception
+        assert "app.input('rates', key_serde=…)" in letter.exception
+        d.send_all("in", [{"id": "DE"}, {"id": 7}])
+        assert [one.value for one in d.read("out")] == [{"id": "DE", "rate": 1}]
+
+
+def test_a_field_that_is_the_key_of_its_topic_meets_a_repartition_with_the_same_serde(app):
+    """And a null value deletes the row of the key that the record has."""
+    joined_by_its_field(app, key_serde=LONG)
+    with Driver(app, partitions={"rates": 4}) as d:
+        for n in range(20):
+            d.send("rates", {"id": n, "r": n * 10})
+        d.send("rates", None, key=3)
+        d.send_all("in", [{"id": n} for n in range(20)])
+        assert sorted(one.value["rate"] for one in d.read("out")) == [n * 10 for n in range(20) if n != 3]
+
+
+def test_a_null_value_of_a_key_that_is_no_text_needs_the_serde_of_its_key(app):
+    """The row that it deletes would be another one, in silence."""
+    app.input("rates", key="id", on_bad_data="dead_letter").table("rates")
+    with Driver(app) as d:
+        d.send("rates", {"id": 7, "r": 2})
+        d.send("rates", None, key=b"7")
+        [letter] = d.dead_letters()
+        assert "the key of a null value cannot be read" in letter.exception
+        assert d.table("rates")[7] == {"id": 7, "r": 2}

@@ -53,6 +53,15 @@ GOOD = {
     "an input that ends with its producers": ((Input("a", until="producers", producers=("j",)),), ()),
 }  # fmt: skip
 
+GOOD["a join of text with headgate's own keys"] = (
+    (Input("a", key="k", key_serde="text"), B),
+    (by("x", "b", "k", key_serde="key"), join("a", "x")),
+)
+GOOD["a join with a broadcast stream of other keys"] = (
+    (Input("a", key_serde="long"), Input("b", broadcast=True, key_serde="key")),
+    (join("a", "b"),),
+)
+
 
 @pytest.mark.parametrize("name", GOOD)
 def test_what_can_work_is_let_through(name):
@@ -61,6 +70,15 @@ def test_what_can_work_is_let_through(name):
 
 
 BAD = {
+    "'j' (join) combines streams whose keys differ in their bytes: 'a' (long) and 'j-1-x' (key); "
+    "equal keys would not meet": (
+        (Input("a", key_serde="long"), B),
+        (by("x", "b", None, key_serde="key"), join("a", "x")),
+    ),
+    "'t' (table) combines streams whose keys differ in their bytes: 'a' (long) and 'b' (key); equal keys would not meet": (
+        (Input("a", key_serde="long"), Input("b", key_serde="key")),
+        (Stage("m", "merge", ("a", "b")), Stage("t", "table", ("m",), stateful=True)),
+    ),
     "two inputs read 'a'": ((A, A), ()),
     "two stages are called 'x'": ((A,), (Stage("x", "map", ("a",)), Stage("x", "map", ("a",)))),
     "two stages write the intermediate stream 'j-1-x'": (
