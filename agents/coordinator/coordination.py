@@ -11,6 +11,7 @@ replaced and continues at the same position.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import structlog
@@ -81,9 +82,9 @@ class Coordination:
         self.member, self.leader = member, leader
         self.feed_member(Tick())
         self.feed_leader(Tick())
-        await process.serve("steering", self._follow(letters))
-        process.spawn(self.leader_edge.count(), "partition counts")
-        process.spawn(self.pulse.turn(), "main loop's turn")
+        await process.serve("steering", partial(self._follow, letters))
+        process.spawn(self.leader_edge.count, "partition counts")
+        process.spawn(self.pulse.turn, "main loop's turn")
         self.pulse.begin(
             member,
             leader,

@@ -101,7 +101,7 @@ class LeaderEdge:
             else:
                 self.driven.feed(lw.LeaderIdReady())
 
-        self._process.spawn(work(), f"leader's id for term {order.term}")
+        self._process.spawn(work, f"leader's id for term {order.term}")
 
     def _commit(self, order: lw.WriteTransaction) -> None:
         async def work() -> None:
@@ -119,7 +119,7 @@ class LeaderEdge:
             else:
                 self.driven.feed(lw.TransactionWritten(last))
 
-        self._process.spawn(work(), "leader's commit")
+        self._process.spawn(work, "leader's commit")
 
     async def _make_topics(self, writes: tuple[c.Write, ...]) -> None:
         """Create the topics that these writes refer to."""
@@ -135,7 +135,7 @@ class LeaderEdge:
         async def work() -> None:
             self.driven.feed(await outlasted(lambda: self._bounds(order.run_id)))
 
-        self._process.spawn(work(), "resolve")
+        self._process.spawn(work, "resolve")
 
     async def _bounds(self, run_id: str) -> lw.BoundsResolved:
         """The offsets where the inputs of a new run start and end."""

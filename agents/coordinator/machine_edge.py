@@ -62,7 +62,7 @@ class Driven:
         async def work() -> None:
             self.feed(c.End(await outlasted(self._reader.end), order.ticket))
 
-        self._process.spawn(work(), "end of the coordinator stream")
+        self._process.spawn(work, "end of the coordinator stream")
 
     def _fence(self, order: ce.Fence) -> None:
         async def work() -> None:
@@ -74,7 +74,7 @@ class Driven:
             else:
                 self.feed(ce.FenceReturned(order.processor, order.incarnation))
 
-        self._process.spawn(work(), f"fence {order.processor} {order.incarnation}")
+        self._process.spawn(work, f"fence {order.processor} {order.incarnation}")
 
     def _note(self, order: ce.JobNote) -> None:
         getattr(log, order.level)(order.text, **order.fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -103,7 +104,7 @@ class MemberEdge:
             else:
                 self.driven.feed(mw.MessagesWritten(last))
 
-        self._process.spawn(work(), "record")
+        self._process.spawn(work, "record")
 
     def _init_producer(self, order: mw.InitProducer) -> None:
         async def work() -> None:
@@ -115,10 +116,11 @@ class MemberEdge:
             else:
                 self.driven.feed(mw.ProducerReady(order.incarnation))
 
-        self._process.spawn(work(), f"producer {order.incarnation}")
+        self._process.spawn(work, f"producer {order.incarnation}")
 
     def _close_producer(self, order: mw.CloseProducer) -> None:
-        self._process.spawn(self._world.close_producer(order.incarnation), f"close producer {order.incarnation}")
+        work = partial(self._world.close_producer, order.incarnation)
+        self._process.spawn(work, f"close producer {order.incarnation}")
 
     def _probe(self, order: mw.Probe) -> None:
         async def work() -> None:
@@ -130,7 +132,7 @@ class MemberEdge:
             log.info("target was asked", target=str(order.target), well=not why, why=why)
             self.driven.feed(mw.Probed(order.target, why))
 
-        self._process.spawn(work(), f"probe of {order.target}")
+        self._process.spawn(work, f"probe of {order.target}")
 
     async def probe(self, target: StreamPartition) -> str:
         """Why this target cannot be written now; empty if it can. In that case its width and its limits are looked up again."""

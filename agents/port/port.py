@@ -246,6 +246,9 @@ class Consumer(Protocol):
         ...
 
 
+Background = Callable[[], Awaitable[None]]
+"""Something to run in the background. A function and not a coroutine: one that is cancelled before it starts leaves nothing behind."""
+
 Tell = Callable[..., None]
 """`tell(callback, *arguments)`: call this in the loop that started the separate work."""
 
@@ -265,11 +268,11 @@ class Process(Protocol):
         """End the process because of an error that must not happen."""
         ...
 
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """Run a coroutine in the background that ends by itself. An exception of it ends the process."""
         ...
 
-    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+    async def serve(self, name: str, work: Background) -> Any:
         """Run a coroutine in the background until it ends or the process does."""
         ...
 

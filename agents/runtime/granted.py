@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core.orders import Abandon, Order, Start
@@ -35,7 +36,7 @@ class Granted:
         """An order for one task."""
         if isinstance(order, Start):
             self.waiting[task] = said = []
-            self._runtime.spawn(self._begin(order, said), f"{task}: start")
+            self._runtime.spawn(partial(self._begin, order, said), f"{task}: start")
             return
         waiting, actor = self.waiting.get(task), self.actors.get(task)
         if waiting is not None:

@@ -29,7 +29,7 @@ from ..live_settings import Settings
 from ..port.absence import Unread
 from ..port.bounds import log_ends, resolved
 from ..port.outlasting import outlasted
-from ..port.port import Mailbox, Offsets, Port, Process
+from ..port.port import Background, Mailbox, Offsets, Port, Process
 from ..state.store import Disk
 from .buffer import TaskBuffer
 from .chooser import TaskChooser
@@ -195,11 +195,11 @@ class Runtime:
         """Begin this task once more, under the grant that it has, and give it these orders."""
         self.granted.again(start, *orders)
 
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """Run something beside."""
         return self.life.spawn(work, name)
 
-    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+    async def serve(self, name: str, work: Background) -> Any:
         """Run something beside for long."""
         return await self.life.serve(name, work)
 

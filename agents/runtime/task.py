@@ -31,7 +31,7 @@ from ..operators.failures import store_failed, traceback_of
 from ..operators.pipeline import Pipeline
 from ..operators.trouble import Failed, Recovered, may_pass, recover, told
 from ..port.alarm import Alarm
-from ..port.port import MailboxClosed
+from ..port.port import Background, MailboxClosed
 from ..records.target_rules import UnknownTarget
 from ..state.expiry import Expiry
 from .assembly import assembled
@@ -139,14 +139,14 @@ class TaskActor:
             return None
         return self.machine.deadline() if self.host.port.silent else self.machine.due_s()
 
-    def _beside_run(self, work: Awaitable[None], name: str) -> None:
-        task = self.host.spawn(self._guard(work), f"{self.name}: {name}")
+    def _beside_run(self, work: Background, name: str) -> None:
+        task = self.host.spawn(partial(self._guard, work), f"{self.name}: {name}")
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
-    async def _guard(self, work: Awaitable[None]) -> None:
+    async def _guard(self, work: Background) -> None:
         try:
-            await work
+            await work()
         except CalledOff:
             pass  # the task is put down, and its store with it
         except BaseException as error:
@@ -166,13 +166,13 @@ class TaskActor:
         async def work() -> None:
             self.feed(await self.state.open())
 
-        self._beside_run(work(), "open store")
+        self._beside_run(work, "open store")
 
     def _ask_log_ends(self, order: t.AskLogEnds) -> None:
         async def work() -> None:
             self.feed(await self.state.log_ends())
 
-        self._beside_run(work(), "ask log ends")
+        self._beside_run(work, "ask log ends")
 
     def _wipe_store(self, order: t.WipeStore) -> None:
         self.log.warning("local store is rebuilt", why=order.why)
@@ -181,7 +181,7 @@ class TaskActor:
             await self.state.wipe()
             self.feed(t.StoreWiped())
 
-        self._beside_run(work(), "wipe store")
+        self._beside_run(work, "wipe store")
 
     def _restore(self, order: t.Restore) -> None:
         async def work() -> None:
@@ -194,20 +194,20 @@ class TaskActor:
             self.feed(replace(restored, owed=self.pipeline.owed()))
             self.pipeline.knows(self.machine.step_times)
 
-        self._beside_run(work(), "restore")
+        self._beside_run(work, "restore")
 
     def _resolve(self, order: t.ResolveOffsets) -> None:
         async def work() -> None:
             self.feed(await self.host.ask_offsets(order))
 
-        self._beside_run(work(), "ask offsets")
+        self._beside_run(work, "ask offsets")
 
     def _close_store(self, _: t.CloseStore) -> None:
         async def work() -> None:
             await self._put_down()
             self.feed(t.StoreClosed())
 
-        self._beside_run(work(), "close store")
+        self._beside_run(work, "close store")
 
     async def _put_down(self) -> None:
         """Whatever user code is doing ends first: neither its hooks nor the next owner run beside it."""
@@ -232,13 +232,13 @@ class TaskActor:
     def _seek(self, order: t.SeekConsumer) -> None:
         if self.intake is None:
             self.intake = self.host.make_intake(self, order.positions)
-            self._beside_run(self._serve(self.intake), "intake")
+            self._beside_run(partial(self._serve, self.intake), "intake")
         else:
             self.intake.seek(order.positions)
         self.due.watch()
 
     async def _serve(self, intake: TaskIntake) -> None:
-        await self.host.serve(f"intake {self.name}", self._guard(intake.run()))
+        await self.host.serve(f"intake {self.name}", partial(self._guard, intake.run))
 
     def _bounds(self, order: t.Bounds) -> None:
         self._bounded = order
@@ -418,7 +418,7 @@ class TaskActor:
     def _run_again(self, order: t.RunAgain) -> None:
         assert self._letter_now is not None, "the failed letter is kept for this"
         self._next(again := replace(self._letter_now, attempt=order.attempt))
-        self._beside_run(self._put(again), "run again")
+        self._beside_run(partial(self._put, again), "run again")
 
     def _drop_chunk(self, order: t.DropChunk) -> None:
         letter, self._letter_now = self._letter_now, None
@@ -432,7 +432,7 @@ class TaskActor:
 
     def _run_step(self, order: t.RunStep) -> None:
         self._next(letter := StepLetter(order))
-        self._beside_run(self._put(letter), "step")
+        self._beside_run(partial(self._put, letter), "step")
 
     async def _step(self, letter: StepLetter) -> None:
         self.due.begins(letter.step.key)
@@ -597,7 +597,7 @@ class TaskActor:
         self.idle.set()
         self._alarm.stop()
         self.due.stop()
-        self.host.spawn(self._end(), f"{self.name}: end")
+        self.host.spawn(self._end, f"{self.name}: end")
 
     async def _end(self) -> None:
         for task in list(self._beside):

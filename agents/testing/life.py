@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ...core.coordination.member import protocol as mw
 from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
+from ..port.port import Background
 from ..state.store import Disk, NoDisk
 from .loop import VirtualLoop
 from .port import MemoryMailbox
@@ -82,7 +84,7 @@ class Life:
     def producer_lost(self, lost: mw.ProducerLost) -> None:
         """See `runtime`."""
         if not self._ending:
-            self.spawn(self._again(lost.why), "next life")
+            self.spawn(partial(self._again, lost.why), "next life")
 
     def crash(self, error: BaseException) -> None:
         """See `runtime`."""
@@ -107,23 +109,23 @@ class Life:
 
     # ------------------------------------------------------------------------------------------------------------ coroutines
 
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """See `runtime`."""
         task = self._made(work, name)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
         return task
 
-    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+    async def serve(self, name: str, work: Background) -> Any:
         """See `runtime`."""
         task = self._made(work, name)
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         return task
 
-    def _made(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+    def _made(self, work: Background, name: str) -> asyncio.Task[None]:
         async def awaited() -> None:
-            await work
+            await work()
 
         task = self._loop.create_task(awaited(), name=name)
         task.add_done_callback(self._done)

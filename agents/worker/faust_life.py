@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..cancellation import answered
+from ..port.port import Background
 from ..state.store import Disk
 from .ending import Ending
 from .faust_app import ActorApp
@@ -31,12 +32,12 @@ class FaustLife:
         """See `RuntimeHost`."""
         return self._disk(task)
 
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """See `RuntimeHost`."""
 
         async def guarded() -> None:
             with answered(name):
-                await work
+                await work()
 
         task = asyncio.get_running_loop().create_task(guarded(), name=name)
         self.spawned.add(task)
@@ -48,7 +49,7 @@ class FaustLife:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.crash(error)
 
-    async def serve(self, name: str, work: Awaitable[None]) -> CoroutineService:
+    async def serve(self, name: str, work: Background) -> CoroutineService:
         """See `RuntimeHost`."""
         return await run_service(self.app, name, work, self.crash)
 

@@ -151,7 +151,7 @@ class Participant:
         """See `coordination.World`. The leadership is handed back first."""
         self.exit_code, self.exit_why = code, why
         log.info("exit", code=code, why=why)
-        self._life.spawn(self._resign(), "resign")
+        self._life.spawn(self._resign, "resign")
 
     async def _resign(self) -> None:
         await self.coordination.resign()

@@ -1,6 +1,6 @@
 """Runs background work as services of the Faust app: they are part of its tree, start and stop with it, and are visible there.
 
-    await run_service(app, "outbox 000001-3f2a", outbox.run(), crash)
+    await run_service(app, "outbox 000001-3f2a", outbox.run, crash)
 
 Decides nothing. Promises: an exception of the work goes to `crash`, not only into a log. A service that has ended is removed from the app,
 so that services can come and go for weeks.
@@ -9,18 +9,19 @@ so that services can come and go for weeks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import mode
 
 from ..cancellation import passes
+from ..port.port import Background
 
 
 class CoroutineService(mode.Service):
     """One coroutine as a service."""
 
-    def __init__(self, app: Any, name: str, work: Awaitable[None], crash: Callable[[BaseException], None]) -> None:
+    def __init__(self, app: Any, name: str, work: Background, crash: Callable[[BaseException], None]) -> None:
         super().__init__(loop=asyncio.get_running_loop())
         self.app = app
         self.name = name
@@ -45,7 +46,7 @@ class CoroutineService(mode.Service):
 
     async def _run(self) -> None:
         try:
-            await self._work
+            await self._work()
         except BaseException as error:  # reported to the owner
             if passes(error):
                 raise
@@ -68,7 +69,7 @@ class CoroutineService(mode.Service):
 
 
 async def run_service(
-    app: Any, name: str, work: Awaitable[None], crash: Callable[[BaseException], None]
+    app: Any, name: str, work: Background, crash: Callable[[BaseException], None]
 ) -> CoroutineService:
     """Start a coroutine as a service of the app."""
     service = CoroutineService(app, name, work, crash)

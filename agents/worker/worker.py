@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -117,9 +118,9 @@ class Worker:
         await self.offsets.start()
         await self.app.start()
         if self.spark is not None:
-            self.life.spawn(self.spark.warm(), "Spark")
+            self.life.spawn(self.spark.warm, "Spark")
         await self.participant.start()
-        await self.life.serve("upkeep", self.upkeep.run(self.actors))
+        await self.life.serve("upkeep", partial(self.upkeep.run, self.actors))
         options = self.options
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
+from headgate.agents.port.port import Background
 from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.runtime.task import TaskActor
 from headgate.agents.testing.port import MemoryMailbox
@@ -300,9 +302,9 @@ class Life:
         watch(process, process.member, "M")
         watch(process, process.leader, "L")
         self.participant.overrides.tell()
-        steering = self.coordination.start(process.member, process.leader, beat_s=process.job.heartbeat_s)
+        steering = partial(self.coordination.start, process.member, process.leader, beat_s=process.job.heartbeat_s)
         self.spawn(steering, "coordination")
-        self.spawn(self._over(), "its end")
+        self.spawn(self._over, "its end")
 
     async def _over(self) -> None:
         await self.participant.over.wait()
@@ -332,13 +334,13 @@ class Life:
         process = self._process
         return TaskDisk(process, process.world.disk(process.slot.location), task)
 
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """See `runtime.Life`."""
         task = self._process.loop.create_task(_awaited(work), name=name)
         task.add_done_callback(self._done)
         return task
 
-    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+    async def serve(self, name: str, work: Background) -> Any:
         """See `runtime.Life`."""
         return self.spawn(work, name)
 
@@ -360,5 +362,5 @@ class Life:
         return MemoryMailbox(name, on_letter, on_gone)
 
 
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
+async def _awaited(work: Background) -> None:
+    await work()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,7 +129,7 @@ class Host:
         self.astray.append(why)
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        task = asyncio.get_running_loop().create_task(work(), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -187,7 +188,7 @@ class Host:
     def give(self, *values: bytes, at: int = 0) -> None:
         """A chunk, as the intake gives it."""
         chunk = Chunk.of(IN, list(values), timestamps=[1000 + n for n in range(len(values))], base=at)
-        self.spawn(self.actor.take(chunk), "give")
+        self.spawn(partial(self.actor.take, chunk), "give")
 
     def release(self) -> None:
         self.actor.order(Release("moved"))

@@ -16,7 +16,7 @@ from headgate.agents.job.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
 from headgate.agents.port.errors import Fenced, NotSent, OutcomeUnknown, ProducerBroken
-from headgate.agents.port.port import BatchInWork
+from headgate.agents.port.port import Background, BatchInWork
 from headgate.agents.state.store import Disk, NoDisk
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
@@ -52,9 +52,9 @@ class Life:
     def disk(self, task: str) -> Disk:
         return NoDisk()
 
-    def spawn(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         async def awaited() -> None:
-            await work
+            await work()
 
         task = self.loop.create_task(awaited(), name=name)
         self.tasks.add(task)
@@ -66,7 +66,7 @@ class Life:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.crash(error)
 
-    async def serve(self, name: str, work: Awaitable[None]) -> Any:
+    async def serve(self, name: str, work: Background) -> Any:
         return self.spawn(work, name)
 
     def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> MemoryMailbox:
