@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...core.task.plan import TaskPlan
 from ..operators.key_test import KeyTest
 from ..operators.pipeline import Pipeline
-from .state import TaskStore
 
 if TYPE_CHECKING:
-    from .runtime import Runtime
+    from .site import Site
 
 
-def assembled(host: Runtime, plan: TaskPlan, state: TaskStore, buffer: Any, poke: Callable[[], None]) -> Pipeline:
+def assembled(site: Site, poke: Callable[[], None]) -> Pipeline:
     """Its operators, put together, when its state is restored. `poke`: something of an operator's own may be due."""
-    name = plan.task
+    runtime, state, name = site.runtime, site.state, site.name
+    settings = runtime.settings
     made = Pipeline(
-        host.declared,
+        runtime.declared,
         name,
-        buffer=buffer,
-        seal_buffer=host.buffer(name),
+        buffer=site.buffer,
+        seal_buffer=runtime.producers.buffer(name),
         table=state.table,
-        widths={one.stream: one.width for one in plan.outputs},
-        now_ms=lambda: host.port.clock.now().wall,
-        count=lambda what, amount: host.count(name, what, amount),
-        streams=[one.stream for one in plan.inputs],
+        widths={one.stream: one.width for one in site.plan.outputs},
+        now_ms=lambda: runtime.port.clock.now().wall,
+        count=site.count,
+        streams=[one.stream for one in site.plan.inputs],
         prepare=state.prepare,
-        careful=name in host.careful,
-        patience_s=lambda: host.seconds("await.timeout"),
+        careful=name in runtime.producers.careful,
+        patience_s=lambda: settings.seconds("await.timeout"),
     )
-    made.keys = KeyTest(host.declared, name, plan.inputs, partial(host.count, name))
-    made.spark = host.spark
-    made.spark_in_flight = host.spark_in_flight
-    made.spark_timeout_s = host.seconds("spark.batch-timeout")
+    made.keys = KeyTest(runtime.declared, name, site.plan.inputs, site.count)
+    made.spark = runtime.spark
+    made.spark_in_flight = settings.value("spark.in-flight")
+    made.spark_timeout_s = settings.seconds("spark.batch-timeout")
     made.poke = poke
     made.durable()
     return made

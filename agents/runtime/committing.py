@@ -101,7 +101,7 @@ class Committing:
             case e.TellDone(txn, task):
                 actor = self.host.actor(task)
                 if actor is not None:
-                    actor.committed(txn)
+                    actor.contribution.committed(txn)
             case e.TellApplyFailed(task, why):
                 actor = self.host.actor(task)
                 if actor is not None:
@@ -167,7 +167,7 @@ class Committing:
         logs: dict[str, StreamPartition] = {}
         for task in dict.fromkeys([*tasks, *sorted(self.outbox.writers)]):
             actor = self.host.actor(task)
-            found = actor.seal(txn) if actor is not None else []
+            found = actor.contribution.seal(txn) if actor is not None else []
             if found:
                 logs[task] = found[-1].at
                 writes += found
@@ -209,7 +209,7 @@ class Committing:
         actor = self.host.actor(task)
         try:
             if actor is not None:
-                actor.apply(position)
+                actor.contribution.apply(position)
         except StoreBusy as error:
             self._apply_later(txn, task, position, error)
         except Exception as error:  # noqa: BLE001 - a full disk, a damaged store: only this task fails

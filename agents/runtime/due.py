@@ -5,39 +5,39 @@ Promises: what has been asked for is not asked for again before it began; when n
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ..port.port import Clock, Timer
-
-Appointment = tuple[int, str]
-"""When (wall ms), and for what."""
+from ...core.orders import WORKING
+from ...core.task.protocol import WorkDue
+from ..port.port import Timer
+from .site import Site
 
 
 class Due:
     """The clock of one task."""
 
-    def __init__(self, next_one: Callable[[], Appointment | None], clock: Clock, tell: Callable[[str], bool]):
-        """`tell` hears what is due, and answers whether it will be seen to."""
-        self._next = next_one
-        self._clock = clock
-        self._tell = tell
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._timer: Timer | None = None
         self._asked: set[str] = set()
 
     def watch(self) -> None:
         """Look what is wanted next, and wait for that alone."""
         self.stop()
-        found = self._next()
+        pipeline = self._site.pipeline
+        if pipeline is None or self._site.gone:
+            return
+        found = pipeline.due()
         if found is not None and found[1] not in self._asked:
             at, key = found
-            wait_s = max(0.0, (at - self._clock.now().wall) / 1000)
-            self._timer = self._clock.call_later(wait_s, self._is_due, key)
+            clock = self._site.runtime.port.clock
+            wait_s = max(0.0, (at - clock.now().wall) / 1000)
+            self._timer = clock.call_later(wait_s, self._is_due, key)
 
     def _is_due(self, key: str) -> None:
         self._timer = None
-        self._asked.add(key)
-        if not self._tell(key):
-            self._asked.discard(key)
+        machine = self._site.machine
+        if machine.state in WORKING and not machine.completion.hooks:
+            self._asked.add(key)
+            self._site.feed(WorkDue("work", key))
 
     def begins(self, key: str) -> None:
         """What was asked for is done now; from here on it may be wanted again."""

@@ -36,13 +36,13 @@ class Granted:
         """An order for one task."""
         if isinstance(order, Start):
             self.waiting[task] = said = []
-            self._runtime.spawn(partial(self._begin, order, said), f"{task}: start")
+            self._runtime.life.spawn(partial(self._begin, order, said), f"{task}: start")
             return
         waiting, actor = self.waiting.get(task), self.actors.get(task)
         if waiting is not None:
             waiting.append(order)
         elif actor is not None:
-            actor.order(order)
+            actor.feed(order)
 
     async def _begin(self, order: Start, said: list[Order]) -> None:
         """Make the actor, when the one before it has gone. A start that is called off meanwhile (the producer is lost while a predecessor
@@ -58,17 +58,17 @@ class Granted:
         if self._called_off(order, said):
             return
         actor = TaskActor(runtime, plan, order)
-        await actor.mailbox.start()
+        await actor.under_way.mailbox.start()
         if self._called_off(order, said):
-            await actor.mailbox.stop()
+            await actor.under_way.mailbox.stop()
             return
         self.actors[order.task] = actor
         self.tell_settings(actor)  # they may have changed while it was made
-        actor.begin(order)
+        actor.feed(order)
         if self.waiting.get(order.task) is said:
             del self.waiting[order.task]
         for waiting in said:
-            actor.order(waiting)
+            actor.feed(waiting)
 
     def _called_off(self, order: Start, said: list[Order]) -> bool:
         overtaken = self.waiting.get(order.task) is not said
@@ -84,14 +84,19 @@ class Granted:
         own = task_settings(settings.given)
         if own != actor.machine.plan.settings:
             actor.feed(SettingsChanged(own))
-        if actor.intake is not None:
-            actor.intake.take_settings(settings.given, settings.seconds("fetch.watchdog"))
-        if actor.pipeline is not None:
-            actor.pipeline.fly(self._runtime.spark_in_flight)
+        if actor.reading.intake is not None:
+            actor.reading.intake.take_settings(settings.given, settings.seconds("fetch.watchdog"))
+        if actor.site.pipeline is not None:
+            actor.site.pipeline.fly(settings.value("spark.in-flight"))
 
     def count(self, task: str, name: str, amount: int) -> None:
         """Count something of a task."""
         self.counters.setdefault(task, Counter())[name] += amount
+
+    def gone(self, task: str) -> None:
+        """A task has ended here."""
+        self.actors.pop(task, None)
+        self._runtime.producers.gone(task)
 
     def again(self, start: Start, *orders: Order) -> None:
         """A task that was stopped here begins once more under the grant that it has, in the run as it is now."""

@@ -71,7 +71,7 @@ class Producers:
         )
         for producer in (outbox, direct):
             if producer is not None:
-                await runtime.serve(f"outbox {incarnation}", partial(self._own, producer, self.committing))
+                await runtime.life.serve(f"outbox {incarnation}", partial(self._own, producer, self.committing))
 
     async def _start_direct(self) -> Outbox | None:
         """The second producer of `at_least_once`."""

@@ -14,14 +14,13 @@ A worker gives it Kafka, RocksDB and the wall clock; a test driver memory and vi
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
 from ...core.coordination.member import protocol as mw
 from ...core.names import StreamPartition
-from ...core.orders import Order, Report, RunView, Start
+from ...core.orders import Report, RunView
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..job.declaration import Declared
@@ -29,17 +28,16 @@ from ..live_settings import Settings
 from ..port.absence import Unread
 from ..port.bounds import log_ends, resolved
 from ..port.outlasting import outlasted
-from ..port.port import Background, Mailbox, Offsets, Port, Process
+from ..port.port import Offsets, Port, Process
+from ..records.chunks import Chunk
 from ..state.store import Disk
-from .buffer import TaskBuffer
 from .chooser import TaskChooser
 from .granted import Granted
-from .guarantee import SplitBuffer
 from .intake import FETCH_BYTES, Intake, PartitionSource
 from .outbox import Outbox
 from .producers import Producers
+from .site import Site
 from .state import TaskStore
-from .task import TaskActor
 from .task_intake import TaskIntake
 from .unreadable import Unreadable
 
@@ -94,7 +92,7 @@ class RuntimeHost(Process, Protocol):
 
 
 class Runtime:
-    """The tasks of one process, and everything that they need of each other. It is what each of them calls its host."""
+    """The tasks of one process, and everything that they need of each other. It makes the parts of a task that need the whole."""
 
     def __init__(
         self,
@@ -128,34 +126,7 @@ class Runtime:
         self.granted = Granted(self)
         self._compression = compression
 
-    # ------------------------------------------------------------------------------------------------ what tasks ask for
-
-    @property
-    def careful(self) -> set[str]:
-        """Tasks that hold nothing back for a commit any more."""
-        return self.producers.careful
-
-    @property
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """What was counted of each task."""
-        return self.granted.counters
-
-    @property
-    def spark_in_flight(self) -> int:
-        """How many batches of one task run at a time."""
-        return self.settings.value("spark.in-flight")
-
-    def seconds(self, name: str) -> float:
-        """A duration setting."""
-        return self.settings.seconds(name)
-
-    def buffer(self, task: str) -> TaskBuffer | SplitBuffer:
-        """A buffer of the present producer."""
-        return self.producers.buffer(task)
-
-    async def room(self) -> None:
-        """Wait while too much is unsent."""
-        await self.producers.room()
+    # ------------------------------------------------------------------------------------------------ parts of tasks
 
     async def check_streams(self, plan: TaskPlan) -> None:
         """The streams between stages are as wide as the leader wrote: asked before the task writes to them, or reads them."""
@@ -165,53 +136,6 @@ class Runtime:
             if one.stream in self.declared.graph.intermediates
         }
         await outlasted(partial(self.targets.check_widths, widths))
-
-    async def learn(self, topic: str) -> None:
-        """A target that user code has named, and that no step has declared."""
-        await self.producers.learn(topic)
-
-    def want_commit(self, task: str, urgent: bool) -> None:
-        """A task has something to commit."""
-        self.producers.want_commit(task, urgent)
-
-    def poisoned(self, task: str, why: str) -> None:
-        """Outputs of this task are in the open transaction, and its positions will not be."""
-        self.producers.poisoned(task, why)
-
-    def report(self, report: Report) -> None:
-        """A task's report."""
-        self.job.report(report)
-
-    def count(self, task: str, name: str, amount: int) -> None:
-        """Count something of a task."""
-        self.granted.count(task, name, amount)
-
-    def gone(self, task: str) -> None:
-        """A task has ended here."""
-        self.granted.actors.pop(task, None)
-        self.producers.gone(task)
-
-    def again(self, start: Start, *orders: Order) -> None:
-        """Begin this task once more, under the grant that it has, and give it these orders."""
-        self.granted.again(start, *orders)
-
-    def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
-        """Run something beside."""
-        return self.life.spawn(work, name)
-
-    async def serve(self, name: str, work: Background) -> Any:
-        """Run something beside for long."""
-        return await self.life.serve(name, work)
-
-    def mailbox(
-        self,
-        name: str,
-        on_letter: Callable[[Any], Awaitable[None]],
-        on_gone: Callable[[BaseException | None], None],
-        on_again: Callable[[], None],
-    ) -> Mailbox:
-        """An actor's mailbox."""
-        return self.life.mailbox(name, on_letter, on_gone, on_again)
 
     def open_state(self, task: str, log_partition: int) -> TaskStore:
         """Store and tables of a task."""
@@ -235,15 +159,17 @@ class Runtime:
         """Positions of bounds, asked of the broker."""
         return await outlasted(partial(resolved, self.offsets, order))
 
-    def make_intake(self, actor: TaskActor, positions: Mapping[StreamPartition, int]) -> TaskIntake:
+    def make_intake(
+        self, site: Site, take: Callable[[Chunk], Awaitable[None]], positions: Mapping[StreamPartition, int]
+    ) -> TaskIntake:
         """A consumer for a task, and the chooser of what it has fetched."""
-        inputs = {plan.stream: plan for plan in actor.plan.inputs}
-        chooser = TaskChooser(self.declared, actor.plan, self.settings.given)
+        inputs = {plan.stream: plan for plan in site.plan.inputs}
+        chooser = TaskChooser(self.declared, site.plan, self.settings.given)
         sources = [
             PartitionSource(at, position, framed=inputs[at.stream].framed, times=chooser.times.get(at.stream))
             for at, position in positions.items()
         ]
-        name = f"{self.declared.app.job.slug}-{actor.name}".replace(" ", "-")
+        name = f"{self.declared.app.job.slug}-{site.name}".replace(" ", "-")
         room = self.settings.value("buffer.bytes")
         intake = Intake(
             self.port,
@@ -253,7 +179,7 @@ class Runtime:
             fetch_bytes=min(FETCH_BYTES, max(1, room)),
             watchdog_s=self.settings.seconds("fetch.watchdog"),
         )
-        return TaskIntake(actor, intake, positions, chooser)
+        return TaskIntake(site, intake, chooser, positions, take)
 
     def codec(self) -> str | None:
         """How record batches are compressed."""

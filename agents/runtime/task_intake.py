@@ -7,7 +7,7 @@ partitions that the machine lets through, the chunk goes into the actor's mailbo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core.names import StreamPartition
@@ -17,7 +17,8 @@ from ..records.chunks import Chunk
 from .intake import Intake, PartitionHead
 
 if TYPE_CHECKING:
-    from .task import TaskActor
+    from .chooser import TaskChooser
+    from .site import Site
 
 GAP_S = 2.5
 """Answers that are further apart do not say together that there was nothing all the time: whoever was stopped meanwhile has not looked."""
@@ -29,9 +30,16 @@ class TaskIntake:
     """The intake of one task."""
 
     def __init__(
-        self, actor: TaskActor, intake: Intake, positions: Mapping[StreamPartition, int], chooser: Any
+        self,
+        site: Site,
+        intake: Intake,
+        chooser: TaskChooser,
+        positions: Mapping[StreamPartition, int],
+        take: Callable[[Chunk], Awaitable[None]],
     ) -> None:
-        self.actor = actor
+        """`take` gets every chunk that is handed out."""
+        self._site = site
+        self._hand = take
         self.intake = intake
         self.chooser = chooser
         self.held: dict[StreamPartition, Chunk] = {}
@@ -47,17 +55,15 @@ class TaskIntake:
         """Paused because records were gone before they were read; going on elsewhere ends that."""
         self.lag = 0
         """Records that wait for this task, in all that it reads."""
-        self._own = frozenset(plan.stream for plan in actor.plan.inputs if not plan.external)
+        self._own = frozenset(plan.stream for plan in site.plan.inputs if not plan.external)
         self._own_lag = 0
-        self._clock = actor.host.port.clock
-        self._look_s = LOOK_S if actor.host.port.silent else None
+        self._clock = site.runtime.port.clock
+        self._look_s = LOOK_S if site.runtime.port.silent else None
         self._wake = asyncio.Event()
         self._telling = False
         """The machine is told what stands in the buffers, and whatever follows from that is seen in the same look."""
         self._stopped = asyncio.Event()
         self._jobs: list[asyncio.Task[None]] = []
-        if actor.bounds is not None:
-            self.bound(actor.bounds)
 
     # ------------------------------------------------------------------------------------------------------------- control
 
@@ -101,7 +107,7 @@ class TaskIntake:
         upto: dict[StreamPartition, int] = {}
         for at in partitions:
             self.intake.pause(at)
-            upto[at] = self.intake.buffered_to(at) if keep else self.actor.machine.position(at)
+            upto[at] = self.intake.buffered_to(at) if keep else self._site.machine.position(at)
             if not keep:
                 self.held.pop(at, None)
                 self.intake.seek(at, upto[at])
@@ -137,8 +143,8 @@ class TaskIntake:
 
     async def _hand_out(self) -> None:
         while True:
-            await self.actor.idle.wait()
-            await self.actor.host.room()
+            await self._site.idle.wait()
+            await self._site.runtime.producers.room()
             self._wake.clear()
             if not await self._one():
                 await self._wait()
@@ -156,8 +162,9 @@ class TaskIntake:
             self._tell(heads)
         finally:
             self._telling = False
-        machine = self.actor.machine
-        full = self.actor.holds()
+        machine = self._site.machine
+        pipeline = self._site.pipeline
+        full = frozenset[str]() if pipeline is None else pipeline.held()
         ready = {
             at: head
             for at, head in heads.items()
@@ -178,16 +185,16 @@ class TaskIntake:
             self._pass(chunk)
             return True
         self._moved[chunk.at] = chunk.next_position
-        await self.actor.take(chunk)
+        await self._hand(chunk)
         return True
 
     def _pass(self, chunk: Chunk) -> None:
         """A control message stands at the head: said once; held until the position has passed it."""
         offset = chunk.next_position - 1
-        if self._said.get(chunk.at) != offset and self.actor.machine.may_take(chunk.at) and chunk.control is not None:
+        if self._said.get(chunk.at) != offset and self._site.machine.may_take(chunk.at) and chunk.control is not None:
             self._said[chunk.at] = offset
-            self.actor.feed(t.ControlAtHead(chunk.at, offset, chunk.control))
-        if self.actor.machine.position(chunk.at) > offset:
+            self._site.feed(t.ControlAtHead(chunk.at, offset, chunk.control))
+        if self._site.machine.position(chunk.at) > offset:
             self.held.pop(chunk.at, None)
             self._moved[chunk.at] = chunk.next_position
 
@@ -204,18 +211,18 @@ class TaskIntake:
             if head.lost is not None and not head.paused:
                 self.intake.pause(at)
                 self._lost.add(at)
-                self.actor.feed(t.Lost(at, head.lost.position, head.lost.start or 0, head.lost.end))
+                self._site.feed(t.Lost(at, head.lost.position, head.lost.start or 0, head.lost.end))
                 continue
             if at in self.held or head.count:
                 continue
-            if head.position > self._moved.get(at, 0) and self.actor.idle.is_set():
+            if head.position > self._moved.get(at, 0) and self._site.idle.is_set():
                 self._moved[at] = head.position
-                self.actor.feed(t.PositionMoved(at, head.position))
+                self._site.feed(t.PositionMoved(at, head.position))
             self._tell_end(at, head)
         self.lag = lag
         if own != self._own_lag:
             self._own_lag = own
-            self.actor.feed(t.Lag(own))
+            self._site.feed(t.Lag(own))
 
     def _tell_end(self, at: StreamPartition, head: PartitionHead) -> None:
         if head.degraded != self._trouble.get(at):
@@ -225,20 +232,25 @@ class TaskIntake:
         self._ends_told[at] = head.answers
         answered_s = self._clock.now().mono - head.answered_age_s
         if self._look_s is not None and answered_s - self._answered_s.get(at, answered_s) > GAP_S:
-            self.actor.feed(t.NotAnswered(at))
+            self._site.feed(t.NotAnswered(at))
         self._answered_s[at] = answered_s
         if head.at_end or head.end_reached:
-            self.actor.feed(t.AtEnd(at, head.position, self.actor.owes(), head.answered_age_s))
+            self._site.feed(t.AtEnd(at, head.position, self._owes(), head.answered_age_s))
         elif head.blocked:
-            self.actor.feed(t.NotAtEnd(at))
+            self._site.feed(t.NotAtEnd(at))
         elif head.degraded:
-            self.actor.feed(t.NotAnswered(at))
+            self._site.feed(t.NotAnswered(at))
+
+    def _owes(self) -> bool:
+        """Whether there is something to do though no further record comes."""
+        pipeline = self._site.pipeline
+        return pipeline is not None and pipeline.owes()
 
     def _tell_trouble(self, at: StreamPartition, why: str | None) -> None:
         """Why a partition is not read, or that it is again; once for each reason."""
         if why is None:
             del self._trouble[at]
-            self.actor.host.unread.back(str(at))
+            self._site.runtime.unread.back(str(at))
         else:
             self._trouble[at] = why
-            self.actor.host.unread.tell(str(at), why)
+            self._site.runtime.unread.tell(str(at), why)

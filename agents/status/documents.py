@@ -66,7 +66,7 @@ def _apart_s(to_ms: int, ms: int) -> float | None:
 
 def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
     """One task of this worker."""
-    machine, intake = actor.machine, actor.intake
+    machine, intake = actor.machine, actor.reading.intake
     inputs: list[dict[str, Any]] = []
     heads = intake.intake.heads() if intake is not None else {}
     for at, head in sorted(heads.items()):
@@ -95,8 +95,8 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
         "watermarks": {stream: time_of(ms) for stream, ms in watermarks(actor).items()},
         "inputs": inputs,
         "restore": None if progress is None else restore_of(progress),
-        "counts": dict(sorted(actor.host.counters.get(actor.name, {}).items())),
-        "notes": dict(actor.notes),
+        "counts": dict(sorted(actor.site.runtime.granted.counters.get(actor.name, {}).items())),
+        "notes": dict(actor.failures.notes),
         "keys": key_tests(actor),
     }
 
@@ -124,8 +124,8 @@ def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
 def why_of(actor: TaskActor) -> str:
     """What a task waits for, or why it failed."""
     why = getattr(actor.machine, "why", "") or ""
-    if not why and actor.machine.state in WORKING and actor.intake is not None:
-        why = actor.intake.chooser.why
+    if not why and actor.machine.state in WORKING and actor.reading.intake is not None:
+        why = actor.reading.intake.chooser.why
     return str(why)
 
 

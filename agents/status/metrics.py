@@ -61,8 +61,8 @@ def _states(worker: Worker) -> Iterator[MetricSample]:
 def _lag(worker: Worker) -> Iterator[MetricSample]:
     by_stream: dict[str, int] = {}
     for actor in worker.actors.values():
-        if actor.intake is not None:
-            for at, head in actor.intake.intake.heads().items():
+        if actor.reading.intake is not None:
+            for at, head in actor.reading.intake.intake.heads().items():
                 by_stream[at.stream] = by_stream.get(at.stream, 0) + (head.lag or 0)
     yield from (((stream,), float(lag)) for stream, lag in sorted(by_stream.items()))
 
@@ -116,8 +116,8 @@ def _restoring(worker: Worker) -> Iterator[MetricSample]:
 def _buffered(worker: Worker) -> Iterator[MetricSample]:
     total = 0
     for actor in worker.actors.values():
-        if actor.intake is not None:
-            total += sum(head.size for head in actor.intake.intake.heads().values())
+        if actor.reading.intake is not None:
+            total += sum(head.size for head in actor.reading.intake.intake.heads().values())
     yield (), float(total)
 
 

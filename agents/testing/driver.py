@@ -191,7 +191,7 @@ class Driver:
 
     def _trouble_of(self, task: str) -> BaseException | None:
         actor = self.tasks.get(task)
-        return None if actor is None else actor.trouble
+        return None if actor is None else actor.failures.trouble
 
     def _reported(self, report: Report) -> None:
         self._job.reported(report)
@@ -282,7 +282,7 @@ class Driver:
 
     async def _look_for_expired(self) -> None:
         for actor in self.tasks.values():
-            actor.upkeep(refresh=False)
+            actor.contribution.upkeep(refresh=False)
 
     def read(self, topic: str, *, partition: int | None = None) -> list[Record[Any, Any]]:
         """The records committed to a topic since the last call, in order, without control messages."""
@@ -377,7 +377,7 @@ class Driver:
     def counters(self) -> Counter[str]:
         """The counters of all tasks together: join_misses, dead_letters, records_skipped …"""
         found: Counter[str] = Counter()
-        for counts in self._runtime.counters.values():
+        for counts in self._runtime.granted.counters.values():
             found.update(counts)
         return found
 

@@ -72,8 +72,8 @@ class Upkeep:
         self._turns += 1
         durable: dict[StreamPartition, int] = {}
         for actor in actors:
-            actor.upkeep(refresh=self._turns % TOUCH_AFTER == 0)
-            durable |= actor.durable
+            actor.contribution.upkeep(refresh=self._turns % TOUCH_AFTER == 0)
+            durable |= actor.contribution.durable
         await self._publish({at: n for at, n in durable.items() if at.stream not in self._trimmed})
         wanted = self.trim and self._turns % TRIM_AFTER == 0 if trim is None else trim
         if wanted:

@@ -39,7 +39,7 @@ def readiness(one: Participant) -> tuple[bool, str]:
 
 def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
     """How the keys of a task's inputs are partitioned, as far as the task has tested them."""
-    test = actor.pipeline.keys if actor.pipeline is not None else None
+    test = actor.site.pipeline.keys if actor.site.pipeline is not None else None
     return test.shown() if test is not None else {}
 
 
@@ -70,8 +70,8 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
         size += 5 * (len(name) + 20)
         load[f"state.{name}"] = float(STATES.index(actor.machine.state))
         load[f"since.{name}"] = float(actor.since_ms)
-        if actor.intake is not None:
-            load[f"lag.{name}"] = float(actor.intake.lag)
+        if actor.reading.intake is not None:
+            load[f"lag.{name}"] = float(actor.reading.intake.lag)
         low = min(watermarks(actor).values(), default=NO_TIME)
         if low > NO_TIME + 1:
             load[f"wm.{name}"] = float(low)

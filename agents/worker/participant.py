@@ -133,7 +133,7 @@ class Participant:
 
     async def learn(self, topic: str) -> None:
         """See `coordination.World`."""
-        await self.runtime.learn(topic)
+        await self.runtime.producers.learn(topic)
 
     def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None:
         """See `coordination.World`."""

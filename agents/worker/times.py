@@ -102,7 +102,8 @@ def _seen(actor: TaskActor, one: Holder) -> Holder:
     for at, why in actor.machine.inputs.closed.items():
         if str(at) == one.who:
             return one._replace(why=why)
-    heads = actor.intake.intake.heads() if actor.intake is not None else {}
+    intake = actor.reading.intake
+    heads = {} if intake is None else intake.intake.heads()
     for at, head in heads.items():
         if str(at) == one.who and (head.blocked or head.degraded):
             return one._replace(why=OPEN_TRANSACTION if head.blocked else NOT_ANSWERED)

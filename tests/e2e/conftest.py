@@ -107,21 +107,22 @@ class Running:
         """As nearly like kill -9 as one process can: nothing is committed, said or released; sockets fall."""
         worker = self.worker
         worker.coordination.stop()
-        for actor in list(worker.actors.values()):
-            actor.host = _Silent(actor.host)  # type: ignore[assignment]
+        runtime = worker.runtime
+        runtime.job = _Silent(runtime.job)  # type: ignore[assignment]
+        runtime.producers = _Silent(runtime.producers)  # type: ignore[assignment]
         self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self.task
 
 
 class _Silent:
-    """A host through which a dying task says nothing."""
+    """What a dying task says nothing through."""
 
-    def __init__(self, host: Any) -> None:
-        self._host = host
+    def __init__(self, told: Any) -> None:
+        self._told = told
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._host, name)
+        return getattr(self._told, name)
 
     def report(self, report: Any) -> None:
         pass

@@ -51,4 +51,4 @@ async def test_a_crash_repeats_and_loses_nothing(job, topic):
 def _reaches(running, total):
     """Whether the positions that are durable stand behind all that was written."""
     actors = running.worker.actors.values()
-    return sum(position for actor in actors for position in actor.durable.values()) >= total
+    return sum(position for actor in actors for position in actor.contribution.durable.values()) >= total

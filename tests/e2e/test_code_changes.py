@@ -113,7 +113,7 @@ async def test_partial_states_on_their_way_are_read_as_they_were_meant(job, topi
     await job.ask("pause", stream=between)
     await job.write(inp, [{"user": "a", "x": 100}])
     await one.until(
-        lambda: one.worker.actors["Partition 0"].durable.get(StreamPartition(inp, 0), 0) == 3,
+        lambda: one.worker.actors["Partition 0"].contribution.durable.get(StreamPartition(inp, 0), 0) == 3,
         "what was combined is durable",
     )
     two = await resumed(job, counting(total=hg.sum("x"), most=hg.max("x"), n=hg.count()))

@@ -77,7 +77,7 @@ async def test_a_slow_disk_delays_commits_and_restores_and_nothing_else(job, top
     await one.until_running(1)
 
     def read(upto):
-        return lambda: sum(one.worker.actors["Partition 0"].durable.values()) == upto
+        return lambda: sum(one.worker.actors["Partition 0"].contribution.durable.values()) == upto
 
     async with turning() as longest:
         for upto in range(250, 1250, 250):

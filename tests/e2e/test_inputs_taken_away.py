@@ -36,7 +36,7 @@ async def gone(job, name):
 
 def degraded(worker):
     """What the task says of its inputs."""
-    return " ".join(worker.worker.actors["Partition 0"].notes.values()) if worker.worker.actors else ""
+    return " ".join(worker.worker.actors["Partition 0"].failures.notes.values()) if worker.worker.actors else ""
 
 
 def failed_because(worker):
@@ -72,7 +72,9 @@ async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_record
         await job.ask("seek", stream=inp, to="oldest")
     if on_lost == "newest":
         await worker.until(lambda: "lost" in degraded_notes(worker), "the loss is said")
-        await worker.until(lambda: worker.worker.actors["Partition 0"].durable == {(inp, 0): 3}, "it stands at the end")
+        await worker.until(
+            lambda: worker.worker.actors["Partition 0"].contribution.durable == {(inp, 0): 3}, "it stands at the end"
+        )
     await job.write(inp, rows(103, 104))
     left = [103] if on_lost == "newest" else [100, 101, 102, 103]
     found = [v["n"] for v in await job.values(out, 10 + len(left))]
@@ -81,7 +83,7 @@ async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_record
 
 def degraded_notes(worker):
     actor = worker.worker.actors.get("Partition 0")
-    return actor.notes if actor is not None else {}
+    return actor.failures.notes if actor is not None else {}
 
 
 async def test_an_input_that_is_deleted_while_it_is_read_is_said(job, topic):
@@ -94,7 +96,7 @@ async def test_an_input_that_is_deleted_while_it_is_read_is_said(job, topic):
     await job.write(inp, rows(0, 3))
     await job.records(out, 3)
     await gone(job, inp)
-    heads = worker.worker.actors["Partition 0"].intake.intake.heads
+    heads = worker.worker.actors["Partition 0"].reading.intake.intake.heads
 
     def said():
         return [head.degraded for head in heads().values() if head.degraded]
@@ -138,7 +140,7 @@ async def test_reading_that_is_forbidden_is_said_and_goes_on_when_it_is_allowed(
         await asyncio.to_thread(secure_kafka.allow, deny)
         try:
             await job.write(inp, rows(3, 6))
-            heads = worker.worker.actors["Partition 0"].intake.intake.heads
+            heads = worker.worker.actors["Partition 0"].reading.intake.intake.heads
             await worker.until(
                 lambda: (
                     any(f"grant READ on the topic {inp}" in (head.degraded or "") for head in heads().values())

@@ -67,7 +67,7 @@ def keeps_the_contract(store: MetadataStore, processor: str, takes: Any) -> None
 
 def most(worker: Any) -> set[int]:
     """How many records its tasks take at once at most."""
-    return {one.intake.chooser.limit for one in worker.actors.values() if one.intake is not None}
+    return {one.reading.intake.chooser.limit for one in worker.actors.values() if one.reading.intake is not None}
 
 
 async def test_over_the_coordinator_stream_of_a_running_job(job, topic):
@@ -96,7 +96,7 @@ async def test_in_the_memory_of_a_test_driver():
         with hg.testing.Driver(copies("sales", "orders", "copies")) as driver:
 
             def takes(records: int) -> None:
-                assert {one.intake.chooser.limit for one in driver.tasks.values()} == {records}
+                assert {one.reading.intake.chooser.limit for one in driver.tasks.values()} == {records}
 
             keeps_the_contract(driver.metadata, "driver", takes)
             driver.send("orders", {"n": 1})

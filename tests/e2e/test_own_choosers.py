@@ -74,7 +74,7 @@ async def test_a_chooser_of_ones_own_decides_what_is_read_next(job, topic, by_pa
     await worker.until(lambda: worker.state("Partition 0") == "paused", "paused")
     await job.write(low, [{"n": n} for n in range(20)])
     await job.write(high, [{"n": 100 + n} for n in range(20)])
-    heads = worker.worker.actors["Partition 0"].intake.intake.heads
+    heads = worker.worker.actors["Partition 0"].reading.intake.intake.heads
     await worker.until(lambda: [head.count for head in heads().values()] == [20, 20], "both are fetched")
     await job.ask("resume")
     found = [v["n"] for v in await job.values(out, 40)]

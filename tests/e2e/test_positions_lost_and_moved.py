@@ -86,7 +86,9 @@ async def test_lost_records_are_stepped_over_where_the_input_says_so_and_counted
     assert f"5 records of {inp}:0 are lost: the position was 10, the log begins at 15" in notes(worker)["lost"]
     assert f"continuing at the {on_lost}" in notes(worker)["lost"]
     assert worker.worker.counters["Partition 0"]["note_lost"] == 1
-    await worker.until(lambda: worker.worker.actors["Partition 0"].durable == {(inp, 0): 20}, "it stands at the end")
+    await worker.until(
+        lambda: worker.worker.actors["Partition 0"].contribution.durable == {(inp, 0): 20}, "it stands at the end"
+    )
     await job.write(inp, rows(20, 22))
     left = list(range(15, 20)) if on_lost == "oldest" else []
     assert await numbers(job, out, 12 + len(left)) == [*range(10), *left, 20, 21]
@@ -102,7 +104,7 @@ def failed_because(worker):
 
 def notes(worker):
     actor = worker.worker.actors.get("Partition 0")
-    return actor.notes if actor is not None else {}
+    return actor.failures.notes if actor is not None else {}
 
 
 async def test_seeks_go_to_the_oldest_an_offset_a_time_and_the_newest(job, topic):

@@ -122,7 +122,7 @@ async def test_a_task_reads_ahead_as_far_as_its_setting_says(job, topic):
     await job.write(inp, [{"n": n, "pad": "x" * 1000} for n in range(2000)])
 
     def sizes():
-        return [h.size for actor in worker.worker.actors.values() for h in actor.intake.intake.heads().values()]
+        return [h.size for actor in worker.worker.actors.values() for h in actor.reading.intake.intake.heads().values()]
 
     await worker.until(lambda: min(sizes()) >= 64 << 10, "both buffers are full")
     assert max(sizes()) <= 3 * (64 << 10)

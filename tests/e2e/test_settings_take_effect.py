@@ -84,7 +84,7 @@ async def test_what_is_read_next_and_how_much_of_it(job, topic):
         for name, partition, many in written:
             await job.write(name, [f"{name[0]}{partition}"] * many, partition=partition)
             count += many
-        intake = next(iter(worker.worker.actors.values())).intake.intake
+        intake = next(iter(worker.worker.actors.values())).reading.intake.intake
         await worker.until(lambda: sum(head.count for head in intake.heads().values()) == count, "all is fetched")
         await job.ask("resume")
         await worker.until(lambda: len(reads.values) == count, "all is read")
@@ -126,7 +126,7 @@ async def test_who_is_waited_for_and_for_how_long(job, topic):
     await worker.until_running(1)
     actor = next(iter(worker.worker.actors.values()))
     await job.write(first, [{"n": 1}])
-    await worker.until(lambda: "aligning: waiting for second" in actor.intake.chooser.why, "it waits")
+    await worker.until(lambda: "aligning: waiting for second" in actor.reading.intake.chooser.why, "it waits")
     await change(job, "chooser.align-wait", "1ms", worker)
     assert [v["n"] for v in await job.values(out, 1)] == [1]
 
@@ -151,7 +151,7 @@ async def test_commits_watchdog_log_retries_and_what_a_failure_takes_with_it(job
     await change(job, "commit.interval", "50ms", worker)
     await job.records(out, 1)
 
-    client = actor.intake.intake._consumer.consumer._client
+    client = actor.reading.intake.intake._consumer.consumer._client
     send, never = client.send, asyncio.Event()
 
     async def silent(node, request, **options):
@@ -161,7 +161,9 @@ async def test_commits_watchdog_log_retries_and_what_a_failure_takes_with_it(job
 
     client.send = silent
     await change(job, "fetch.watchdog", "100ms", worker)
-    await worker.until(lambda: "no answer" in str(actor.intake.intake.head((inp, 0)).degraded), "the silence is said")
+    await worker.until(
+        lambda: "no answer" in str(actor.reading.intake.intake.head((inp, 0)).degraded), "the silence is said"
+    )
     client.send = send
     never.set()
 
@@ -304,7 +306,7 @@ async def test_how_many_batches_run_at_a_time(job, topic):
     await job.write(inp, [{"n": n} for n in range(8)])
     await worker.until(lambda: spark.running == 1, "the first runs")
     actor = next(iter(worker.worker.actors.values()))
-    await worker.until(lambda: actor.holds(), "no more is taken")
+    await worker.until(lambda: actor.site.pipeline.held(), "no more is taken")
     await change(job, "spark.in-flight", 2, worker)
     await worker.until(lambda: spark.running == 2, "another runs")
     await worker.crash()

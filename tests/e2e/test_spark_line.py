@@ -169,7 +169,7 @@ async def test_a_wrong_plan_fails_the_task_with_the_words_of_spark(line: Line, t
     await line.job.write(source, orders(10))
     running = await line.start(app)
     await running.until(lambda: set(running.states().values()) == {"failed"}, "failed", within_s=PATIENCE_S)
-    assert "contry" in next(iter(running.worker.actors.values())).notes["failed"]
+    assert "contry" in next(iter(running.worker.actors.values())).failures.notes["failed"]
     assert not running.task.done()
 
 
@@ -192,7 +192,7 @@ async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: T
     first = await line.start(app)
     await line.job.write(source, [*orders(2, 90), *orders(6)], partition=1)
     await first.until_running(2)
-    steps = first.worker.actors["Partition 1"].pipeline.operators
+    steps = first.worker.actors["Partition 1"].site.pipeline.operators
     waiting = next(one for one in steps if type(one).__name__ == "BatchOp")
     await first.until(lambda: waiting._kept.rows == 6, "six rows wait")
     assert await first.stop() == 0
@@ -311,8 +311,8 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
     running.worker.spark.run = held
     await running.until_running(1)
     actor = running.worker.actors["Partition 0"]
-    await running.until(actor.holds, "a full batch step")
-    batch = next(one for one in actor.pipeline.operators if type(one).__name__ == "BatchOp")
+    await running.until(actor.site.pipeline.held, "a full batch step")
+    batch = next(one for one in actor.site.pipeline.operators if type(one).__name__ == "BatchOp")
     for _ in range(20):
         await asyncio.sleep(0)
     most = len(batch._kept.closed)

@@ -144,7 +144,9 @@ async def test_what_has_lived_its_time_is_deleted_in_the_log(job, topic):
     assert [v["known"] for v in await job.values(out, 3)] == [False, True, False]
     store = one.worker.actors["Partition 0"].state.store
     await job.write(inp, [{"k": f"k{n}"} for n in range(20_000)])
-    await one.until(lambda: sum(one.worker.actors["Partition 0"].durable.values()) == 20_003, "all is read")
+    await one.until(
+        lambda: sum(one.worker.actors["Partition 0"].contribution.durable.values()) == 20_003, "all is read"
+    )
     await one.until(lambda: not list(store.range("seen")), "the keys are deleted")
     await one.until(lambda: not one.worker.actors["Partition 0"].state._checkpoints, "the delete is durable")
     await one.crash()

@@ -70,7 +70,7 @@ class Watched:
     @property
     def gone(self) -> bool:
         """Nothing of it runs any more."""
-        return self.actor.gone or not self.process.alive
+        return self.actor.site.gone or not self.process.alive
 
     def fenced(self) -> bool:
         """Whether the broker takes nothing more of its incarnation."""
@@ -78,9 +78,9 @@ class Watched:
 
     def sources(self) -> list[StreamPartition]:
         """The partitions of records from outside that it reads, once it has begun to."""
-        if self.actor.intake is None:
+        if self.actor.reading.intake is None:
             return []
-        return [at for plan in self.actor.plan.inputs if not plan.framed for at in plan.owned]
+        return [at for plan in self.actor.site.plan.inputs if not plan.framed for at in plan.owned]
 
     def handle(self, event: Any, now: Any) -> list[Any]:
         """One event of its machine: a step of the world."""
@@ -356,7 +356,7 @@ class Life:
         on_again: Callable[[], None],
     ) -> MemoryMailbox:
         """See `runtime.Life`. Whose mailbox it is, is watched from here on, if it is a task's."""
-        actor = on_letter.__self__  # type: ignore[attr-defined]
+        actor = getattr(on_again, "__self__", None)
         if isinstance(actor, TaskActor):
             self._process.watched[actor.name] = Watched(self._process, actor)
         return MemoryMailbox(name, on_letter, on_gone)

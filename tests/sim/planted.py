@@ -272,18 +272,20 @@ def _tried_instead_of_asked() -> list[tuple[Any, str, Any]]:
 
 
 def _half_a_chunk_completed() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.runtime.task import TaskActor
+    from headgate.agents.operators.trouble import Failed
+    from headgate.agents.runtime.contribution import Contribution
 
-    original = TaskActor._complete
+    original = Contribution.complete
 
     def complete(self: Any) -> Any:
         if random() < 0.02:
-            self.pipeline.buffer.complete()
-            self._fail_work("completing has failed", RuntimeError("completing has failed"))
+            self._site.buffer.complete()
+            why = "completing has failed"
+            self._failures.letter_failed(Failed(why, RuntimeError(why)))
             return None
         return original(self)
 
-    return [(TaskActor, "_complete", complete)]
+    return [(Contribution, "complete", complete)]
 
 
 def _cancelled_await_taken_for_asked() -> list[tuple[Any, str, Any]]:

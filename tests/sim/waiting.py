@@ -92,7 +92,7 @@ class Waiting:
     def _records(self, watched: Watched, unread: dict[tuple[str, str, StreamPartition], tuple[int, int]]) -> None:
         """A record at the position of a partition that is open, committed, and not damaged: somebody reads it."""
         machine, topics = watched.actor.machine, self.world.kafka.topics
-        for plan in watched.actor.plan.inputs:
+        for plan in watched.actor.site.plan.inputs:
             for at in plan.owned:
                 log = topics[at.stream][at.partition]
                 index = bisect_left(log.offsets, machine.position(at))

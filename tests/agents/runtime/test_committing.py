@@ -79,6 +79,7 @@ class Task:
         self.rig, self.name = rig, name
         self.buffer = rig.outbox.buffer(name)
         self.state = SimpleNamespace(store=None)
+        self.contribution = self
         self.told: list[Any] = []
 
     def writes(self, values: list[bytes]) -> None:

@@ -59,16 +59,15 @@ class Joined(Joining):
 
 
 class Host:
-    """The worker around one task: memory instead of a broker."""
+    """The worker around one task, with all that its runtime consists of: memory instead of a broker."""
 
     port = KafkaPort(ClientSettings("nobody:1"))
     spark: Any = None
-    spark_in_flight = 1
-    settings: dict[str, Any]
 
     def __init__(self, app: hg.App, **settings: Any) -> None:
         self.declared = Declared(app)
-        self.settings = settings
+        self.given = settings
+        self.settings = self.life = self.job = self.producers = self.granted = self
         self.careful: set[str] = set()
         self.unread = Unread()
         self.app = new_app("task-actor")
@@ -89,7 +88,10 @@ class Host:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def seconds(self, name: str) -> float:
-        return parse(name, self.settings.get(name, find(name).default)) / 1000
+        return self.value(name) / 1000
+
+    def value(self, name: str) -> Any:
+        return parse(name, self.given.get(name, find(name).default))
 
     def buffer(self, task: str) -> Any:
         return self.outbox.buffer(task)
@@ -115,15 +117,15 @@ class Host:
     def commit(self) -> None:
         """One transaction, as a committer has it: whose outputs stand in it without positions spoils it."""
         self._commits += 1
-        wrote = self.actor.seal(self._commits)
+        wrote = self.actor.contribution.seal(self._commits)
         rows, self.outbox.open = self.outbox.open, []
         if not wrote:
             self.astray += [topic for topic, _ in rows]
             return
         self.committed += [(topic, value) for topic, value in rows]
-        self.positions.append(self.actor._contributed[IN])
-        self.actor.apply(self._commits)
-        self.actor.committed(self._commits)
+        self.positions.append(self.actor.contribution._positions[IN])
+        self.actor.contribution.apply(self._commits)
+        self.actor.contribution.committed(self._commits)
 
     def poisoned(self, task: str, why: str) -> None:
         self.astray.append(why)
@@ -171,7 +173,7 @@ class Host:
     async def ask_offsets(self, order: t.ResolveOffsets) -> t.OffsetsResolved:
         return t.OffsetsResolved(order.request, dict.fromkeys(order.positions, 0))
 
-    def make_intake(self, actor: TaskActor, positions: Any) -> Any:
+    def make_intake(self, site: Any, take: Any, positions: Any) -> Any:
         async def nothing() -> None:
             pass
 
@@ -188,10 +190,10 @@ class Host:
     def give(self, *values: bytes, at: int = 0) -> None:
         """A chunk, as the intake gives it."""
         chunk = Chunk.of(IN, list(values), timestamps=[1000 + n for n in range(len(values))], base=at)
-        self.spawn(partial(self.actor.take, chunk), "give")
+        self.spawn(partial(self.actor.under_way.take, chunk), "give")
 
     def release(self) -> None:
-        self.actor.order(Release("moved"))
+        self.actor.feed(Release("moved"))
 
     def said(self) -> list[str]:
         return [one.state for one in self.reports]
@@ -215,8 +217,8 @@ async def running(app: hg.App, settings: TaskSettings | None = None, **more: Any
     plan = TaskPlan("job/1", NAME, (InputPlan("in", (0,), 1),), settings=settings or TaskSettings())
     start = Start(NAME, 1, RUN, 0)
     host.actor = actor = TaskActor(host, plan, start)
-    await actor.mailbox.start()
-    actor.begin(start)
+    await actor.under_way.mailbox.start()
+    actor.feed(start)
     await until(lambda: actor.machine.state == "running")
     try:
         yield host
@@ -349,7 +351,7 @@ async def test_a_release_in_the_turn_of_a_step_does_not_wait_for_it() -> None:
     async with running(naming("fail", Waits)) as host:
         host.give(b"1")
         await until(lambda: host.positions[-1:] == [1])
-        assert host.actor._is_due(host.actor.pipeline.due()[1])
+        host.actor.due._is_due(host.actor.site.pipeline.due()[1])
         host.release()
         await until(lambda: "released" in host.said())
         assert fired == []
@@ -425,11 +427,17 @@ class Reads:
         return {}
 
 
+NO_CHOOSER: Any = SimpleNamespace()
+
+
+async def nobody(chunk: Chunk) -> None:
+    """Takes no chunk."""
+
+
 def reading(intake: Any) -> tuple[TaskIntake, asyncio.Task[None]]:
-    idle = asyncio.Event()
-    host = SimpleNamespace(port=KafkaPort(ClientSettings("nobody:1")))
-    actor: Any = SimpleNamespace(bounds=None, plan=SimpleNamespace(inputs=()), idle=idle, host=host)
-    made = TaskIntake(actor, intake, {}, SimpleNamespace())
+    runtime = SimpleNamespace(port=KafkaPort(ClientSettings("nobody:1")))
+    site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), idle=asyncio.Event(), runtime=runtime)
+    made = TaskIntake(site, intake, NO_CHOOSER, {}, nobody)
     return made, asyncio.get_running_loop().create_task(made.run())
 
 
@@ -447,9 +455,10 @@ async def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_cam
     """A worker that was stopped for seconds finds an old answer when it wakes: its sources were idle then, and what had waited was late."""
     told: list[Any] = []
     clock = SimpleNamespace(now=lambda: Now(clock.s, 0), s=100.0)
-    actor: Any = SimpleNamespace(bounds=None, plan=SimpleNamespace(inputs=()), feed=told.append, owes=lambda: False)
-    actor.host = SimpleNamespace(port=SimpleNamespace(clock=clock, silent=True))
-    intake = TaskIntake(actor, Reads(), {}, SimpleNamespace())
+    site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), feed=told.append, pipeline=None)
+    site.runtime = SimpleNamespace(port=SimpleNamespace(clock=clock, silent=True))
+    reads: Any = Reads()
+    intake = TaskIntake(site, reads, NO_CHOOSER, {}, nobody)
     for number, after_s in enumerate((0.5, 0.5, 3.5, 0.5)):
         clock.s += after_s
         head: Any = SimpleNamespace(

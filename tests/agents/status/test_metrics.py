@@ -58,8 +58,8 @@ def task(name: str, state: str, watermark: int = 1_000_000):
             ),
             time=Bag(told={"heard": 990_000}, holders=lambda step: [Holder(990_000, "orders", "behind")]),
         ),
-        intake=Bag(lag=5, intake=Bag(heads=lambda: {at: head})) if known else None,
-        pipeline=None if not known else Bag(keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}})),
+        reading=Bag(intake=Bag(lag=5, intake=Bag(heads=lambda: {at: head})) if known else None),
+        site=Bag(pipeline=None if not known else Bag(keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}}))),
         state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),
     )
 

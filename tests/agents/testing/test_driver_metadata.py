@@ -65,7 +65,7 @@ def test_a_restart_is_another_grant_and_what_was_set_stands() -> None:
         d.metadata.put("config", "chunk.max-records", 3)
         d.restart()
         assert d.metadata.get("assignments", "Partition 0")["grant"] == 2
-        assert [one.intake.chooser.limit for one in d.tasks.values() if one.intake is not None] == [3]
+        assert [one.reading.intake.chooser.limit for one in d.tasks.values() if one.reading.intake is not None] == [3]
 
 
 def test_what_needs_other_workers_is_refused() -> None:

@@ -55,7 +55,7 @@ async def test_a_start_that_is_called_off_while_its_predecessor_ends_begins_noth
     old: Any = worker.actors[TASK]
     worker.runtime.granted.tell(TASK, start(1))
     worker.runtime.granted.tell(TASK, Abandon("fenced"))
-    worker.runtime.gone(TASK)
+    worker.runtime.granted.gone(TASK)
     old.ended.set()
     await settled(worker)
     assert (worker._crash, worker.actors, worker.runtime.granted.waiting) == (None, {}, {})
@@ -69,7 +69,7 @@ async def test_of_two_starts_that_wait_only_the_last_counts(worker: Worker) -> N
     worker.runtime.granted.tell(TASK, Abandon("fenced"))
     worker.runtime.granted.tell(TASK, start(2))
     worker.runtime.granted.tell(TASK, Abandon("fenced"))
-    worker.runtime.gone(TASK)
+    worker.runtime.granted.gone(TASK)
     old.ended.set()
     await settled(worker)
     assert (worker._crash, worker.actors, worker.runtime.granted.waiting) == (None, {}, {})

@@ -1,0 +1,155 @@
+"""What a task adds to the transactions of its process: outputs and table changes of each letter, markers, a checkpoint at each commit.
+
+Promise: a letter is in a transaction as a whole or not at all. A transaction that may hold a half of one, or lacks what was held back,
+never commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...core.names import StreamPartition
+from ...core.progress.frames import HEADER, header_value
+from ...core.progress.frames import encode as encode_frame
+from ...core.task import protocol as t
+from ..state.expiry import Expiry
+from .buffer import LogWrite
+from .due import Due
+from .failures import Failures
+from .site import Site
+
+
+class Contribution:
+    """The part of one task in each transaction."""
+
+    def __init__(self, site: Site, failures: Failures, due: Due) -> None:
+        self._site = site
+        self._failures = failures
+        self._due = due
+        self._markers = site.runtime.producers.buffer(site.name)
+        """Markers join the transaction even while a chunk is in the middle of an await, whose half output must not."""
+        self._unsealed = False
+        """Something of this task stands in the open transaction without its positions."""
+        self._spoilt = ""
+        """Why nothing of this task may be committed any more."""
+        self._sealing = False
+        """A commit divides: what was held back has just been emitted."""
+        self._sealed: list[LogWrite] = []
+        self._positions: Mapping[StreamPartition, int] = {}
+        """Those of the last checkpoint."""
+        self.durable: Mapping[StreamPartition, int] = {}
+        """Positions up to which everything is committed."""
+        self.expiry = Expiry(lambda: site.at_rest, site.state.expire, self._changed, failures.broken)
+
+    def complete(self) -> tuple[bool, bool] | None:
+        """The letter counts, all of it: outputs and table changes. What it wants (a commit, to stop); None if that has failed.
+
+        Whatever can be refused has been refused before, so nothing in here raises. If something does all the same, a half of the letter
+        may stand in the open transaction, and this task must never have a part in its commit: it begins anew where its log stands.
+        """
+        assert self._site.pipeline is not None
+        try:
+            wants = self._site.pipeline.complete()
+            self._site.state.complete()
+        except BaseException as error:  # noqa: BLE001 - the actor goes on; the transaction is spoilt
+            self._spoil(self._failures.half_completed(error))
+            return None
+        self._unsealed = True
+        return wants
+
+    def _spoil(self, why: str) -> None:
+        """This task may be in no commit any more, and holds nothing back from now on: that is not to happen again with the same records."""
+        self._spoilt = why
+        producers = self._site.runtime.producers
+        producers.careful.add(self._site.name)
+        producers.poisoned(self._site.name, why)
+
+    # --------------------------------------------------------------------------------------------------------------- commit
+
+    def seal(self, txn: int) -> list[LogWrite]:
+        """The committer divides: what this task adds to the transaction, at once. Empty when it takes no part."""
+        if self._site.gone or self._spoilt:
+            return []
+        self._sealed = []
+        if not self._emit_held():
+            return []
+        self._sealing = True
+        try:
+            self._site.feed(t.CommitBegins(txn))
+        finally:
+            self._sealing = False
+        return self._sealed
+
+    def _emit_held(self) -> bool:
+        """Emit what operators hold back to emit once a commit; False if user code failed on it, and with it the transaction."""
+        pipeline, state = self._site.pipeline, self._site.state
+        if pipeline is None or not self._unsealed:
+            return True
+        aside = state.suspend()
+        try:
+            pipeline.seal()
+            state.complete()
+        except BaseException as error:  # noqa: BLE001 - user code behind an aggregate may raise anything
+            self._spoil(self._failures.held_back(error))
+            return False
+        finally:
+            state.resume(aside)
+        return True
+
+    def contribute(self, order: t.Contribute) -> None:
+        """Changes and checkpoint join the transaction that closes."""
+        self._sealed = self._site.state.seal(order, self._now_ms())
+        self._positions = order.checkpoint.positions
+        if self._site.pipeline is not None:
+            self._site.pipeline.sealed()
+        self._unsealed = False
+
+    def mark(self, order: t.SendControl) -> None:
+        """A marker stands behind all data that it speaks for, also behind what was held back until the commit."""
+        if not self._sealing:
+            self._emit_held()
+        value = encode_frame(order.frame)
+        header = [(HEADER, header_value(order.frame))]
+        for partition in order.partitions:
+            self._markers.emit(order.stream, partition, None, [value], [self._now_ms()], [header])
+        self._markers.complete()
+        self._unsealed = True
+
+    def want(self, order: t.RequestCommit) -> None:
+        """The task has something to commit."""
+        self._site.runtime.producers.want_commit(self._site.name, order.urgent)
+
+    def apply(self, log_position: int) -> None:
+        """Write what was sealed into the store, in one step. Raises what the store does."""
+        self._site.state.applied(log_position, self._now_ms())
+
+    def committed(self, txn: int) -> None:
+        """The transaction is durable and applied."""
+        self.durable = self._positions
+        if self._site.pipeline is not None and not self._site.gone:
+            with self.expiry.alone():
+                self._site.pipeline.durable()
+                self._due.watch()
+        self._site.feed(t.CommitDone(txn))
+        self.expiry.look()
+
+    def discard(self, why: str) -> None:
+        """The task ends here: what it has in the open transaction must not be committed."""
+        if self._unsealed:
+            self._site.runtime.producers.poisoned(self._site.name, why)
+
+    # --------------------------------------------------------------------------------------------------------------- upkeep
+
+    def upkeep(self, *, refresh: bool) -> None:
+        """Delete what has expired; now and then have an idle store note that it stands at its log's end."""
+        self.expiry.look()
+        if refresh and self._site.at_rest and not self._unsealed:
+            with self.expiry.alone():
+                self._site.state.refresh()
+
+    def _changed(self) -> None:
+        self._unsealed = True
+        self._site.feed(t.CommitWanted())
+
+    def _now_ms(self) -> int:
+        return self._site.runtime.port.clock.now().wall

@@ -1,0 +1,70 @@
+"""What a task fails at: its notes, its log lines, and the event that the machine gets."""
+
+from __future__ import annotations
+
+from ...core.task import protocol as t
+from ..cancellation import said
+from ..operators.decode import BadRecord
+from ..operators.failures import store_failed, traceback_of
+from ..operators.trouble import Failed, may_pass, told
+from .site import Site
+
+
+class Failures:
+    """The failures of one task, and the notes that the status shows."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.notes: dict[str, str] = {}
+        self.trouble: BaseException | None = None
+        """The last exception, of user code or of anything else."""
+
+    def broken(self, error: BaseException) -> None:
+        """An error that the machine did not foresee. The task fails with it; the worker goes on."""
+        self.trouble = error
+        self._site.feed(t.Broken(told(error), passing=may_pass(error)))
+
+    def stopped(self, error: BaseException | None) -> None:
+        """The actor has stopped, by itself or because somebody stopped its agent."""
+        if error is None:
+            self._site.feed(t.Broken("its agent was stopped"))
+        else:
+            self.broken(error)
+
+    def letter_failed(self, failed: Failed) -> None:
+        """A letter failed. Logs the traceback from the user's first frame; a retry that fails in the same way is logged without it."""
+        site, why, error = self._site, failed.why, failed.error
+        self.trouble = error.cause if isinstance(error, BadRecord) else error
+        if store_failed(error):
+            site.log.error("the store cannot be read", why=why)
+            site.feed(t.Broken(why, passing=True))
+            return
+        shown = {} if self.notes.get("failure") == why else {"traceback": traceback_of(error)}
+        site.log.error("data cannot be read" if isinstance(error, BadRecord) else "user code failed", why=why, **shown)
+        self.notes.update(shown)
+        site.count("failures")
+        self.notes["failure"] = why
+        site.feed(t.WorkFailed(why, final=failed.final))
+
+    def half_completed(self, error: BaseException) -> str:
+        """Completing a letter failed. Answers why its transaction must not commit."""
+        why = f"completing a letter failed: {said(error)}"
+        self._site.log.error("a letter was only half completed; its transaction is aborted", why=why, exc_info=error)
+        self.notes["failure"] = why
+        self._site.count("failures")
+        return why
+
+    def held_back(self, error: BaseException) -> str:
+        """Emitting what operators had held back failed. Answers why the transaction must not commit."""
+        why = str(error)
+        self._site.log.error(
+            "a commit failed on what this task had buffered; from now on it emits after every chunk", why=why
+        )
+        self._site.count("failures")
+        return why
+
+    def note(self, order: t.TaskNote) -> None:
+        """The machine wants something logged and shown."""
+        self.notes[order.what] = order.detail
+        self._site.count(f"note_{order.what}")
+        getattr(self._site.log, order.level)(order.what, detail=order.detail)

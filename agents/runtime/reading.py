@@ -1,0 +1,64 @@
+"""What a task reads: its intake, from the first position on until the task is put down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ...core.task import protocol as t
+from ..records.chunks import Chunk
+from .beside import Beside
+from .site import Site
+from .task_intake import TaskIntake
+
+
+class Reading:
+    """Carries out what the machine orders of the intake. `take` gets every chunk."""
+
+    def __init__(self, site: Site, beside: Beside, take: Callable[[Chunk], Awaitable[None]]) -> None:
+        self._site = site
+        self._beside = beside
+        self._take = take
+        self._bounds: t.Bounds | None = None
+        """The last ones; an intake that is made later needs them, too."""
+        self.intake: TaskIntake | None = None
+
+    def seek(self, order: t.SeekConsumer) -> None:
+        """Read on from these positions."""
+        if self.intake is None:
+            self.intake = self._site.runtime.make_intake(self._site, self._take, order.positions)
+            if self._bounds is not None:
+                self.intake.bound(self._bounds)
+            self._beside.serve(self.intake.run, "intake")
+        else:
+            self.intake.seek(order.positions)
+
+    def bound(self, order: t.Bounds) -> None:
+        """Hand out nothing at or behind these offsets."""
+        self._bounds = order
+        if self.intake is not None:
+            self.intake.bound(order)
+
+    def look(self, _: t.Gate) -> None:
+        """Other partitions may be taken now."""
+        if self.intake is not None:
+            self.intake.wake()
+
+    def decided(self) -> None:
+        """The machine has handled an event."""
+        if self.intake is not None:
+            self.intake.decided()
+
+    def stop_fetching(self, order: t.StopFetching) -> None:
+        """Fetch no more of these partitions."""
+        intake, machine = self.intake, self._site.machine
+        if intake is None:
+            upto = {at: machine.position(at) for at in order.partitions}
+        else:
+            upto = intake.stop_fetching(order.partitions, keep=order.keep)
+        self._site.feed_later(t.FetchStopped(upto))
+
+    async def stop(self) -> None:
+        """Read no more."""
+        intake, self.intake = self.intake, None
+        if intake is not None:
+            await intake.stop()

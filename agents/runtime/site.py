@@ -1,0 +1,59 @@
+"""What the parts of one task share: its names, its machine, its store, its operators once it is restored, and the process around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ...core.orders import WORKING, Start
+from ...core.task.plan import TaskPlan
+from ...core.task.task import Task
+from ..operators.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+
+class Site:
+    """One task under one grant. `feed` gives an event to its machine and carries out the answer."""
+
+    def __init__(self, runtime: Runtime, plan: TaskPlan, start: Start, feed: Callable[[Any], None]) -> None:
+        self.runtime = runtime
+        self.plan = plan
+        self.name = start.task
+        self.grant = start.grant
+        self.log = structlog.get_logger("headgate.task").bind(task=start.task, grant=start.grant)
+        self.machine = Task(plan)
+        self.feed = feed
+        self.state = runtime.open_state(start.task, start.log_partition)
+        self.buffer = runtime.producers.buffer(start.task)
+        """What the running letter emits."""
+        self.pipeline: Pipeline | None = None
+        """None until the task is restored."""
+        self.idle = asyncio.Event()
+        """Set while no letter is under way: the intake may hand out the next one."""
+        self.idle.set()
+        self.gone = False
+        """The task has ended or is ending: it decides nothing any more."""
+
+    def feed_later(self, event: Any) -> None:
+        """Feed an event after the instructions of the present one."""
+        asyncio.get_running_loop().call_soon(self.feed, event)
+
+    def count(self, what: str, amount: int = 1) -> None:
+        """Add to a counter of this task."""
+        self.runtime.granted.count(self.name, what, amount)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the task works and is between two letters."""
+        return not self.gone and self.pipeline is not None and self.idle.is_set() and self.machine.state in WORKING
+
+    def drop(self) -> None:
+        """Forget what the letter has emitted and changed."""
+        if self.pipeline is not None:
+            self.pipeline.drop()
+        self.state.drop()

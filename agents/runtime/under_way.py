@@ -1,0 +1,218 @@
+"""The letter under way: at most one, from the moment in which it was decided until it has ended or is called off.
+
+It decides what the machine leaves to the edge: which records of a failing chunk are skipped or become dead letters. A letter that names a
+topic which nobody knows yet is run again from its beginning once the broker was asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from ...core.names import StreamPartition
+from ...core.task import protocol as t
+from ..cancellation import CalledOff, answered
+from ..operators.trouble import Failed, Recovered, recover, told
+from ..port.port import MailboxClosed
+from ..records.chunks import Chunk
+from ..records.target_rules import UnknownTarget
+from .beside import Beside
+from .contribution import Contribution
+from .due import Due
+from .failures import Failures
+from .letters import ChunkLetter, Letter, StepLetter
+from .site import Site
+
+R = TypeVar("R")
+
+
+class UnderWay:
+    """Runs the letters of one task, one at a time, in its actor."""
+
+    def __init__(
+        self,
+        site: Site,
+        failures: Failures,
+        beside: Beside,
+        contribution: Contribution,
+        due: Due,
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> None:
+        """`on_gone`, `on_again`: the actor has stopped, or was started again by somebody."""
+        self._site = site
+        self._failures = failures
+        self._beside = beside
+        self._contribution = contribution
+        self._due = due
+        self._letter: Letter | None = None
+        self._learnt: set[str] = set()
+        """Topics that no step has declared, and user code has named."""
+        self.mailbox = site.runtime.life.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
+
+    # ------------------------------------------------------------------------------------------------------ what is next
+
+    async def take(self, chunk: Chunk) -> None:
+        """A chunk was taken out of the intake's buffer: it is the next letter."""
+        self._site.feed(t.ChunkTaken(chunk.at, chunk.next_position))
+        if self._site.machine.work.chunk is not None and not self._site.gone:
+            # else it broke at that, and nobody would count what it writes
+            await self._put(self._next(ChunkLetter(chunk)))
+
+    def step(self, order: t.RunStep) -> None:
+        """A step is the next letter."""
+        letter = self._next(StepLetter(order))
+        self._beside.run(partial(self._put, letter), "step")
+
+    def again(self, order: t.RunAgain) -> None:
+        """The letter that failed is the next one."""
+        assert self._letter is not None, "the failed letter is kept for this"
+        letter = self._next(replace(self._letter, attempt=order.attempt))
+        self._beside.run(partial(self._put, letter), "run again")
+
+    def drop(self, _: t.DropChunk) -> None:
+        """The letter is called off, wherever it is."""
+        letter = self.call_off()
+        self._site.drop()
+        self._site.idle.set()
+        if letter is not None:
+            at = letter.chunk.at if isinstance(letter, ChunkLetter) else StreamPartition("", 0)
+            self._site.feed_later(t.ChunkDropped(at))
+
+    def call_off(self) -> Letter | None:
+        """Nothing of the letter counts any more."""
+        letter, self._letter = self._letter, None
+        return letter
+
+    def _next(self, letter: Letter) -> Letter:
+        """From now on this letter can be called off, whether it has begun or not."""
+        self._site.idle.clear()
+        self._letter = letter
+        return letter
+
+    async def _put(self, letter: Letter) -> None:
+        if not self._called_off(letter):
+            with contextlib.suppress(MailboxClosed):
+                await self.mailbox.put(letter)
+
+    def _called_off(self, letter: Letter) -> bool:
+        return self._site.gone or letter is not self._letter
+
+    # -------------------------------------------------------------------------------------------------------- at work
+
+    async def _run(self, letter: Letter) -> None:
+        if self._called_off(letter):
+            return
+        try:
+            if isinstance(letter, ChunkLetter):
+                await self._chunk(letter)
+            else:
+                await self._step(letter)
+        except CalledOff:
+            self._site.drop()
+
+    async def _chunk(self, letter: ChunkLetter) -> None:
+        chunk = letter.chunk
+        outcome = await self._learning(letter, partial(self._ran, letter))
+        if isinstance(outcome, Failed):
+            self._failures.letter_failed(outcome)
+        elif outcome is not None:
+            for index, cause in outcome.left_out.items():
+                self._site.log.warning(
+                    "record is skipped", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause)
+                )
+            if (wants := self._contribution.complete()) is not None:
+                commit, stop = wants
+                upto, greatest = chunk.next_position, outcome.greatest
+                self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, stop=stop, owed=self._owed()))
+
+    async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
+        """Run a chunk; where it fails, run it again without the records whose policies say so, or fail."""
+        pipeline = self._site.pipeline
+        assert pipeline is not None
+        try:
+            return Recovered(await pipeline.chunk(letter.chunk))
+        except UnknownTarget:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
+            return await recover(pipeline, letter.chunk, error, drop=partial(self._try_anew, letter))
+
+    async def _step(self, letter: StepLetter) -> None:
+        self._due.begins(letter.step.key)
+        more = await self._learning(letter, partial(self._stepped, letter))
+        if isinstance(more, Failed):
+            self._failures.letter_failed(more)
+        elif more is not None and (wants := self._contribution.complete()) is not None:
+            commit, stop = wants
+            self._end(t.StepDone(letter.step.letter, more, commit=commit, stop=stop, owed=self._owed()))
+
+    async def _stepped(self, letter: StepLetter) -> bool | Failed:
+        """Run a step; whether there is more of it, or what it has failed at."""
+        assert self._site.pipeline is not None
+        step = letter.step
+        try:
+            return await self._site.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause, step.times)
+        except UnknownTarget:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in _ran
+            self._try_anew(letter)
+            final = bool(getattr(error.__cause__, "final", False))
+            return Failed(f"{step.kind} {step.stream or step.key}: {error}", error, final)
+
+    def _owed(self) -> t.Owed:
+        """What the steps owe, now that a letter is complete."""
+        return () if self._site.pipeline is None else self._site.pipeline.owed()
+
+    def _end(self, event: t.ChunkDone | t.StepDone) -> None:
+        self._letter = None
+        self._site.idle.set()
+        self._site.feed(event)
+        self._contribution.expiry.go_on()
+        self._due.watch()
+
+    def _try_anew(self, letter: Letter) -> None:
+        """Forget what the letter has done so far; raises `CalledOff` where nobody waits for it any more."""
+        self._site.state.drop()
+        if self._called_off(letter):
+            raise CalledOff(self._site.name)
+
+    # ---------------------------------------------------------------------------------------- topics that nobody knows yet
+
+    async def _learning(self, letter: Letter, run: Callable[[], Awaitable[R]]) -> R | None:
+        """Run a letter; where it names a topic that is not known yet, ask the broker once, and run it again from its beginning.
+
+        None when nothing comes of it, for a topic that cannot be asked for: that is nobody's record, so it ends the task and not the
+        letter, and the task begins again by itself. Raises `CalledOff` where nobody waits for the letter any more.
+        """
+        while True:
+            try:
+                result = await run()
+                if self._called_off(letter):
+                    raise CalledOff(self._site.name)
+                return result
+            except UnknownTarget as unknown:
+                self._try_anew(letter)
+                why = await self._learn(unknown)
+                self._try_anew(letter)
+                if why is not None:
+                    self._site.log.error(
+                        "the metadata of a topic cannot be fetched", topic=unknown.topic, why=told(why), exc_info=why
+                    )
+                    what = f"the topic {unknown.topic}, which user code writes to, has no metadata: {told(why)}"
+                    self._site.feed(t.Broken(what, passing=True))
+                    return None
+
+    async def _learn(self, unknown: UnknownTarget) -> BaseException | None:
+        """Ask for a topic; why that has failed, if it has."""
+        if unknown.topic in self._learnt:
+            return unknown
+        try:
+            with answered("the question"):
+                await self._site.runtime.producers.learn(unknown.topic)
+        except Exception as error:  # noqa: BLE001 - a broker that is away, a right that is missing, a library that is wrong
+            return error
+        self._learnt.add(unknown.topic)
+        return None
