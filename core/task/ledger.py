@@ -58,13 +58,13 @@ class Ledger:
         self.made += 1
         return self.made
 
-    def request_commit(self, why: str, *, urgent: bool = False) -> list[TaskInstruction]:
+    def request_commit(self, *, urgent: bool = False) -> list[TaskInstruction]:
         """Request a commit, if something is not in the commit under way and none was requested that is as urgent."""
         level = 2 if urgent else 1
         if self.made == self.taken or self._wanted >= level:
             return []
         self._wanted = level
-        return [RequestCommit(why, urgent)]
+        return [RequestCommit(urgent)]
 
     @property
     def taken(self) -> int:

@@ -436,7 +436,6 @@ class SendControl:
 class RequestCommit:
     """There is something to commit; `urgent`: do not wait for the interval."""
 
-    why: str
     urgent: bool = False
 
 

@@ -164,7 +164,7 @@ class Restoring:
             self._open_at = self.ledger.made
             return []
         self._open_at = self.ledger.touch()
-        return self.ledger.request_commit("where to start and to end", urgent=True)
+        return self.ledger.request_commit(urgent=True)
 
     def opens(self) -> bool:
         """Whether everything that restoring had to bring is there and durable, so that the task can work; true once."""

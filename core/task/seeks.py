@@ -236,7 +236,7 @@ class Seeks:
         inputs.advance(at, offset)
         if at in self._before_drain:
             inputs.held[at] = "seek"
-        commit = self.ledger.request_commit(f"{at} continues at {offset}", urgent=True)
+        commit = self.ledger.request_commit(urgent=True)
         return [SeekConsumer({at: offset}), *commit]
 
     def after_chunk(self, at: StreamPartition) -> list[TaskInstruction]:

@@ -242,7 +242,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         out: Out = []
         if event.run.draining is not None and self.completion.drain_id is None and self.state != TaskState.ENDING:
             out += self._begin_drain(event.run.draining)
-        return out + self._settle(now) + self.ledger.request_commit("a change of the run")
+        return out + self._settle(now) + self.ledger.request_commit()
 
     def on_Release(self, event: Release, now: Now) -> Out:
         if self.state in (TaskState.WAITING, TaskState.FAILED):
@@ -425,7 +425,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self._look_again(time=True)
         self.ledger.touch()
         self.inputs.hear(at, event.offset, event.frame)
-        return self._stirs() + self.ledger.request_commit("control") + self._settle(now)
+        return self._stirs() + self.ledger.request_commit() + self._settle(now)
 
     def on_AtEnd(self, event: t.AtEnd, now: Now) -> Out:
         at = event.at
@@ -500,7 +500,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self.inputs.end_all()
             self._look_again()
         out = self.seeks.after_chunk(event.at)
-        out += self.ledger.request_commit("asked for" if event.commit else "chunk", urgent=event.commit)
+        out += self.ledger.request_commit(urgent=event.commit)
         return out + self._settle(now)
 
     def on_ChunkDropped(self, event: t.ChunkDropped, now: Now) -> Out:
@@ -553,7 +553,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self._regate = True
         if event.more and self.state != TaskState.RELEASING:
             work.step_made = made
-            return self.ledger.request_commit("a step of a letter", urgent=True)
+            return self.ledger.request_commit(urgent=True)
         work.step = None
         if not event.more:
             self.letters.complete(step)
@@ -563,7 +563,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             return self._leave()
         self._restless = True
         urgent = event.commit or step.cause in (t.END, t.DRAIN)
-        return self.ledger.request_commit(step.kind, urgent=urgent) + self._settle(now)
+        return self.ledger.request_commit(urgent=urgent) + self._settle(now)
 
     def _owes(self, owed: t.Owed) -> None:
         """What the steps owe after a letter: the time behind them may go on, or no longer."""
@@ -574,7 +574,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state not in WORKING:
             return []
         self.ledger.touch()
-        return self.ledger.request_commit("changed beside the letters")
+        return self.ledger.request_commit()
 
     # ------------------------------------------------------------------------------------------------------------- commit
     #
@@ -699,14 +699,14 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if not said:
             return []
         self.ledger.touch()
-        return [*said, *self.ledger.request_commit("control messages")]
+        return [*said, *self.ledger.request_commit()]
 
     def _request_time(self) -> Out:
         """A newer time is said when the next commit begins: nobody reads it before, and what operators hold back goes on but once."""
         if not self.announcer.owes_time(self.run, self.completion.drain_id or ""):
             return []
         self.ledger.touch()
-        return self.ledger.request_commit("control messages")
+        return self.ledger.request_commit()
 
     def _restate(self) -> None:
         if self.completion.drain_id is not None:
@@ -734,12 +734,12 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         through = inputs.through(self.run) if keep else {}
         stopped = tuple(at for at in external if at not in through)
         if stopped and keep:
-            return [t.StopFetching(stopped), *self.ledger.request_commit("drain")]
+            return [t.StopFetching(stopped), *self.ledger.request_commit()]
         inputs.drain(
             drain_id, {at: max(self.work.upto(at, inputs.positions[at]), through.get(at, 0)) for at in external}
         )
         stop: Out = [t.StopFetching(stopped, keep=False)] if stopped else []
-        return [*stop, *self.ledger.request_commit("drain")]
+        return [*stop, *self.ledger.request_commit()]
 
     # ----------------------------------------------------------------------------------------------------------- reporting
 
@@ -784,7 +784,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if not self.work.idle or self._closing:
             return []
         if not self.ledger.clean:
-            return self.ledger.request_commit(self._leaving, urgent=True)
+            return self.ledger.request_commit(urgent=True)
         self._closing = True
         return [t.CloseStore()]
 

@@ -11,7 +11,7 @@ from headgate.core.task.protocol import RequestCommit
 
 def test_nothing_to_commit_requests_no_commit():
     ledger = Ledger()
-    assert ledger.request_commit("why", urgent=True) == []
+    assert ledger.request_commit(urgent=True) == []
     assert ledger.contribute(1) is None
     assert ledger.clean
 
@@ -19,17 +19,17 @@ def test_nothing_to_commit_requests_no_commit():
 def test_a_commit_is_requested_once_and_once_more_when_it_becomes_urgent():
     ledger = Ledger()
     ledger.touch()
-    requested = [ledger.request_commit("why", urgent=urgent) for urgent in (False, False, True, True)]
-    assert requested == [[RequestCommit("why", False)], [], [RequestCommit("why", True)], []]
+    requested = [ledger.request_commit(urgent=urgent) for urgent in (False, False, True, True)]
+    assert requested == [[RequestCommit(False)], [], [RequestCommit(True)], []]
 
 
 def test_what_changes_during_a_commit_belongs_to_the_next_one():
     ledger = Ledger()
     first = ledger.touch()
     assert ledger.contribute(1) == {}
-    assert ledger.request_commit("why", urgent=True) == []
+    assert ledger.request_commit(urgent=True) == []
     second = ledger.touch()
-    assert ledger.request_commit("why", urgent=False) == [RequestCommit("why", False)]
+    assert ledger.request_commit(urgent=False) == [RequestCommit(False)]
     assert ledger.done(1)
     assert (ledger.is_durable(first), ledger.is_durable(second), ledger.clean) == (True, False, False)
     assert not ledger.done(1)
@@ -75,7 +75,7 @@ def test_what_is_forgotten_is_not_what_a_commit_holds():
     ledger.touch()
     ledger.forget()
     assert not ledger.clean
-    assert ledger.request_commit("why", urgent=True) == []
+    assert ledger.request_commit(urgent=True) == []
     assert ledger.done(1)
     assert ledger.clean
 
