@@ -30,6 +30,7 @@ from .schemas import (
     schema_of_table,
     schema_of_window,
 )
+from .timestamps import TimeField
 from .windows import BLOCK_KEY, said
 
 if TYPE_CHECKING:
@@ -246,8 +247,8 @@ def _has_effect(app: App) -> None:
 
 
 def _text(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
+    if value is None or isinstance(value, str | TimeField):
+        return str(value or "")
     return f"function {getattr(value, '__qualname__', type(value).__name__)}"
 
 
