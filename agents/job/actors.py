@@ -51,11 +51,15 @@ class Context(Protocol):
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Write a record to a topic, with the letter."""
+        """Write a record to a topic, with the letter. Without `timestamp` it has the greatest of the batch; in `on_timer` the event time of
+        the timer and in `on_watermark` that of the watermark, but no later than the clock; else the clock's.
+        """
         ...
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
-        """Give a record to the step behind `process()`."""
+        """Give a record to the step behind `process()`. Without `timestamp` it has the greatest of the batch; in `on_timer` the event time
+        of the timer, in `on_watermark` that of the watermark; else the clock's.
+        """
         ...
 
     def timer(self, name: str, *, at: int | None = None, after: str | float | None = None) -> None:

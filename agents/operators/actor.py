@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...core.progress.frames import MAX_TIME
 from ...core.settings import duration_ms
 from ..job import steps as s
 from ..job.actors import Actor, hooks_of
@@ -42,6 +43,8 @@ class ActorOp(Operator):
         self.context = ActorContext(self)
         self.started = False
         """`on_start` has run, in a letter that counts."""
+        self.event_ms: int | None = None
+        """The event time that the present hook is called for: of what it emits, unless it says otherwise."""
         self._opened = False
         """`on_start` has run, so there may be something to close, whatever became of its letter."""
 
@@ -64,6 +67,8 @@ class ActorOp(Operator):
         except BaseException:
             self.context.forget()
             raise
+        finally:
+            self.event_ms = None
         self.context.flush()
 
     def drop(self) -> None:
@@ -84,6 +89,7 @@ class ActorOp(Operator):
         for _ in range(FLUSH_STEP):
             first = self.timers.first(EVENT)
             if first is None or first[0] > watermark:
+                self.event_ms = watermark if watermark < MAX_TIME else None
                 await self._hook("on_watermark", watermark)
                 return False
             await self._fire(first[1], first[0])
@@ -112,6 +118,8 @@ class ActorOp(Operator):
         return self.watermark is not None and at <= self.watermark
 
     async def _fire(self, name: str, at: int) -> None:
+        kind, _ = self.timers.get(name) or (PROCESSING, at)
+        self.event_ms = at if kind == EVENT else None
         self.timers.cancel(name)
         await self._hook("on_timer", name, at)
 
@@ -167,6 +175,8 @@ class ActorContext:
     def _time(self, timestamp: int | None) -> int:
         if timestamp is not None:
             return whole_ms(timestamp, "timestamp=")
+        if self._op.event_ms is not None:
+            return self._op.event_ms
         times = self._op.origin().rows.timestamps
         return max(times) if times else self.now_ms
 
@@ -186,7 +196,12 @@ class ActorContext:
         check_topic(topic, "ctx.emit")
         keys = None if key is None else encode_keys(op.step, app.output_key_serde, [key])
         values = encode(op.step, app.serde, [value])
-        op.env.emit(topic, partition, keys, values, [self._time(timestamp)], [headers] if headers else None)
+        when = self._time(timestamp)
+        if timestamp is None and op.event_ms is not None:
+            when = min(
+                when, self.now_ms
+            )  # a drain fires timers long before their time, and no broker takes a record of the future
+        op.env.emit(topic, partition, keys, values, [when], [headers] if headers else None)
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
         """Give a record to the step behind this one."""

@@ -1,4 +1,4 @@
-"""An actor over several streams: its time goes on when one of them has ended, or says nothing."""
+"""Event time through the steps of a task: over several streams, from one actor to the next, past tables, and as timestamps of rows."""
 
 from __future__ import annotations
 
@@ -53,3 +53,94 @@ def test_the_other_one_goes_on(way: str) -> None:
         d.send("other", {"ts": 300_000})
         d.advance("1s")
         assert values(d, "heard")[-1] == 300_000
+
+
+class Later(hg.Actor):
+    """Gives each row on when event time is a second behind it, and says when it has heard of a time."""
+
+    def on_batch(self, ctx: Any, batch: Any) -> None:
+        for record in batch:
+            ctx.timer(f"{record.timestamp}", at=record.timestamp + 1_000)
+
+    def on_timer(self, ctx: Any, name: str, timestamp: int) -> None:
+        ctx.forward(name)
+        ctx.emit("emitted", name)
+
+    def on_watermark(self, ctx: Any, timestamp: int) -> None:
+        ctx.forward("time")
+
+
+class Order(hg.Actor):
+    """Records rows and times in the order in which they come."""
+
+    def on_batch(self, ctx: Any, batch: Any) -> None:
+        for record in batch:
+            ctx.emit("order", ["row", record.value, record.timestamp])
+
+    def on_watermark(self, ctx: Any, timestamp: int) -> None:
+        ctx.emit("order", ["heard", timestamp])
+
+
+def test_rows_of_a_timer_have_its_time_and_stand_before_that_time() -> None:
+    """An actor behind an actor heard the time first, and then the rows that the other one gave on for it, with the time of the clock."""
+    app = hg.App("job")
+    app.input("in", timestamp="ts").process(Later).process(Order)
+    with Driver(app) as d:
+        d.advance("1h")
+        d.send_all("in", [{"ts": 1_000}, {"ts": 1_500}])
+        d.advance("1s")
+        d.send("in", {"ts": 2_200})
+        d.advance("1s")
+        assert values(d, "order") == [
+            ["row", "time", 1_500],
+            ["heard", 1_500],
+            ["row", "1000", 2_000],
+            ["row", "time", 2_200],
+            ["heard", 2_200],
+        ]
+        assert [record.timestamp for record in d.read("emitted")] == [2_000]
+        d.drain()
+        assert values(d, "order")[-3:-1] == [["row", "1500", 2_500], ["row", "2200", 3_200]]
+
+
+def test_a_timer_far_in_the_future_that_a_drain_fires_writes_no_record_of_the_future() -> None:
+    """Brokers refuse such records, and the drain would fail."""
+    app = hg.App("job")
+    app.input("in", timestamp="ts").process(Later)
+    with Driver(app) as d:
+        d.send("in", {"ts": 10**14})
+        d.drain()
+        assert [record.timestamp for record in d.read("emitted")] == [d.wall_ms]
+
+
+def test_a_table_holds_neither_time_nor_end() -> None:
+    """Rows looked each other up in a table whose own stream is far behind and goes on: the actor heard neither time nor end."""
+
+    class Ends(Order):
+        def on_end_of_stream(self, ctx: Any) -> None:
+            ctx.emit("order", "end")
+
+    app = hg.App("job", key_serde=hg.text())
+    rates = app.input("rates", timestamp="ts")
+    rates.to("copy")
+    orders = app.input("orders", timestamp="ts")
+    orders.join(rates.table("rates"), into=lambda order, rate: order["ts"], how="left").process(Ends)
+    with Driver(app) as d:
+        d.send("rates", {"ts": 10}, key="k")
+        d.send("orders", {"ts": 5_000}, key="k")
+        d.advance("1s")
+        assert values(d, "order") == [["row", 5_000, 5_000], ["heard", 5_000]]
+        d.end("orders")
+        assert values(d, "order")[-1] == "end"
+        assert d.states == {"Partition 0": "running"}
+
+
+def test_an_aggregate_gives_its_updates_out_before_a_time_that_passes_them() -> None:
+    """It holds them back for the commit; an actor behind it, which hears of time before, finds none of them late."""
+    app = hg.App("job", key_serde=hg.text())
+    app.input("in", timestamp="ts").agg(n=hg.count(), name="counts").process(Order)
+    with Driver(app, settings={"commit.interval": "10s"}) as d:
+        d.send("in", {"ts": 1_000}, key="k")
+        d.advance("1s")
+        d.advance("20s")
+        assert values(d, "order")[:2] == [["row", {"n": 1}, 1_000], ["heard", 1_000]]
