@@ -60,6 +60,7 @@ class Reference:
         "positions",
         "run",
         "seeks",
+        "step_times",
         "tables",
         "times",
     )
@@ -76,6 +77,8 @@ class Reference:
         self.times: dict[str, set[int]] = {}
         """By run: what a watermark of a source partition may be, namely a greatest timestamp at some moment, less the lag."""
         self.seeks: dict[str, int] = {}
+        self.step_times: dict[str, int] = {}
+        """The times that its steps were told, as they were committed last."""
 
 
 class Wire:
@@ -281,6 +284,7 @@ class Invariants:
         self._moves(process.job, actor, reference, checkpoint)
         actor.sealed = []
         reference.max_ts = actor.sealed_ts
+        reference.step_times = actor.sealed_times
         reference.run = actor.run_id
 
     def _moves(self, job: Job, actor: Watched, reference: Reference, checkpoint: Checkpoint) -> None:
@@ -437,7 +441,14 @@ class Invariants:
         return bool(self.world.seeks) or row.producer >= self.world.shape.sources
 
     def letter(self, actor: Watched, order: facts.RunStep) -> None:
-        """Operators see time go forward, and an end once."""
+        """Operators see time go forward, also over a restart, and an end once."""
+        reference = self.reference(actor.job.name, actor.name)
+        if reference.owner is actor and reference.run == actor.run_id:
+            for step, ts in reference.step_times.items():
+                if actor.actor.machine.step_times.get(step, NO_TIME) < ts:
+                    self.fail(
+                        f"{actor.name} gets a letter, and does not know that '{step}' has been told the time {ts}"
+                    )
         if order.stream is None:
             return
         if order.kind == facts.WATERMARK:

@@ -58,6 +58,7 @@ class Watched:
         self.sealed: list[tuple[StreamPartition, int, int]] = []
         """What was processed and stands in a transaction that is not committed."""
         self.sealed_ts: dict[StreamPartition, int] = {}
+        self.sealed_times: dict[str, int] = {}
         self.max_ts: dict[StreamPartition, int] = {}
         self.times: set[int] = set()
         self.marks: dict[str, int] = {}
@@ -132,6 +133,7 @@ class Watched:
     def _contribute(self, order: facts.Contribute) -> None:
         self.sealed, self.moves = self.moves, []
         self.sealed_ts = dict(self.max_ts)
+        self.sealed_times = dict(self.actor.machine.step_times)
         self.process.contributed.setdefault(self.incarnation, {})[self.name] = self
 
 

@@ -130,6 +130,18 @@ def _bookkeeping_not_in_the_checkpoint() -> list[tuple[Any, str, Any]]:
     return [(Task, "on_CommitBegins", on_commit_begins)]
 
 
+def _time_of_steps_not_restored() -> list[tuple[Any, str, Any]]:
+    from headgate.core.task.time import TaskTime
+
+    original = TaskTime.load
+
+    def load(self: TaskTime) -> None:
+        original(self)
+        self.told.clear()
+
+    return [(TaskTime, "load", load)]
+
+
 def _aggregating_owner_waits_for_siblings() -> list[tuple[Any, str, Any]]:
     from headgate.core.progress.producers import StreamStatus, fold
     from headgate.core.task.announcer import Announcer
@@ -391,6 +403,11 @@ PLANTS: dict[str, Plant] = {
             "bookkeeping-lost",
             "the state of reconciliation is not in the commit of the position behind it",
             _bookkeeping_not_in_the_checkpoint,
+        ),
+        Plant(
+            "time-forgotten",
+            "a task that begins again does not know which time its steps were told",
+            _time_of_steps_not_restored,
         ),
         Plant(
             "sibling-partitions",
