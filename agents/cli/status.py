@@ -7,7 +7,7 @@ heartbeat for a whole session is shown as silent. Exit codes: 0, or 4 if the job
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,8 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     now_ms = int(time.time() * 1000)
     found = job(state, now_ms)
     loads: dict[str, Any] = {}
+    present: dict[str, Any] = {}
+    """Of the workers that have sent a heartbeat just now: what the others said may be over."""
     for worker in found["workers"]:
         beat = hearing.beats.get(worker["process"])
         silent = beat is None or not beat.lives
@@ -131,6 +133,8 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
             )
         if beat is not None and not silent:
             loads[worker["processor"]] = beat.beat.load
+            if beat.age_s <= beat.pace.speaks_s:
+                present[worker["processor"]] = beat.beat.load
     silent = {worker["processor"] for worker in found["workers"] if not worker["alive"]}
     for task in found["tasks"]:
         said = task_load(loads.get(task["worker"] or "", {}), task["task"])
@@ -156,27 +160,28 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     known = [task["lag"] for task in tasks if task["lag"] is not None]
     found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
     found["keys"] = key_load(loads.values())
-    found["times"] = times_of(state, found["tasks"], loads.values(), now_ms)
+    found["times"] = times_of(state, found["tasks"], present, now_ms)
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
 
 
 def times_of(
-    state: JobState, tasks: list[dict[str, Any]], loads: Iterable[Mapping[str, float]], now_ms: int
+    state: JobState, tasks: list[dict[str, Any]], loads: Mapping[str, Mapping[str, float]], now_ms: int
 ) -> list[dict[str, Any]]:
-    """The times of all workers together. Who holds one is shown with its worker and state; so is a task that says nothing itself."""
-    found = time_documents(together([one for load in loads for one in time_said(load)]), now_ms)
+    """The times of all workers together. A holder is shown with its worker and state; and so is a task that cannot say where it is."""
+    found = time_documents(together([one for load in loads.values() for one in time_said(load)]), now_ms)
     known = {task["task"]: task for task in tasks}
-    mute = {name: task for name, task in known.items() if task["state"] not in (*WORKING, *RESTING)}
+    mute = {name: task["state"] for name, task in known.items() if task["state"] not in (*WORKING, *RESTING)}
+    mute |= {name: SILENT for name, task in known.items() if task["worker"] and task["worker"] not in loads}
     owned = state.model.tasks if state.model is not None else {}
     for one in found:
         holding = {held["who"] for held in one["held_by"]}
         for name in sorted(mute, key=natural):
             if name not in holding and any(at.stream == one["place"] for at in owned.get(name, ())):
-                one["held_by"].append({"who": name, "why": mute[name]["state"], "at": None})
+                one["held_by"].append({"who": name, "why": mute[name], "at": None})
         for held in one["held_by"]:
             task = known.get(held["who"]) or next((t for t in tasks if _reads(owned, t["task"], held["who"])), None)
             held["task"], held["worker"] = (None, None) if task is None else (task["task"], task["worker"])
-            held["state"] = None if task is None else task["state"]
+            held["state"] = None if task is None else mute.get(task["task"], task["state"])
         one["more_holders"] += max(0, len(one["held_by"]) - MOST_SHOWN)
         del one["held_by"][MOST_SHOWN:]
     return found
