@@ -148,6 +148,7 @@ class Declared:
             width=width,
             key_serde=key_serde,
             stateful=step.stateful,
+            updates=step.updates,
             arguments=between,
         )
 

@@ -52,6 +52,11 @@ class Step:
         return self.VERB
 
     @property
+    def updates(self) -> bool:
+        """Whether what it gives takes the place of what it gave before, by key; else it gives events."""
+        return False
+
+    @property
     def holds_ms(self) -> int:
         """By how much what it emits may be older than the time that it was told; only of a step that hears of time."""
         return 0
@@ -136,6 +141,14 @@ class MergeStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class EventsStep(Step):
+    """From here on each update counts as an event of its own."""
+
+    VERB = "as-events"
+    passing = True
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class RekeyStep(Step):
     """Another key on the same partition; only a shuffle or an output may follow what depends on it."""
 
@@ -176,6 +189,11 @@ class AggregateStep(Step):
     plan: AggregatePlan
     key_serde: Any
     migrate: Migrate | None = None
+
+    @property
+    def updates(self) -> bool:
+        """The newest state of a key."""
+        return True
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -181,6 +181,16 @@ class Stream(Generic[K, V]):
             parents.append(other.step)
         return self._then(s.MergeStep(parents=tuple(parents), where=called_from()))
 
+    def as_events(self) -> Stream[K, V]:
+        """From here on each update counts as an event of its own.
+
+        A running `.agg(…)` gives *updates*: each is the newest value of its key. `agg`, `window` and `batch` are refused behind them,
+        and so is a merge with events, for 1, 2, 3 would add up to 6. `as_events()` says that this is meant.
+
+        >>> totals.as_events().window(hg.tumbling("1m")).agg(changes=hg.count())
+        """
+        return self._then(s.EventsStep(parents=(self.step,), where=called_from()))
+
     @overload
     def rekey(self, by: str, *, on_error: s.Policy = ...) -> Stream[Any, V]: ...
     @overload

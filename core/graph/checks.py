@@ -1,8 +1,9 @@
 """Whether a graph can work: everything that is impossible is refused when the job is declared, in the user's own names.
 
 What is refused here needs no broker to be seen: names that stand twice or for nothing, cycles, joins of a stream with itself or of
-streams with different keys, keyed state behind a key that was changed without a shuffle, and records of a broadcast stream going
-where every task would send them once more. What depends on partition counts is refused in `graph_resolve`.
+streams with different keys, keyed state behind a key that was changed without a shuffle, records of a broadcast stream going
+where every task would send them once more, and updates taken for events (`updates`). What depends on partition counts is refused in
+`graph_resolve`.
 
 `validate` is cheap and may be called after each verb, so that the line that is wrong is the one that raises.
 """
@@ -15,6 +16,7 @@ from itertools import pairwise
 
 from ..errors import DeclarationError
 from .graph import KEYED, Graph, Stage
+from .updates import check_events
 
 REKEYED = object()
 """Stands for the key of records whose key was changed where they are: equal keys need not be in equal tasks."""
@@ -33,6 +35,7 @@ def validate(graph: Graph) -> None:
         if meets_by_key(graph, stage):
             _one_key(graph, stage)
             _one_serde(graph, stage)
+        check_events(graph, stage)
 
 
 def meets_by_key(graph: Graph, stage: Stage) -> bool:

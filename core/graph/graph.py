@@ -88,6 +88,8 @@ class Stage:
     key_serde: str = ""
     """`repartition`: the name of the serde that writes the keys."""
     stateful: bool = False
+    updates: bool = False
+    """What it gives are updates: each is the newest value of its key, and takes the place of the one before it."""
     arguments: tuple[tuple[str, str], ...] = ()
 
     @property

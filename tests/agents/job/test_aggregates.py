@@ -80,7 +80,7 @@ def test_an_aggregate_of_an_aggregate() -> None:
     """Updates of one stage are the rows of the next, behind another shuffle."""
     app = hg.App("job")
     counts = app.input("in").repartition("k").agg(n=hg.count())
-    counts.repartition(lambda update: "all", name="all").agg(name="most", most=hg.max("n")).to("out")
+    counts.as_events().repartition(lambda update: "all", name="all").agg(name="most", most=hg.max("n")).to("out")
     with Driver(app, partitions={"in": 3}) as d:
         for n in range(9):
             d.send("in", {"k": "a" if n % 3 else "b"}, partition=n % 3)

@@ -54,7 +54,7 @@ def test_what_an_aggregate_gives_on_at_a_commit_goes_all_the_way_and_awaited_res
         return value
 
     orders = deep(app.input("in"), 150).repartition("id").agg(n=hg.sum("n"))
-    deep(deep(orders, 150).map_async(slowly), 250).agg(most=hg.max("n")).to("out")
+    deep(deep(orders, 150).map_async(slowly), 250).as_events().agg(most=hg.max("n")).to("out")
     held = app.input("held").repartition("id", name="held-by-id").agg(total=hg.sum("n"), name="held-totals")
     deep(held.map(lambda total: {"n": total["total"]}), 150).to("late")
     with Driver(app) as d:

@@ -63,7 +63,7 @@ def test_ends_and_drains_go_through_shuffles_behind_their_data() -> None:
     for over in (Driver.end, Driver.drain):
         app = hg.App("job")
         counts = app.input("in").repartition("k").agg(n=hg.count())
-        counts.repartition(lambda v: "all", name="all").agg(name="sum", total=hg.last("n")).to("out")
+        counts.as_events().repartition(lambda v: "all", name="all").agg(name="sum", total=hg.last("n")).to("out")
         with Driver(app, partitions={"in": 2}) as d:
             d.send_all("in", [{"k": "a"}] * 10, partition=1)
             over(d)

@@ -7,6 +7,7 @@ import pytest
 from headgate.core.errors import DeclarationError
 from headgate.core.graph.checks import keys_of, validate
 from headgate.core.graph.graph import Graph, Input, Stage
+from headgate.core.graph.updates import updates_of
 
 A, B = Input("a", key="k"), Input("b", key="k")
 TABLE = Stage("t", "table", ("b",), stateful=True)
@@ -18,6 +19,10 @@ def by(name, reads, field="x", **more):
 
 def to(*reads, topic="out", name="to"):
     return Stage(name, "to", reads, writes=(topic,))
+
+
+def counts(name="n", *reads):
+    return Stage(name, "agg", reads or ("a",), stateful=True, updates=True)
 
 
 def join(*reads, on=(), name="j"):
@@ -50,6 +55,19 @@ GOOD = {
     "stages in any order": ((A,), (to("f"), Stage("f", "filter", ("a",)))),
     "a diamond": ((A,), (Stage("f", "filter", ("a",)), Stage("g", "filter", ("a",)), Stage("m", "merge", ("f", "g")), to("m"))),
     "an agent on a broadcast stream": ((A, Input("b", broadcast=True)), (Stage("x", "agent", ("a", "b"), writes=("o",)),)),
+    "updates that are mapped and written": ((A,), (counts(), Stage("m", "map", ("n",)), to("m"))),
+    "updates that are shuffled and tabled": ((A,), (counts(), by("x", "n"), Stage("t", "table", ("x",), stateful=True))),
+    "updates joined with a table": ((A, B), (counts(), TABLE, join("n", "t"))),
+    "events joined with a table of updates": (
+        (A, B),
+        (counts("n", "b"), Stage("t", "table", ("n",), stateful=True), join("a", "t"), counts("of", "j")),
+    ),
+    "updates merged with updates": ((A, B), (counts(), counts("m", "b"), Stage("both", "merge", ("n", "m")), to("both"))),
+    "updates for an actor, and what it makes of them": ((A,), (counts(), Stage("x", "actor", ("n", "a")), counts("of", "x"))),
+    "updates that are to count as events": (
+        (A,),
+        (counts(), Stage("e", "as-events", ("n",)), counts("of", "e"), Stage("m", "merge", ("e", "a")), to("m")),
+    ),
     "an input that ends with its producers": ((Input("a", until="producers", producers=("j",)),), ()),
 }  # fmt: skip
 
@@ -123,6 +141,30 @@ BAD = {
         (join("a", "b", on=("k", "k")),),
     ),
     "the join 'j' joins 'a', keyed by 'k', with 'b', keyed by 'z'": ((A, Input("b", key="z")), (join("a", "b"),)),
+    "'of' (agg) would take each update of 'n' (agg) for one more row": (
+        (A,),
+        (counts(), Stage("m", "map", ("n",)), by("x", "m"), counts("of", "x")),
+    ),
+    "'w' (window) would take each update of 'n' (agg) for one more row": (
+        (A,),
+        (counts(), Stage("w", "window", ("n",))),
+    ),
+    "'w' (agg) would take each update of 'early' (window) for one more row": (
+        (A,),
+        (Stage("early", "window", ("a",), updates=True), counts("w", "early")),
+    ),
+    "'c' (batch) would take each update of 'm' (agg), 'n' (agg) for one more row": (
+        (A, B),
+        (counts(), counts("m", "b"), Stage("both", "merge", ("n", "m")), Stage("c", "batch", ("both",))),
+    ),
+    "'j' (join) would take each update of 'n' (agg) for one more row": (
+        (A, B),
+        (counts("n", "b"), join("a", "n")),
+    ),
+    "'m' (merge) mixes the events of 'b' with updates of 'n' (agg)": (
+        (A, B),
+        (counts(), Stage("m", "merge", ("n", "b"))),
+    ),
     "'w' (window) keeps state by a key that rekey changed without a shuffle": (
         (A,),
         (Stage("rk", "rekey", ("a",)), Stage("m", "map", ("rk",)), Stage("w", "window", ("m",))),
@@ -179,3 +221,12 @@ def test_a_job_does_not_read_the_stream_that_it_shares():
     )
     with pytest.raises(DeclarationError, match="which it shares itself"):
         validate(graph)
+
+
+def test_whose_updates_come_out_of_a_stage():
+    graph = Graph(
+        (A,),
+        (counts(), Stage("m", "map", ("n",)), counts("of", "m"), Stage("e", "as-events", ("of",)), Stage("t", "table", ("n",))),
+    )  # fmt: skip
+    found = {name: updates_of(graph, name) for name in ("a", "n", "m", "of", "e", "t")}
+    assert found == {"a": set(), "n": {"n"}, "m": {"n"}, "of": {"of"}, "e": set(), "t": set()}
