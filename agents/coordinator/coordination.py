@@ -26,7 +26,8 @@ from ...core.machine import Tick
 from ...core.names import Topics
 from ..cancellation import passes
 from ..port.outlasting import outlasted
-from ..port.port import Mailbox, Offsets, Port, Process, pause
+from ..port.port import Mailbox, Offsets, Port, Process
+from ..port.waiting import pause, wait
 from ..records.columns import DamagedBatch
 from .coordinator_stream import CoordinatorReader
 from .heartbeat import Heartbeats, Pulse
@@ -156,7 +157,7 @@ class Coordination:
     async def resign(self) -> None:
         """Hand back the leadership, if this process has it, and wait until that is written, for at most `RESIGN_S`."""
         self.feed_leader(lw.Resign())
-        if not await self._port.clock.wait(self.leader_edge.resigned, RESIGN_S):
+        if not await wait(self._port.clock, self.leader_edge.resigned, RESIGN_S):
             log.warning("left without handing back the leadership")
 
     def stop(self) -> None:

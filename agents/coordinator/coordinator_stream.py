@@ -19,7 +19,8 @@ from ...core.errors import EnvironmentFault, cause_for
 from ...core.names import JobName, StreamPartition, leader_id, worker_id
 from ..cancellation import answered, said
 from ..port.errors import Fenced, OutboxError, OutcomeUnknown, classify
-from ..port.port import BatchInWork, Consumer, Offsets, Port, Producer, in_time
+from ..port.port import BatchInWork, Consumer, Offsets, Port, Producer
+from ..port.waiting import fetched, in_time
 from ..records.fetched import FetchAnswer, RecordBatch, Taken
 
 LEADER_TRANSACTION_MS = 10_000
@@ -69,10 +70,7 @@ class CoordinatorReader:
             raise EnvironmentFault(
                 "the client's reading was ended by an error", remedy="none needed: another one is created"
             )
-        self._answered.clear()
-        taken = await consumer.take()
-        if not taken and await self._port.clock.wait(self._answered, POLL_MS / 1000 if self._port.silent else None):
-            taken = await consumer.take()
+        taken = await fetched(self._port, consumer, self._answered, POLL_MS / 1000)
         return self._read(taken[0]) if taken else None
 
     def _read(self, taken: Taken) -> c.Read | None:

@@ -21,7 +21,8 @@ from ...core.coordination.member.member import Member
 from ...core.errors import DataError, EnvironmentFault
 from ...core.names import StreamPartition
 from ..cancellation import passes
-from ..port.port import Apart, Consumer, Port, Tell, in_time, pause
+from ..port.port import Apart, Consumer, Port, Tell
+from ..port.waiting import fetched, in_time, pause
 from ..records.columns import DamagedBatch
 from ..records.fetched import OutOfRange, Taken
 
@@ -110,12 +111,8 @@ class Heartbeats:
             try:
                 await self._begin(consumer)
                 while not consumer.dead:
-                    came.clear()
-                    taken = await consumer.take()
-                    for one in taken:
+                    for one in await fetched(self._port, consumer, came, POLL_MS / 1000):
                         self._read(one, tell)
-                    if not taken:
-                        await self._port.clock.wait(came, POLL_MS / 1000 if self._port.silent else None)
             except (DamagedBatch, OutOfRange) as error:
                 if isinstance(error, DamagedBatch) and self._position is not None:
                     tell(self._unread, *self._at, self._position, str(error))

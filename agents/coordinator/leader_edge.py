@@ -21,7 +21,8 @@ from ...core.names import Topics
 from ..cancellation import answered
 from ..port.bounds import run_bounds
 from ..port.outlasting import outlasted
-from ..port.port import Offsets, Port, Process, pause
+from ..port.port import Offsets, Port, Process
+from ..port.waiting import pause
 from .coordinator_stream import CoordinatorReader, LeaderLost, LeaderWriter
 from .machine_edge import Driven
 

@@ -32,14 +32,6 @@ class WallClock:
         """See `port`."""
         return asyncio.get_running_loop().call_later(max(0.0, delay_s), callback, *args)
 
-    async def wait(self, event: asyncio.Event, most_s: float | None) -> bool:
-        """See `port`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(most_s):
-                await event.wait()
-                return True
-        return False
-
 
 class OwnThread:
     """Runs a coroutine in a thread with its own event loop. `tell` calls back into the loop in which this object was made."""

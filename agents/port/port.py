@@ -40,29 +40,6 @@ class Clock(Protocol):
         """Call `callback` once after the delay; never before this method returns."""
         ...
 
-    async def wait(self, event: asyncio.Event, most_s: float | None) -> bool:
-        """Wait for the event, for at most `most_s`. Returns whether it was set."""
-        ...
-
-
-async def pause(clock: Clock, seconds: float) -> None:
-    """Wait for this long."""
-    await clock.wait(asyncio.Event(), seconds)
-
-
-async def in_time(clock: Clock, most_s: float, work: Awaitable[R]) -> R:
-    """The result of `work`, or `TimeoutError` after `most_s`. On a timeout the work is cancelled; it may have taken effect nevertheless."""
-    running, done = asyncio.ensure_future(work), asyncio.Event()  # noqa: TID251 - awaited here, to its end
-    running.add_done_callback(lambda _: done.set())
-    try:
-        if not await clock.wait(done, most_s):
-            raise TimeoutError(f"no answer for {most_s:g} s")
-        return running.result()
-    finally:
-        if not running.done():
-            running.cancel()
-            await asyncio.wait([running])
-
 
 class MailboxClosed(HeadgateError):
     """The actor behind a mailbox has stopped. If it failed, `__cause__` is the reason."""

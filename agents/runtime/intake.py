@@ -28,6 +28,7 @@ from ...core.names import StreamPartition
 from ...core.progress.frames import ControlFrame
 from ..port.outlasting import outlasted
 from ..port.port import Consumer, Port
+from ..port.waiting import fetched, pause
 from ..records.chunks import Chunk, FetchBuffer
 from ..records.columns import Columns, DamagedBatch
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
@@ -153,7 +154,6 @@ class Intake:
         now_s = self._mono()
         self._parts = {source.at: _Partition(source, now_s) for source in sources}
         self._consumer: Consumer | None = None
-        self.changed = asyncio.Event()
         self._answered = asyncio.Event()
 
     def _mono(self) -> float:
@@ -182,7 +182,7 @@ class Intake:
         """The client's fetching has ended by an error. Another client goes on behind what is buffered."""
         log.warning("the client has stopped reading and is replaced", intake=self._name)
         await self.stop()
-        await asyncio.sleep(RETRY_S)
+        await pause(self._clock, RETRY_S)
         await outlasted(self.start)
 
     async def stop(self) -> None:
@@ -206,29 +206,19 @@ class Intake:
             part.trouble = f"the broker answers {answer.error}"
         self._answered.set()
 
-    async def fill(self, timeout_s: float | None) -> bool:
+    async def fill(self, most_s: float) -> bool:
         """Move what was fetched into the buffers, waiting for an answer if there is nothing. True when heads may differ."""
+        if self._consumer is not None and self._consumer.dead:
+            await self._begin_again()
         if self._consumer is None:
             raise EnvironmentFault(f"intake of {self._name} is not started")
-        if self._consumer.dead:
-            await self._begin_again()
         self._resume_drained()
-        self._answered.clear()
-        changed = await self._absorb()
-        if not changed:
-            if not await self._clock.wait(self._answered, timeout_s):
-                self._watch()
-                return False
-            # the answer reaches the fetcher's own buffer in the step in which it came
-            await self._absorb()
+        taken = await fetched(self._port, self._consumer, self._answered, most_s)
+        await self._absorb(taken)
         self._watch()
-        self.changed.set()
-        return True
+        return bool(taken) or self._answered.is_set()
 
-    async def _absorb(self) -> bool:
-        if self._consumer is None:
-            return False
-        taken: list[Taken] = await self._consumer.take()
+    async def _absorb(self, taken: list[Taken]) -> None:
         for one in taken:
             part = self._parts.get(one.at)
             if part is None:
@@ -239,7 +229,6 @@ class Intake:
                 self._put(part, one)
             elif self._consumer is not None:  # from before a seek
                 self._consumer.seek(part.at, part.buffer.buffered_to)
-        return bool(taken)
 
     def _put(self, part: _Partition, one: Taken) -> None:
         part.buffer.put(one.batches, one.start, one.next_position)

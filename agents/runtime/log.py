@@ -24,6 +24,8 @@ from ..state.store import Store, write_in_turn
 from .buffer import LogWrite
 from .intake import Intake, PartitionSource
 
+LOOK_S = 0.5
+"""How often a restore looks how far it is, when nothing comes."""
 RESTORE_RECORDS = 20_000
 """At most so many records in one write to the store."""
 
@@ -128,7 +130,7 @@ async def restore(
     try:
         await intake.start(deadline_s=deadline_s)
         while position < end:
-            await intake.fill(0.5 if port.silent else None)
+            await intake.fill(LOOK_S)
             head = intake.head(at)
             if head.lost is not None:
                 raise head.lost

@@ -30,12 +30,15 @@ from ...core.names import StreamPartition
 from ..cancellation import passes
 from ..port.errors import Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from ..port.port import BatchInWork, Port, Producer
+from ..port.waiting import Within, at_once, wait
 from .buffer import Joining, LogWrite, Sent, Transaction
 
 log = structlog.get_logger("headgate.outbox")
 GONE_AFTER_S = 10.0
 LEADERLESS_AFTER_S = 20.0
 """A partition that has no leader for so long is not waited for: a broker that restarts is back sooner, mostly."""
+LOOK_S = 1.0
+"""How often the outbox looks what its batches wait for."""
 LOOK_AFTER_S = 2.0
 """A send that takes longer has the metadata asked for, about once a second."""
 
@@ -92,6 +95,7 @@ class Outbox(Joining):
         self._divided: Transaction | None = None
         """What is to be flushed and committed; until then nothing behind it is sent."""
         self._flushed = False
+        self._handing_over = False
         self._stopping = False
         self._in_transaction = False
         self._wrote: dict[StreamPartition, set[str]] = {}
@@ -130,6 +134,11 @@ class Outbox(Joining):
         """The tasks of which something stands in the open transaction."""
         return frozenset(task for tasks in self._open.writers.values() for task in tasks)
 
+    @property
+    def full(self) -> bool:
+        """Whether too much is unsent."""
+        return not self._roomy.is_set()
+
     async def room(self) -> None:
         """Wait while too much is unsent. Raises when the producer is dead."""
         if self.failed is None:
@@ -141,6 +150,10 @@ class Outbox(Joining):
 
     def free(self) -> asyncio.Future[None]:
         """Answered when nothing is being handed over."""
+        if self.failed is None and self._command is None and not self._handing_over:
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            answer.set_result(None)
+            return answer
         return self._ask(self._nothing)
 
     def divide(self, writes: Iterable[LogWrite] = ()) -> None:
@@ -184,7 +197,9 @@ class Outbox(Joining):
                 if self._command is not None:
                     await self._obey(self._command)
                 elif self._divided is None:
+                    self._handing_over = True
                     await self._send(self._open, everything=self._id is None)
+                    self._handing_over = False
         except OutboxError as error:
             self._fail(error)
             raise
@@ -255,10 +270,9 @@ class Outbox(Joining):
                 return  # tasks may fill it as fast as it is emptied: a commit must not wait for a lull
             wave = transaction.wave()
             sizes = [builder.size for _, builder in wave]  # before they are compressed
-            handing = [self._hand_over(producer, target, builder, transaction) for target, builder in wave]
-            if len(handing) == 1:
-                await handing[0]
-            else:  # one request takes a batch of each partition, so none may wait behind another's
+            full = [one for one in wave if not self._handed_over(producer, *one, transaction)]
+            if full:  # one request takes a batch of each partition, so none may wait behind another's
+                handing = [self._hand_over(producer, target, builder, transaction) for target, builder in full]
                 for answer in await asyncio.gather(*handing, return_exceptions=True):
                     if answer is not None:
                         raise answer
@@ -268,6 +282,19 @@ class Outbox(Joining):
         if self._id is None and len(transaction.sent) > 64:
             transaction.sent = [s for s in transaction.sent if not self._settled(s, transaction)]
 
+    def _handed_over(
+        self, producer: Producer, target: StreamPartition, builder: BatchInWork, transaction: Transaction
+    ) -> bool:
+        """Hand a batch over, if there is room for it at this moment."""
+        try:
+            future = at_once(producer.send(target, builder))
+        except NotSent as error:
+            found = self._classified(error, target, transaction, builder.parts)
+            raise found from cause_for(found, error)
+        if future is not None:
+            transaction.sent.append(Sent(target, builder.count, future[0], builder.parts))
+        return future is not None
+
     async def _hand_over(
         self, producer: Producer, target: StreamPartition, builder: BatchInWork, transaction: Transaction
     ) -> None:
@@ -275,7 +302,7 @@ class Outbox(Joining):
         began = self._clock.now().mono
         while True:
             try:
-                async with asyncio.timeout(GONE_AFTER_S):
+                async with Within(self._clock, GONE_AFTER_S):
                     future = await producer.send(target, builder)
                     transaction.sent.append(Sent(target, builder.count, future, builder.parts))
                     return
@@ -304,11 +331,8 @@ class Outbox(Joining):
         """Every future has succeeded, or this raises what failed and where."""
         started = self._clock.now().mono
         missing: dict[str | StreamPartition, float] = {}
-        pending = {sent.future for sent in transaction.sent if not sent.future.done()}
-        while pending:
-            done, pending = await asyncio.wait(pending, timeout=1.0, return_when=asyncio.FIRST_EXCEPTION)
-            if any(future.exception() is not None for future in done):
-                break
+        settled = _settled([sent.future for sent in transaction.sent if not sent.future.done()])
+        while not await wait(self._clock, settled, LOOK_S):
             self._look_for_gone(transaction, missing, self._clock.now().mono - started)
         positions: dict[StreamPartition, int] = {}
         for sent in transaction.sent:
@@ -349,7 +373,7 @@ class Outbox(Joining):
     async def _commit_transaction(self) -> None:
         producer = self._live()
         try:
-            async with asyncio.timeout(self._commit_deadline_s):
+            async with Within(self._clock, self._commit_deadline_s):
                 await producer.commit()
             self._in_transaction = False
         except TimeoutError as error:
@@ -383,6 +407,23 @@ class Outbox(Joining):
         guilty = [one for one in transaction.writers if one.stream in cause.forbidden] or [target]
         writers = self._all_writers({one.stream for one in guilty}, transaction)
         return TargetFailed(guilty[0], writers, cause.said, cause.code)
+
+
+def _settled(pending: Sequence[asyncio.Future[int]]) -> asyncio.Event:
+    """Set when all of these are done, or one has failed."""
+    settled, left = asyncio.Event(), len(pending)
+    if not left:
+        settled.set()
+
+    def came(future: asyncio.Future[int]) -> None:
+        nonlocal left
+        left -= 1
+        if not left or future.cancelled() or future.exception() is not None:
+            settled.set()
+
+    for future in pending:
+        future.add_done_callback(came)
+    return settled
 
 
 def _fails(answer: asyncio.Future[Any], error: OutboxError) -> None:

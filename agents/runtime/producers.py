@@ -148,7 +148,7 @@ class Producers:
     async def room(self) -> None:
         """Wait while too much is unsent: a broker that is away must not fill the memory."""
         for producer in (self.outbox, self.direct):
-            if producer is not None:
+            if producer is not None and producer.full:
                 with contextlib.suppress(OutboxError):  # the incarnation is over, and its tasks hear of it
                     await producer.room()
 

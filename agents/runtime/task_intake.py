@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ..cancellation import answered
+from ..port.waiting import wait
 from ..records.chunks import Chunk
 from .intake import Intake, PartitionHead
 
@@ -58,7 +59,7 @@ class TaskIntake:
         self._own = frozenset(plan.stream for plan in site.plan.inputs if not plan.external)
         self._own_lag = 0
         self._clock = site.runtime.port.clock
-        self._look_s = LOOK_S if site.runtime.port.silent else None
+        self._silent = site.runtime.port.silent
         self._wake = asyncio.Event()
         self._telling = False
         """The machine is told what stands in the buffers, and whatever follows from that is seen in the same look."""
@@ -136,7 +137,7 @@ class TaskIntake:
     async def _fill(self) -> None:
         while True:
             with answered("reading"):
-                await self.intake.fill(self._look_s)
+                await self.intake.fill(LOOK_S)
             self._wake.set()
 
     # -------------------------------------------------------------------------------------------------------------- hand out
@@ -152,7 +153,7 @@ class TaskIntake:
     async def _wait(self) -> None:
         """Until something changes, or the chooser wants to be asked again."""
         until = self.chooser.until
-        await self._clock.wait(self._wake, None if until is None else max(0.0, until - self._clock.now().mono))
+        await wait(self._clock, self._wake, None if until is None else max(0.0, until - self._clock.now().mono))
 
     async def _one(self) -> bool:
         """Tell what is to be told, and give one letter; False when there is nothing to give."""
@@ -163,13 +164,9 @@ class TaskIntake:
         finally:
             self._telling = False
         machine = self._site.machine
-        pipeline = self._site.pipeline
-        full = frozenset[str]() if pipeline is None else pipeline.held()
-        ready = {
-            at: head
-            for at, head in heads.items()
-            if head.count and at not in self.held and at.stream not in full and machine.may_take(at)
-        }
+        ready = {at: head for at, head in heads.items() if head.count and at not in self.held and machine.may_take(at)}
+        if ready and (full := self._full()):
+            ready = {at: head for at, head in ready.items() if at.stream not in full}
         if not ready:
             self.chooser.nothing()
             return False
@@ -231,7 +228,7 @@ class TaskIntake:
             return
         self._ends_told[at] = head.answers
         answered_s = self._clock.now().mono - head.answered_age_s
-        if self._look_s is not None and answered_s - self._answered_s.get(at, answered_s) > GAP_S:
+        if self._silent and answered_s - self._answered_s.get(at, answered_s) > GAP_S:
             self._site.feed(t.NotAnswered(at))
         self._answered_s[at] = answered_s
         if head.at_end or head.end_reached:
@@ -240,6 +237,11 @@ class TaskIntake:
             self._site.feed(t.NotAtEnd(at))
         elif head.degraded:
             self._site.feed(t.NotAnswered(at))
+
+    def _full(self) -> frozenset[str]:
+        """Streams of which no more chunks are taken for now: what they lead to is full."""
+        pipeline = self._site.pipeline
+        return frozenset() if pipeline is None else pipeline.held()
 
     def _owes(self) -> bool:
         """Whether there is something to do though no further record comes."""

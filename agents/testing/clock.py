@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
@@ -48,21 +47,6 @@ class VirtualClock:
         heapq.heappush(self._timers, (timer.due_s, next(self._numbers), timer))
         return timer
 
-    async def wait(self, event: asyncio.Event, most_s: float | None) -> bool:
-        """See `port`."""
-        if most_s is None or event.is_set():
-            return await event.wait()
-        loop = asyncio.get_running_loop()
-        came = loop.create_task(event.wait(), name="wait")
-        over: asyncio.Future[None] = loop.create_future()
-        timer = self.call_later(most_s, _over, over)
-        try:
-            await asyncio.wait([came, over], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            came.cancel()
-        return event.is_set()
-
     # -------------------------------------------------------------------------------------------------------- moving the clock
 
     def due_s(self) -> float | None:
@@ -89,7 +73,3 @@ class VirtualClock:
         assert callback is not None
         callback(*timer.args)
         return True
-
-
-def _over(future: asyncio.Future[None]) -> None:
-    future.cancel()

@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -427,7 +427,7 @@ class Driver:
 
     # ------------------------------------------------------------------------------------------------------- to a standstill
 
-    def _settle(self, work: Awaitable[None] | None = None) -> None:
+    def _settle(self, work: Coroutine[Any, Any, None] | None = None) -> None:
         """Do this work, then process and commit until nothing is left to do. Raises what user code raised."""
         if self._closed:
             _discard(work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 AT_SPARK = "spark "
@@ -33,6 +33,8 @@ class _Jumping(selectors.DefaultSelector):
         """Called when nothing is ready; returns whether it has made something ready."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout == 0 and not self.outside and len(self.get_map()) == 1:
+            return []  # nothing is open but the loop's own pipe: whoever writes into that makes something ready, too
         found = super().select(0)
         if found or timeout == 0 or self.idle():
             return found
@@ -56,27 +58,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._ring = ring
         self._jumping.idle = ring
 
-    def until_quiet(self, life: Activity, work: Awaitable[None] | None) -> None:
-        """Do this work, then run until nothing is in progress and no call is due at the current time."""
-        self.run_until_complete(self._quiet(life, work))
-
-    async def _quiet(self, life: Activity, work: Awaitable[None] | None) -> None:
+    def until_quiet(self, life: Activity, work: Coroutine[Any, Any, None] | None) -> None:
+        """Do this, and run until nothing is under way and nobody waits for the time that is."""
         if work is not None:
-            await work
-        quiet: asyncio.Future[None] = self.create_future()
+            self.run_until_complete(work)
 
         def idle() -> bool:
             if self._ring():
                 return True
             if life.busy:
                 return False
-            if not quiet.done():
-                quiet.set_result(None)
+            self.stop()
             return True
 
         self._jumping.idle = idle
         try:
-            await quiet
+            self.run_forever()
         finally:
             self._jumping.idle = self._ring
 

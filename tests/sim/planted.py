@@ -329,15 +329,13 @@ def _refused_write_forgotten() -> list[tuple[Any, str, Any]]:
 def _stale_fetch_behind_a_seek() -> list[tuple[Any, str, Any]]:
     from headgate.agents.runtime.intake import Intake
 
-    async def absorb(self: Any) -> bool:
-        taken = [] if self._consumer is None else await self._consumer.take()
+    async def absorb(self: Any, taken: Any) -> None:
         for one in taken:
             part = self._parts[one.at]
             if one.error is not None:
                 await self._failed(part, one.error)
             else:
                 self._put(part, one)
-        return bool(taken)
 
     return [(Intake, "_absorb", absorb)]
 

@@ -358,12 +358,12 @@ async def test_a_plain_producer_that_fails_keeps_positions_from_being_committed(
 
 async def test_an_outbox_is_asked_for_one_thing_at_a_time_and_in_order() -> None:
     async with Rig().running() as rig:
-        asked = rig.outbox.free()
-        with pytest.raises(RuntimeError, match="two things"):
-            rig.outbox.free()
-        await asked
+        await rig.outbox.free()
         rig.outbox.divide()
         with pytest.raises(RuntimeError, match="neither committed nor given up"):
             rig.outbox.divide()
+        asked = rig.outbox.commit()
+        with pytest.raises(RuntimeError, match="two things"):
+            rig.outbox.free()
         with pytest.raises(OutcomeUnknown, match="must be flushed"):
-            await rig.outbox.commit()
+            await asked

@@ -1,0 +1,102 @@
+"""Waiting by the port's clock: for a while, for an event, for an answer, for what a consumer fetches.
+
+All of it stands on `Within`, which makes no task: whoever waits is cancelled when the time is over, as `asyncio.timeout` does it. User code
+alone is waited for by the event loop's time: it sleeps by that, and a test driver's clock stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..records.fetched import Taken
+
+if TYPE_CHECKING:
+    from .port import Clock, Consumer, Port, Timer
+
+R = TypeVar("R")
+
+
+class Within:
+    """`async with Within(clock, seconds):` what is awaited in it is called off after so long, with `TimeoutError`. None is no limit."""
+
+    __slots__ = ("_cancelling", "_clock", "_expired", "_most_s", "_task", "_timer")
+
+    def __init__(self, clock: Clock, most_s: float | None) -> None:
+        self._clock = clock
+        self._most_s = most_s
+        self._timer: Timer | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._expired = False
+
+    async def __aenter__(self) -> None:
+        if self._most_s is not None:
+            task = self._task = asyncio.current_task()
+            assert task is not None, "only a task can be called off"
+            self._cancelling = task.cancelling()
+            self._timer = self._clock.call_later(self._most_s, self._over, task)
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._expired = True
+        task.cancel()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self._timer is None or self._task is None:
+            return
+        self._timer.cancel()
+        if (
+            self._expired
+            and self._task.uncancel() <= self._cancelling
+            and kind is not None
+            and issubclass(kind, asyncio.CancelledError)
+        ):
+            raise TimeoutError(f"no answer for {self._most_s:g} s") from error
+
+
+async def wait(clock: Clock, event: asyncio.Event, most_s: float | None) -> bool:
+    """Wait for the event, at most so long; whether it came."""
+    if most_s is None or event.is_set():
+        return await event.wait()
+    try:
+        async with Within(clock, most_s):
+            return await event.wait()
+    except TimeoutError:
+        return event.is_set()
+
+
+async def pause(clock: Clock, seconds: float) -> None:
+    """Wait so long."""
+    await wait(clock, asyncio.Event(), seconds)
+
+
+async def in_time(clock: Clock, most_s: float, work: Awaitable[R]) -> R:
+    """Await something. After so long it is called off and `TimeoutError` is raised; then it may have happened."""
+    async with Within(clock, most_s):
+        return await work
+
+
+def at_once(work: Coroutine[Any, Any, R]) -> tuple[R] | None:
+    """The result of something that mostly need not wait, in a tuple; None when it must: then it is called off, and had no effect.
+
+    Without a task, a timer and a turn of the loop for each.
+    """
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return (done.value,)
+    work.close()
+    return None
+
+
+async def fetched(port: Port, consumer: Consumer, answered: asyncio.Event, most_s: float) -> list[Taken]:
+    """What a consumer has fetched, or else what its next answer brings. `answered` must be set by each answer of this consumer.
+
+    Nothing, when the answer brings nothing, or when none comes within `most_s`; a port that is never silent is not looked after.
+    """
+    answered.clear()
+    found = await consumer.take()
+    if not found and await wait(port.clock, answered, most_s if port.silent else None):
+        found = await consumer.take()  # an answer reaches the fetcher's buffer in the step in which it comes
+    return found
