@@ -21,11 +21,11 @@ from ..kafka.plainwrite import Plain, put
 from ..kafka.scan import scan_topic, width_of
 from ..kafka.topics import TopicsAdmin
 from ..process.reading import must_exist
-from ..state.scan import guess
+from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
 from .options import Target, broker_options, confirmed, run_async, target
-from .output import output_option, show_fields, show_json, show_table
+from .output import as_typed, output_option, show_fields, show_json, show_table
 
 OWN = "hg-"
 NUMBERS = ("hg-timestamp", "hg-partition", "hg-offset")
@@ -61,7 +61,7 @@ def letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
     }
     if whole:
         found |= {
-            "key": None if record.key is None else guess(record.key),
+            "key": None if record.key is None else guess_key(record.key),
             "value": None if record.value is None else guess(record.value),
             "headers": {name: value for name, value in headers.items() if not name.startswith(OWN)},
             "traceback": headers.get("hg-traceback", ""),
@@ -112,6 +112,7 @@ def show(job: str, offset: int, bootstrap: str, pairs: tuple[str, ...], config: 
     if output == "json":
         show_json({"job": str(to.job), **found})
         return
+    found["key"] = None if found["key"] is None else as_typed(found["key"])
     show_fields((name, value) for name, value in found.items() if name != "traceback")
     click.echo(found["traceback"])
 

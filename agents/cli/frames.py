@@ -13,11 +13,11 @@ import click
 from ...core.progress.frames import ArrowFrame, BatchFrame, Drain, EndOfStream, FrameError, UserFrame, Watermark, decode
 from ..kafka.scan import scan_topic
 from ..process.configuration import CommandLine
-from ..state.scan import guess
+from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
 from .options import broker_options, configured, run_async
-from .output import output_option, show_json
+from .output import as_typed, output_option, show_json
 
 
 @click.group(cls=Group)
@@ -98,7 +98,7 @@ def frame_document(partition: int, offset: int, key: bytes | None, value: bytes 
 
 
 def _key(key: bytes | None) -> Any:
-    return None if key is None else guess(key)
+    return None if key is None else guess_key(key)
 
 
 def _said(frame: Any) -> dict[str, Any]:
@@ -109,6 +109,6 @@ def line(one: dict[str, Any]) -> str:
     """One frame as a line."""
     front = f"[{one['partition']}] {one['offset']:>8}  {one['type']:<9}"
     if one["type"] == "record":
-        return f"{front} {one['key']}  {one['value']}"
+        return f"{front} {as_typed(one['key'])}  {one['value']}"
     rest = "  ".join(f"{name}={value}" for name, value in one.items() if name not in ("partition", "offset", "type"))
     return f"{front} {rest}"

@@ -27,6 +27,16 @@ def show_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, default=str))
 
 
+def as_typed(key: Any) -> str:
+    """A key as a command takes it: text as it is, anything else as JSON."""
+    return key if isinstance(key, str) else quoted(key)
+
+
+def quoted(key: Any) -> str:
+    """The same, so that the text 7 and the number differ."""
+    return json.dumps(key, default=str, ensure_ascii=False)
+
+
 def show_fields(fields: Iterable[tuple[str, object]]) -> None:
     """Print the fields of one thing, one name and value on each line."""
     pairs = [(name, str(value)) for name, value in fields]

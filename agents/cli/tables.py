@@ -28,7 +28,7 @@ from ..state.scan import CHECKPOINT, RowDecoder, kind_of, scan
 from ..state.store import MemoryStore
 from .group import WithVerbs
 from .options import Target, broker_options, run_async, target
-from .output import output_option, show_json, show_table
+from .output import as_typed, output_option, quoted, show_json, show_table
 from .pages import page
 
 
@@ -59,7 +59,9 @@ def tables(
     config: Path | None,
     output: str,
 ) -> None:
-    """Show the tables of a job, the rows of one table, or the value of one key."""
+    """Show the tables of a job, the rows of one table, or the value of one key.
+
+    KEY is text, or what the rows show: a number (7), true, a UUID, bytes (0x01ff), a tuple (["DE", 7])."""
     to = target(job, bootstrap, pairs, config)
     found = run_async(_read(to, table, key, task, limit, from_log))
     if table and key and not found["rows"]:
@@ -68,11 +70,13 @@ def tables(
         show_json({"job": str(to.job), **found})
     elif not table:
         show_table(["TABLE", "KIND", "TASKS"], ([o["table"], o["kind"], len(o["tasks"])] for o in found["tables"]))
+    elif key and len({quoted(row["key"]) for row in found["rows"]}) > 1:  # the text 7, and the number
+        show_table(["TASK", "KEY", "VALUE"], ([o["task"], quoted(o["key"]), o["value"]] for o in found["rows"]))
     elif key:
         for row in found["rows"]:
             click.echo(row["value"])
     else:
-        show_table(["TASK", "KEY", "VALUE"], ([o["task"], o["key"], o["value"]] for o in found["rows"]))
+        show_table(["TASK", "KEY", "VALUE"], ([o["task"], as_typed(o["key"]), o["value"]] for o in found["rows"]))
         if found["more"]:
             click.echo(f"… more than {limit} rows; see --limit", err=True)
 

@@ -137,8 +137,9 @@ class App:
     ) -> Stream[Any, Any]:
         """A topic that the job reads.
 
-        `key_serde` decodes keys (without it they stay bytes until a step needs them). `key="field"` says that the topic is
-        partitioned by that field. `timestamp`: a field, `hg.field(…)` or a function; without it Kafka's timestamp is the event time.
+        `key_serde` decodes keys. Without it, a step that needs them reads them as headgate writes keys: as text, for example.
+        `key="field"` says that the topic is partitioned by that field. `timestamp`: a field, `hg.field(…)` or a function; without it
+        Kafka's timestamp is the event time.
         `start`: `"oldest"`, `"newest"` or a time (ms), where a run without a checkpoint begins. `until`: `"newest"`, offsets by
         partition, or a time: the input is bounded and ends there. `bootstrap=True`: nothing else flows before it has been read to
         the end that it had at start. `broadcast=True`: every task reads all of it. `on_lost`: what to do when records were removed

@@ -20,6 +20,7 @@ from ...core.settings import offer
 from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED, STATES
+from ..records import keys
 from .expiry_index import TTL_TABLE
 from .store import Store
 
@@ -68,33 +69,29 @@ class RowDecoder:
 
     def key_bytes(self, table: str, key: str) -> list[bytes]:
         """The possible bytes of a key that a person typed: encoded by the table's serde, as a number or as text."""
-        found: list[bytes] = []
-        values: list[Any] = [key]
+        found: dict[bytes, None] = {}
+        values = keys.named(key)
         with contextlib.suppress(orjson.JSONDecodeError):
             values.append(orjson.loads(key))
         for value in values:
-            for dump in (*([self.serdes[table][0].dumps] if table in self.serdes else []), _text_bytes, _pack):
-                try:
-                    data = dump(value)
-                except (DataError, TypeError, ValueError, AttributeError):
-                    continue
-                if data not in found:
-                    found.append(data)
-        return found
+            for dump in (*([self.serdes[table][0].dumps] if table in self.serdes else []), keys.encode, _pack):
+                with contextlib.suppress(DataError, TypeError, ValueError):
+                    found[dump(value)] = None
+        return list(found)
 
     def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> DecodedRow | None:
         """One decoded row; None if it has expired."""
         try:
             value, expires, schema = parse_log_value(data)
         except HeadgateError as error:
-            return guess(key), {"unreadable": error.what, "bytes": data.hex()}
+            return guess_key(key), {"unreadable": error.what, "bytes": data.hex()}
         if expires is not None and expires <= now_ms:
             return None
         if table in self.serdes:
             key_serde, value_serde = self.serdes[table]
-            row = _tried(key_serde.loads, key), _tried(value_serde.loads, value)
+            row = keys.shown(_tried(key_serde.loads, key, guess_key)), _tried(value_serde.loads, value, guess)
         else:
-            row = guess(key), guess(value)
+            row = guess_key(key), guess(value)
         return row[0], self._named(table, schema, row[1])
 
     def _named(self, table: str, schema: int, value: Any) -> Any:
@@ -112,7 +109,7 @@ class RowDecoder:
 
 
 def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[DecodedRow]:
-    """The rows of one table, or the row of one key."""
+    """The rows of one table, or those of the keys that may be meant: the text 7, and the number."""
     now_ms = int(time.time() * 1000)
     store = reader.store
     if table == CHECKPOINT:
@@ -126,7 +123,6 @@ def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[Decode
             row = None if data is None else reader.decode(table, raw, data, now_ms)
             if row is not None:
                 yield row
-                return
         return
     shown = 0
     for raw, data in store.range(table):
@@ -138,22 +134,29 @@ def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[Decode
             yield row
 
 
-def _text_bytes(value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError
-    return value.encode()
-
-
 def _pack(value: Any) -> bytes:
     packed: Any = msgpack.packb(value)
     return packed
 
 
-def _tried(load: Callable[[bytes], Any], data: bytes) -> Any:
+def _tried(load: Callable[[bytes], Any], data: bytes, otherwise: Callable[[bytes], Any]) -> Any:
     try:
         return load(data)
     except DataError:
-        return guess(data)
+        return otherwise(data)
+
+
+def guess_key(data: bytes) -> Any:
+    """The same of a key, as `keys.shown` has it: text is text, whatever it looks like.
+
+    >>> guess_key(b"7"), guess_key(keys.encode(("DE", 7))), guess_key(b'{"id":1}')
+    ('7', ['DE', 7], {'id': 1})
+    """
+    with contextlib.suppress(DataError):
+        key = keys.decode(data)
+        if not isinstance(key, str) or (key.isprintable() and key[:1] not in ("{", "[")):
+            return keys.shown(key)
+    return guess(data)
 
 
 def guess(data: bytes) -> Any:

@@ -2,12 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from uuid import UUID
+
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
 
 import headgate as hg
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+ID = UUID("12345678-1234-5678-1234-567812345678")
+KEYS = ["1", 1, True, b"1", ID, ("DE", 1), (("DE", True), b"1")]
+"""Python finds 1 and True equal; they are two keys."""
+SHOWN = ["1", 1, True, "0x31", str(ID), ["DE", 1], [["DE", True], "0x31"]]
+LONG = hg.custom(
+    lambda data: int.from_bytes(data, "big", signed=True), lambda n: n.to_bytes(8, "big", signed=True), name="java-long"
+)
+"""The keys of Java's LongSerializer."""
+
+
+async def put(job, topic, rows):
+    """Written by another client, which places keys as Java's clients do."""
+    producer = AIOKafkaProducer(bootstrap_servers=job.bootstrap)
+    await producer.start()
+    try:
+        for key, value in rows.items():
+            await producer.send(topic, orjson.dumps(value), key=key)
+    finally:
+        await producer.stop()
+
+
+async def headgate(job, *words):
+    """A command, and what it prints."""
+    command = [sys.executable, "-m", "headgate.agents.cli", *words]
+    surroundings = {**os.environ, "HEADGATE_BOOTSTRAP": job.bootstrap}
+    return await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=90, env=surroundings
+    )
+
+
+async def rows_of(job, table, *words):
+    """The rows of a table, as `headgate tables` shows them."""
+    done = await headgate(job, "tables", "-o", "json", job.name, table, *words)
+    assert done.returncode == 0, done.stderr
+    return [(row["key"], row["value"]) for row in json.loads(done.stdout)["rows"]]
+
+
+def in_order(rows):
+    """1 and True are equal to Python, and not as JSON."""
+    return sorted(map(json.dumps, rows))
 
 
 async def counted(job, app, out, count=1):
@@ -27,3 +78,86 @@ async def test_whole_numbers_are_keys_without_a_word(job, topic):
         await job.write(inp, rows, partition=partition)
     found = await counted(job, app, out, 4)
     assert found == {key: {"n": 3, "total": 3} for key in (b"1", b"2", b"70000", b"-5")}
+
+
+async def test_every_type_of_key_is_counted_shown_and_restored(job, topic):
+    """Over three partitions, two of them in the same task; read from the worker, from the log, and after a restart without a disk."""
+    inp, out = topic("in", 3), topic("out")
+
+    def declared():
+        app = hg.App(job.name)
+        app.input(inp).repartition(lambda value: KEYS[value["n"]], name="by-key").agg(n=hg.count(), name="counts").to(
+            out, key_serde=hg.key()
+        )
+        return app
+
+    async def written(times):
+        for partition in range(3):
+            await job.write(inp, [{"n": n} for n in range(len(KEYS))] * times, partition=partition)
+
+    async def until(count):
+        while True:  # updates come at commits: some are of a part of the records
+            found = await job.records(out, len(KEYS), more_s=0)
+            last = {record.key: orjson.loads(record.value)["n"] for record in found}
+            if last == {hg.key().dumps(key): count for key in KEYS}:
+                return
+
+    worker = await job.start(declared())
+    await written(1)
+    await asyncio.wait_for(until(3), 60)
+    every = in_order((key, {"n": 3}) for key in SHOWN)
+    assert in_order(await rows_of(job, "counts")) == every
+    assert in_order(await rows_of(job, "counts", '["DE", 1]')) == in_order([(["DE", 1], {"n": 3})])
+    assert in_order(await rows_of(job, "counts", "1")) == in_order([("1", {"n": 3}), (1, {"n": 3})])
+    assert (await headgate(job, "tables", job.name, "counts", str(ID))).stdout == "{'n': 3}\n"
+    await worker.stop()
+    assert in_order(await rows_of(job, "counts", "--from-log")) == every
+    shutil.rmtree(job.directory / "state")
+    await job.start(declared())
+    await written(1)
+    await asyncio.wait_for(until(6), 60)
+
+
+async def test_an_input_with_text_keys_and_a_shuffle_by_text_meet(job, topic):
+    """The rates were written by another client, with the key that the orders have in a field."""
+    rates, inp, out = topic("rates", 4), topic("in", 4), topic("out")
+    names = [f"k{n}" for n in range(40)]
+    await put(job, rates, {name.encode(): {"rate": n} for n, name in enumerate(names)})
+    await job.write(inp, [{"k": name} for name in names])
+    app = hg.App(job.name)
+    table = app.input(rates, until="newest").table("rates")
+    app.input(inp, until="newest").repartition("k", partitions=4).join(
+        table, into=lambda value, rate: {**value, **rate}
+    ).to(out)
+    found = await counted(job, app, out, len(names))
+    assert found == {name.encode(): {"k": name, "rate": n} for n, name in enumerate(names)}
+
+
+async def test_a_topic_that_java_has_keyed_meets_a_shuffle_with_its_serde(job, topic):
+    """Eight bytes on both topics; user code, the table and its readers see whole numbers."""
+    rates, inp, out = topic("rates", 4), topic("in", 4), topic("out")
+    numbers = range(-20, 20)
+    await put(job, rates, {n.to_bytes(8, "big", signed=True): {"rate": n} for n in numbers})
+    await job.write(inp, [{"k": n} for n in numbers])
+    app = hg.App(job.name)
+    table = app.input(rates, key_serde=LONG, until="newest").table("rates")
+    app.input(inp, until="newest").repartition("k", partitions=4, key_serde=LONG).join(
+        table, into=lambda value, rate: {**value, **rate}
+    ).to(out)
+    found = await counted(job, app, out, len(numbers))
+    assert found == {str(n).encode(): {"k": n, "rate": n} for n in numbers}
+    assert in_order(await rows_of(job, "rates", "--", "-7")) == in_order([(-7, {"rate": -7})])
+
+
+async def test_what_is_no_key_is_a_dead_letter_that_says_so(job, topic):
+    """By the policy of its step; the key of a letter is shown as any other."""
+    inp, out = topic("in"), topic("out")
+    await put(job, inp, {hg.key().dumps((n, "DE")): {"k": key} for n, key in enumerate([1, 1.5, None, 2])})
+    app = hg.App(job.name)
+    app.input(inp, until="newest").repartition("k", on_error="dead_letter").agg(n=hg.count()).to(out)
+    assert await counted(job, app, out, 2) == {b"1": {"n": 1}, b"2": {"n": 1}}
+    done = await headgate(job, "dead-letters", "list", job.name, "-o", "json")
+    letters = json.loads(done.stdout)["letters"]
+    assert ["the key is float" in letters[0]["exception"], "the key is None" in letters[1]["exception"]] == [True, True]
+    done = await headgate(job, "dead-letters", "show", job.name, str(letters[0]["offset"]))
+    assert '[1, "DE"]' in done.stdout

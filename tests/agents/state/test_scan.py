@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import doctest
+import json
+from typing import Any
+from uuid import UUID
+
+import msgpack
+import pytest
+
+from headgate.agents.records import keys
+from headgate.agents.state import scan as scanning
 from headgate.agents.state.scan import RowDecoder, scan
 from headgate.agents.state.store import MemoryStore
 from headgate.core.task.checkpoint import log_value
@@ -17,3 +27,38 @@ def test_a_row_that_nobody_can_read_hides_no_other() -> None:
     assert found["b"]["bytes"] == "ff"
     assert found["b"]["unreadable"]
     assert found["d"]["unreadable"]
+
+
+ID = UUID("12345678-1234-5678-1234-567812345678")
+
+
+@pytest.mark.parametrize("key", [7, -1, True, b"\x01\xff", ID, ("DE", 7), (("DE", True), ID), "DE", "Zürich"])
+def test_a_key_of_any_type_is_shown_so_that_it_can_be_asked_for(key: Any) -> None:
+    """Without the job's code there is the task log alone: the bytes say what they are."""
+    store = MemoryStore("u")
+    store.write({"counts": {keys.encode(key): log_value(b"1"), b"other": log_value(b"2")}})
+    [(shown, value)] = [row for row in scan(RowDecoder(store), "counts", "", 10) if row[0] != "other"]
+    assert value == 1
+    typed = shown if isinstance(shown, str) else json.dumps(shown)
+    assert list(scan(RowDecoder(store), "counts", typed, 10)) == [(shown, 1)]
+
+
+def test_a_text_and_a_number_that_look_alike_are_both_shown() -> None:
+    """Quoted, it is the text alone."""
+    store = MemoryStore("u")
+    store.write({"counts": {keys.encode("7"): log_value(b"1"), keys.encode(7): log_value(b"2")}})
+    assert list(scan(RowDecoder(store), "counts", "7", 10)) == [("7", 1), (7, 2)]
+    assert list(scan(RowDecoder(store), "counts", '"7"', 10)) == [("7", 1)]
+
+
+def test_keys_of_headgates_own_tables_are_found_as_before() -> None:
+    """They are msgpack: names of timers, ends of windows."""
+    store = MemoryStore("u")
+    store.write({"own": {msgpack.packb("floor"): log_value(b"1"), msgpack.packb([5, 0]): log_value(b"2")}})
+    assert list(scan(RowDecoder(store), "own", "", 10)) == [([5, 0], 2), ("floor", 1)]
+    assert list(scan(RowDecoder(store), "own", "floor", 10)) == [("floor", 1)]
+
+
+def test_the_examples_of_the_module() -> None:
+    """They are what they say."""
+    assert doctest.testmod(scanning).failed == 0
