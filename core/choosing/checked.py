@@ -1,11 +1,11 @@
-"""A chooser of the user's own, held to the contract: what it may answer is checked, and a breach says what and by whom.
+"""Wraps a user's own chooser: checks what it returns, and names it in errors.
 
-A user's chooser is a class or object with `choose(heads, now)`, or just such a function. It stands in the place of the rule, so that
-bootstrap and tiers hold around it. It may leave out `taken` and `describe`, and says `needs = {"value"}` to see decoded records.
+A user's chooser is a class or object with `choose(heads, now)`, or just such a function. It replaces the rule, so bootstrap and tiers still
+apply. `taken` and `describe` are optional. With `needs = {"value"}` it sees decoded records.
 
-What is promised to the caller, whatever the user's code does: a choice of this chooser is of a partition that it was shown and that is
-takeable, asks for 1 to `ready` records, and its bounds let the head record through. Where the user's code answers None or `Wait()` although
-something could be taken, it is asked again a little later even if nothing changes, so that it cannot stall a task for good.
+Promises to the caller, whatever the user's code does: a choice names a partition that the chooser was shown and that is takeable, asks for
+1 to `ready` records, and its bounds admit the first record. If the user's code returns None or `Wait()` although something could be taken,
+it is asked again a little later, even if nothing changes. So it cannot stall a task for good.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .chooser import Choice, Head, Wait
 
 NEEDS = frozenset({"value"})
 ASK_AGAIN = 0.1
-"""Seconds until a chooser is asked again that has waited over something that it could have taken."""
+"""Seconds until a chooser is asked again that waits although something could be taken."""
 SOON = 0.001
-"""The shortest wait: one that is over already would turn the loop and nothing else."""
+"""The shortest wait. A wait that is already over would only make the loop spin."""
 
 
 class ChooserError(HeadgateError):
-    """A chooser of the user's own has failed, or has answered what no chooser may answer."""
+    """A user's own chooser has failed, or has returned something invalid."""
 
 
 class CheckedChooser:
-    """The user's chooser `own`, called `name` (its import path) in messages.
+    """The user's chooser `own`; messages call it by `name`, its import path.
 
     >>> CheckedChooser(lambda heads, now: None, "shop.choose").choose([Head(StreamPartition("a", 0))], 0.0)
     Wait(until=None, why='')
@@ -73,7 +73,7 @@ class CheckedChooser:
         return answer._replace(at=StreamPartition(*answer.at))
 
     def _patient(self, wait: Wait, heads: Sequence[Head], now: float) -> Wait:
-        """A wait that ends: over something that could be taken it is asked again, and never without a pause."""
+        """A wait that ends: the chooser is asked again if something could be taken, and never without a pause."""
         until: object = wait.until
         if until is None:
             return wait._replace(until=now + ASK_AGAIN) if any(head.takeable for head in heads) else wait

@@ -1,17 +1,17 @@
-"""Which partition a task reads next, and how much of it: what intake, choosers, and a chooser of your own say to one another.
+"""The interface between intake and choosers, including a user's own: which partition a task reads next, and how much of it.
 
-The intake shows a chooser one `Head` for each partition of the task, empty and paused ones included, and is told a `Choice`: this
-partition, at most so many records, not beyond that offset or that timestamp. Or a `Wait`: nothing now, ask again when something has
-changed or at that time. What was really taken of a choice is said afterwards (`taken`). Choosers order partitions among each other; a
-partition is always read in its own order.
+The intake shows a chooser one `Head` for each partition of the task, including empty and paused ones. The chooser returns a `Choice`: this
+partition, at most so many records, not beyond that offset or timestamp. Or it returns a `Wait`: nothing now, ask again when something has
+changed or at that time. Afterwards the intake reports how much of a choice was really taken (`taken`). Choosers order partitions relative
+to each other; each partition is always read in its own order.
 
-What every chooser promises (`chooser_checked` holds a user's own to it): it chooses only what is `takeable`; it asks for at least one
-record and for no more than are ready; its bounds let the head record through, so a choice always moves on; it does not look at a
-clock, and the same heads and times give the same choices.
+Promises of every chooser (`checked` enforces them for a user's own): it chooses only what is `takeable`. It asks for at least one record
+and for no more than are ready. Its bounds admit the first record, so every choice makes progress. It reads no clock, and the same heads and
+times give the same choices.
 
-    Bootstrap( Tiers( Batching( round robin | time aligned | starting alignment | a chooser of your own ) ) )
+    Bootstrap( Tiers( Batching( round robin | time aligned | starting alignment | a user's own chooser ) ) )
 
-`chooser_stack` builds this, `chooser_layers` and `chooser_rules` hold the parts.
+`stack` builds this; `layers` and `rules` contain the parts.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..names import StreamPartition
 
 @dataclass(slots=True)
 class Head:
-    """What stands at the head of one partition's buffer. The intake keeps one for each and brings it up to date before it asks.
+    """The head of one partition's buffer. The intake keeps one for each partition, and updates it before it calls the chooser.
 
-    A control frame at the head is one record that is ready, with `NO_TIME` as its timestamp, so that nothing waits for it.
+    A control frame at the head counts as one ready record with the timestamp `NO_TIME`, so that nothing waits for it.
 
     >>> Head(StreamPartition("orders", 0), ready=3, offset=17, timestamp=1000).takeable
     True
@@ -35,24 +35,24 @@ class Head:
 
     at: StreamPartition
     ready: int = 0
-    """Records that could be one chunk now: buffered, at most a chunk, and up to the next control frame. 0 = the buffer is empty."""
+    """Records that could form a chunk now: buffered, at most a chunk, and up to the next control frame. 0: the buffer is empty."""
     offset: int = 0
-    """Of the head record; with an empty buffer the position, which also advances over aborted transactions."""
+    """The offset of the first record. If the buffer is empty, the position, which also advances over aborted transactions."""
     timestamp: int = 0
     end: int | None = None
-    """The end as last heard from the broker."""
+    """The end of the partition, from the broker's last answer."""
     start_end: int | None = None
-    """The read-committed end that was taken at this start, as next offset. Streams of the job itself have none."""
+    """The read-committed end of the partition at this start, as next offset. Streams of the job itself have none."""
     start_unknown: bool = False
-    """It will have such an end, and nobody has heard of it yet: until then it has not reached it."""
+    """Such an end is needed but not known yet; until then the partition has not reached it."""
     bootstrap: bool = False
     paused: bool = False
     draining: bool = False
-    """Nothing more is fetched; what is ready is still to be taken."""
+    """Nothing more is fetched; what is ready can still be taken."""
     ended: bool = False
-    """Nothing of it is taken any more."""
+    """Nothing more is taken."""
     value: object = None
-    """The decoded head record, only for choosers that declare `needs = {"value"}`."""
+    """The decoded first record, only for choosers that declare `needs = {"value"}`."""
 
     @property
     def takeable(self) -> bool:
@@ -60,20 +60,21 @@ class Head:
 
     @property
     def active(self) -> bool:
-        """More may come: it is neither paused nor at its last record."""
+        """Whether more records may come: it is not paused, ended or draining."""
         return not (self.paused or self.ended or self.draining)
 
     @property
     def lagging(self) -> bool:
-        """Not yet where the stream ended at start, and able to get there: what has ended is there, and so is what drains, once its
-        buffer is empty."""
+        """Whether the partition has not reached the end that it had at the start, but can. An ended partition has reached it, and so has a
+        draining one with an empty buffer.
+        """
         if self.ended or (self.draining and (self.ready == 0 or self.paused)):
             return False
         return self.start_unknown or (self.start_end is not None and self.offset < self.start_end)
 
 
 class Choice(NamedTuple):
-    """Take this partition: up to `max_records`, only offsets below `up_to_offset`, and stop before a timestamp above `up_to_timestamp`."""
+    """Take from this partition: up to `max_records`, only offsets below `up_to_offset`, and no timestamp above `up_to_timestamp`."""
 
     at: StreamPartition
     max_records: int
@@ -82,16 +83,16 @@ class Choice(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Nothing now. Ask again when a head has changed, and at the latest at `until` (monotonic seconds), if there is one."""
+    """Take nothing now. Ask again when a head has changed, and no later than `until` (monotonic seconds), if given."""
 
     until: float | None = None
     why: str = ""
 
 
 class Chooser(Protocol):
-    """Anything that chooses. None means `Wait()`.
+    """Anything that chooses. Returning None means `Wait()`.
 
-    A chooser of your own, named by import path, has this shape; `taken` may be missing, and a plain function is enough:
+    A user's own chooser, named by its import path, has this interface; `taken` is optional, and a plain function is enough:
 
     >>> def loudest(heads, now):
     ...     ready = [head for head in heads if head.takeable]
@@ -99,28 +100,28 @@ class Chooser(Protocol):
     """
 
     def choose(self, heads: Sequence[Head], now: float) -> Choice | Wait | None:
-        """The next partition, at monotonic time `now`. The heads are the caller's: neither keep nor change them."""
+        """The next partition, at monotonic time `now`. The heads belong to the caller: do not keep or change them."""
         ...
 
     def taken(self, choice: Choice, records: int) -> None:
-        """So many records were taken of the choice that was just made."""
+        """The number of records that were taken for the choice just made."""
         ...
 
     def describe(self) -> Mapping[str, object]:
-        """Its state for people and status pages, plain values."""
+        """The chooser's state for people and status pages, as plain values."""
         ...
 
 
 class Rule(Chooser, Protocol):
-    """A chooser that can say whether staying with a partition keeps what it promises, so that batches may be read by it."""
+    """A chooser that can say whether it may stay with a partition, so that batches can be read under it."""
 
     def stay(self, head: Head, heads: Sequence[Head], now: float) -> Choice | None:
-        """As much of this (takeable) partition as the rule allows now; None if it is another's turn by right."""
+        """As much of this (takeable) partition as the rule allows now; None if it is another partition's turn."""
         ...
 
 
 def sooner(one: float | None, other: float | None) -> float | None:
-    """The earlier of two times, either of which may be never.
+    """The earlier of two times, each of which may be None for never.
 
     >>> sooner(None, 3.0), sooner(2.0, 3.0), sooner(None, None)
     (3.0, 2.0, None)
@@ -131,7 +132,7 @@ def sooner(one: float | None, other: float | None) -> float | None:
 
 
 def listed(heads: Iterable[Head], most: int = 3) -> str:
-    """Partitions for people, not all of them.
+    """Partitions for people; only the first few.
 
     >>> listed([Head(StreamPartition("a", n)) for n in range(5)])
     'a:0, a:1, a:2 and 2 more'

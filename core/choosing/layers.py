@@ -1,17 +1,17 @@
-"""What stands above the rule: bootstrap first, higher tiers before lower ones, and batches from one partition.
+"""The layers above the rule: bootstrap first, higher tiers before lower ones, and batches from one partition.
 
-Each layer decides which heads the next one may see, and shortens its choice where more would break the layer's own promise. Empty
-heads are passed on, for a rule may have to wait for them.
+Each layer decides which heads the next one sees, and shortens its choice where more would break the layer's own promise. Empty heads are
+passed on, because a rule may have to wait for them.
 
-- `Bootstrap`: while a bootstrap partition has not reached the end that it had at start, only such partitions flow, and none beyond
-  that end. What is empty, ended, or drained of its buffer is there; a drain in the middle of a bootstrap hangs on nothing. A paused one
-  is not there: whoever pauses it, pauses what depends on it.
-- `Tiers`: a higher tier first. After a start no lower tier flows before the higher ones have caught up with the ends of that start; one
-  whose end nobody has told yet has not. (Here paused partitions hold up nobody: priority is about latency, not about truth.) From then on
-  a lower tier that has had something ready for `max_starve` seconds gets one chunk. A tier whose rule waits does not keep lower ones from
-  work. Priorities may change at any time.
-- `Batching`: up to `size` records from one partition before the rule is asked again. Exactly `size`, over as many chunks as it takes. It
-  stands within a tier, so a batch never holds up a higher one, and ends early where the rule would be broken.
+- `Bootstrap`: while a bootstrap partition has not reached the end that it had at the start, only bootstrap partitions are read, and none
+  beyond that end. A partition that is empty, ended, or drained counts as having reached it, so a drain during a bootstrap does not get
+  stuck. A paused one does not count: pausing it also pauses what depends on it.
+- `Tiers`: higher tiers first. After a start, no lower tier is read before the higher ones have reached the ends that they had at the start;
+  a tier whose end is not known yet has not. (Here paused partitions hold nothing up: priority is about latency, not correctness.) From then
+  on, a lower tier that has had something ready for `max_starve` seconds gets one chunk. A tier whose rule waits does not block lower ones.
+  Priorities may change at any time.
+- `Batching`: up to `size` records from one partition before the rule is asked again; exactly `size`, over several chunks if needed. It
+  applies within a tier, so a batch never delays a higher one, and it ends early where it would break the rule.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .chooser import Choice, Chooser, Head, Rule, Wait, listed, sooner
 
 
 class Bootstrap:
-    """Nothing else flows until every bootstrap partition has reached the end that it had at start."""
+    """Reads nothing else until every bootstrap partition has reached the end that it had at the start."""
 
     def __init__(self, inner: Chooser) -> None:
         self.inner = inner
@@ -50,9 +50,9 @@ class Bootstrap:
 
 
 class Tiers:
-    """Higher priority first. Every tier has a chooser of its own, made by `inner` when the tier is first seen.
+    """Reads higher priorities first. `inner` makes a chooser for each tier when the tier is first seen.
 
-    `priorities`: by stream, where it is not 0. They and `max_starve` may be replaced at any time, and count from the next choice on.
+    `priorities`: by stream, if not 0. They and `max_starve` may be replaced at any time, and apply from the next choice on.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Tiers:
 
     @staticmethod
     def _caught_up(order: list[int], by_tier: Mapping[int, list[Head]]) -> tuple[list[int], list[Head]]:
-        """The tiers that may flow: down to the first that has not caught up with its start. And what that one still lacks."""
+        """The tiers that may be read: down to the first that has not caught up with its start; and the heads that hold it up."""
         for n, tier in enumerate(order[:-1]):
-            # The plain comparison first: it settles nearly all, and this runs for every chunk.
+            # The plain comparison comes first: it settles nearly all cases, and this runs for every chunk.
             behind = [
                 head
                 for head in by_tier[tier]
@@ -117,14 +117,14 @@ class Tiers:
         return order, []
 
     def _note_waiting(self, allowed: list[int], by_tier: Mapping[int, list[Head]], now: float) -> None:
-        """A tier waits from when it may flow and has something ready, anew after each of its turns."""
+        """Note since when each allowed tier has had something ready. Its turn resets this."""
         before, self._waiting_since = self._waiting_since, {}
         for tier in allowed:
             if any(head.ready > 0 and not head.paused and not head.ended for head in by_tier[tier]):
                 self._waiting_since[tier] = before.get(tier, now)
 
     def _starving(self, allowed: list[int], now: float) -> list[int]:
-        """Tiers that have waited too long, the longest wait first; the highest is among them, lest it starve in its turn."""
+        """The tiers that have waited too long, longest first. The highest tier is among them, so that it does not starve in turn."""
         if self.max_starve is None:
             return []
         since = self._waiting_since
@@ -144,7 +144,7 @@ class Tiers:
 
 
 class Batching:
-    """Stays with a partition for up to `size` records, as long as the rule is kept and something is ready."""
+    """Stays with a partition for up to `size` records, as long as the rule permits and something is ready."""
 
     def __init__(self, rule: Rule, size: int) -> None:
         self.rule = rule

@@ -1,15 +1,15 @@
 """The three rules for partitions of equal rank: round robin, time aligned, starting alignment.
 
-- `RoundRobin`: whoever was served longest ago. Between two turns of a partition every other one that is ready has had at most one,
-  and no one that stays ready waits for more turns than there are partitions.
-- `TimeAligned`: the oldest timestamp first, and never a record beyond the timestamp at which another partition stands. A partition
-  that is empty but active could have something older, so it is waited for, up to `align_wait` from when it ran empty; after that it
-  is left out until it has something again.
-- `StartingAlignment`: for streams without useful times. Each had a distance to its end at start; served is the one that has fallen
-  farthest behind that distance, or, if all are ahead of it, the one that is least ahead. A turn is as long as the lead of the neediest
-  over the next, but at least `grain` records, lest two streams in step be read record by record.
+- `RoundRobin`: the partition that was served least recently. Between two turns of a partition, every other ready partition has had at most
+  one. A partition that stays ready waits for no more turns than there are partitions.
+- `TimeAligned`: the oldest timestamp first, and never a record beyond the first timestamp of another partition. An empty but active
+  partition might have something older, so the rule waits for it, for up to `align_wait` after it became empty; then it is ignored until it
+  has something again.
+- `StartingAlignment`: for streams without useful times. It compares each partition's distance to its end with the distance at the start,
+  and serves the one that has fallen behind most, or, if all are ahead, the one that is least ahead. A turn lasts until the next partition
+  is in the same position, but for at least `grain` records, so that two streams in step are not read record by record.
 
-Equal claims go to whoever was served longest ago, then in order of names.
+With equal claims, the partition that was served least recently comes first, then the order of names decides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .chooser import Choice, Head, Wait, listed, sooner
 
 
 class _Turns:
-    """When each partition was last served, as a count of turns."""
+    """Records when each partition was last served, as a count of turns."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -33,7 +33,7 @@ class _Turns:
             self._last[choice.at] = self._turn
 
     def _before(self, one: StreamPartition, other: StreamPartition) -> bool:
-        """Whether it is rather the turn of the first."""
+        """Whether the first partition comes before the second."""
         mine, its = self._last.get(one, 0), self._last.get(other, 0)
         return mine < its or (mine == its and one < other)
 
@@ -43,7 +43,7 @@ class _Turns:
 
 
 class RoundRobin(_Turns):
-    """Whoever was served longest ago.
+    """Serves the partition that was served least recently.
 
     >>> rule = RoundRobin()
     >>> heads = [Head(StreamPartition("a", n), ready=5) for n in range(2)]
@@ -68,7 +68,7 @@ class RoundRobin(_Turns):
 
 
 class TimeAligned(_Turns):
-    """The oldest timestamp first; waits up to `align_wait` seconds for who may have something older."""
+    """Serves the oldest timestamp first. Waits up to `align_wait` seconds for partitions that might have something older."""
 
     def __init__(self, align_wait: float) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class TimeAligned(_Turns):
         return Choice(head.at, head.ready, bound)
 
     def _missing(self, heads: Sequence[Head], now: float) -> tuple[list[Head], float | None]:
-        """Who is empty and has not been waited for long enough, and when the first of these waits is over."""
+        """The empty partitions that are still waited for, and when the first of these waits ends."""
         missing: list[Head] = []
         until: float | None = None
         since = self._empty_since
@@ -121,7 +121,7 @@ class TimeAligned(_Turns):
 
     @staticmethod
     def _timeless(head: Head) -> bool:
-        """A control frame: it has no time of its own, and whatever it says is better known early."""
+        """Whether this is a control frame: it has no time of its own, and should be read early."""
         return head.timestamp <= -(2**63)
 
     def describe(self) -> Mapping[str, object]:
@@ -130,7 +130,7 @@ class TimeAligned(_Turns):
 
 
 class StartingAlignment(_Turns):
-    """Keeps the distances to the ends in the proportion that they had at start."""
+    """Keeps the distances to the ends in the proportion that they had at the start."""
 
     def __init__(self, grain: int = 500) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""The chooser of a task, stacked from its settings: bootstrap, tiers, batching, and the rule.
+"""The chooser of a task, built from its settings: bootstrap, tiers, batching, and the rule.
 
-What it decides: the job's own streams stand in a tier above all inputs, so that what is between two stages is finished before
-more is read; `max_starve` still lets inputs through. A user's own chooser takes the place of batching and rule; if it is a class,
-each tier has one of its own.
+It decides that the job's own streams form a tier above all inputs, so that what is between two stages is finished before more is read;
+`max_starve` still lets inputs through. A user's own chooser replaces batching and rule; if it is a class, each tier has its own instance.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ RULES = ("round-robin", "time-aligned", "starting-alignment")
 
 @dataclass(frozen=True, slots=True)
 class ChooserSettings:
-    """What can be set about choosing; wrong values are refused here.
+    """The settings of a chooser. Raises `SettingError` for an invalid value.
 
     >>> ChooserSettings(rule="time-aligned", batch_size=500).rule
     'time-aligned'
@@ -36,13 +35,13 @@ class ChooserSettings:
 
     rule: str = "round-robin"
     batch_size: int = 0
-    """Records from one partition before the rule is asked again; 0 = no batches."""
+    """Records from one partition before the rule is asked again; 0: no batches."""
     align_wait: float = 0.5
     """Seconds that a time-aligned task waits for an empty partition."""
     max_starve: float | None = 10.0
-    """Seconds after which a lower tier gets a chunk; None = never."""
+    """Seconds after which a lower tier gets a chunk; None: never."""
     priorities: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """By input stream; 0 for those that are not named."""
+    """By input stream; 0 for streams that are not named."""
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -63,10 +62,10 @@ class ChooserSettings:
 
 
 def settings_of(values: Mapping[str, Any], declared: Mapping[str, int] = MappingProxyType({})) -> ChooserSettings:
-    """The chooser's part of a job's settings, as they stand in files and in the coordinator stream; the rest is ignored.
+    """The chooser's settings among those of a job, as given in files and in the coordinator stream; others are ignored.
 
-    `declared`: the priorities of the declaration; a setting `streams.<name>.priority` overrides them. A `chooser` that is not one of
-    `RULES` is the import path of a user's own, which the caller loads and gives to `Stack`.
+    `declared`: the declared priorities; a setting `streams.<name>.priority` overrides them. A `chooser` that is not one of `RULES` is the
+    import path of a user's own, which the caller loads and passes to `Stack`.
 
     >>> settings_of({"chooser": "time-aligned", "streams.orders.priority": "2"}, {"orders": 1, "rates": 1}).priorities["orders"]
     2
@@ -113,7 +112,7 @@ class Stack:
         self.apply(settings or ChooserSettings())
 
     def apply(self, settings: ChooserSettings) -> None:
-        """New settings from the next choice on. Only a change of priorities or `max_starve` keeps whose turn it is."""
+        """Apply new settings from the next choice on. Whose turn it is, is kept only if nothing but priorities and `max_starve` changes."""
         new = Tiers(
             self._inner, {**settings.priorities, **dict.fromkeys(self.intermediates, OWN_STREAMS)}, settings.max_starve
         )
