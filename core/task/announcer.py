@@ -1,11 +1,11 @@
-"""What a task says to the streams that it feeds, worked out from what its operators have heard.
+"""Announces to the streams that a task writes how far its time, its end and its drain have come.
 
-The operators of a task have *heard* of an input stream up to a time, its end, its drain. From that, and from what its steps pass
-on (see `time`), follows what the task should say to each output; `control` turns the difference from what it said last into
-frames. The same for the streams of which this task owns the aggregating partition: there it tells the other partitions what that
-one partition (and no other) has completed.
+The operators of a task have *heard* of an input stream up to a time, its end or its drain. From that, and from the time that the task's
+steps pass on (see `time`), follows what the task should announce to each output; `markers` turns the difference from its last announcement
+into frames. For the streams whose aggregating partition this task owns, it announces to the other partitions what that one partition (and
+no other) has completed.
 
-What was said stands in the ledger (`:said`, `:relayed`), so a restart in the middle neither repeats nor forgets.
+The ledger contains the announcements (`:said`, `:relayed`), so a restart neither repeats nor loses one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .time import DEAF, TaskTime, Through, least
 
 
 class Announcer:
-    """The speaking side of a task."""
+    """The announcements of a task."""
 
     def __init__(self, inputs: Inputs, ledger: Ledger, time: TaskTime) -> None:
         self.inputs = inputs
@@ -47,17 +47,17 @@ class Announcer:
         self._upstream = {output.stream: self.plan.streams_behind(output.parents) for output in self.plan.outputs}
 
     def said(self, kind: str, stream: str) -> Announcement:
-        """What was said last, in the own name (`:said`) or for all (`:relayed`)."""
+        """The last announcement: the task's own (`:said`), or for all producers (`:relayed`)."""
         row = self.ledger.rows.get((kind, stream))
         return Announcement(*row) if row else NOTHING_ANNOUNCED
 
     def say(self, run: RunView, drain_id: str, *, with_time: bool) -> list[SendControl]:
-        """Everything that is due. Without `with_time`, what is only a newer time waits."""
+        """The control messages that are due. Without `with_time`, a message that only brings a newer time waits."""
         out: list[SendControl] = []
         for output, producers, said, due in self._news(run, drain_id):
             if not with_time and only_time_is_new(said, due):
                 continue
-            # nobody in the other job would pass on what is said to one partition only
+            # the other job would not pass on a message that is sent to one partition only
             way = DIRECT if output.crosses else self.route(producers, output.width)
             frames = announce(said, due, self._sender(run, producers, self.plan.task), output.stream, output.width, way)
             out += self._sent(":said", output.stream, said, due, frames)
@@ -67,7 +67,7 @@ class Announcer:
         return out
 
     def owes_time(self, run: RunView, drain_id: str) -> bool:
-        """Whether there is a newer time to say, or anything else."""
+        """Whether there is anything new to announce."""
         if next(self._news(run, drain_id), None) is not None:
             return True
         intermediate = (one for one in self.inputs.by_stream.values() if one.kind == INTERMEDIATE)
@@ -76,7 +76,7 @@ class Announcer:
     def _news(
         self, run: RunView, drain_id: str
     ) -> Iterator[tuple[OutputPlan, ProducerSet, Announcement, Announcement]]:
-        """The outputs to which something newer is to be said, with what was said last, and what is to be said."""
+        """The outputs with something new to announce, each with its producers, the last announcement, and the new one."""
         passing = self.time.passing() if self.plan.outputs else {}
         for output in self.plan.outputs:
             said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
@@ -94,19 +94,19 @@ class Announcer:
         return Sender(self.plan.job, run.run_id, task, max(1, len(producers.tasks)))
 
     def producers(self, run: RunView, stream: str) -> ProducerSet:
-        """Who writes the stream; only this task, when the job state does not say."""
+        """The producers of a stream; only this task if the job state does not say."""
         return run.producers.get(stream) or ProducerSet(stream, 0, frozenset({self.plan.task}))
 
     def route(self, producers: ProducerSet, width: int) -> str:
-        """Which way control messages take into a stream."""
+        """The route of control messages into a stream."""
         return route(len(producers.tasks), width, self.plan.settings.aggregate_above)
 
-    # ------------------------------------------------------------------------------------------------------- own name
+    # ------------------------------------------------------------------------------------------------------ own announcements
 
     def due(
         self, output: OutputPlan, said: Announcement, epoch: int, drain_id: str, behind: Through | None
     ) -> Announcement:
-        """What this task should say to an output: the phase of the inputs that flow into it, and the time that has come through."""
+        """What this task should announce to an output: the phase of the inputs that flow into it, and the time that has come through."""
         status, drains = StreamPhase.ENDED, False
         for one in self.inputs.counted:
             if one.stream in self._upstream[output.stream]:
@@ -122,11 +122,11 @@ class Announcer:
         if said.drained is not None or (status != StreamPhase.OPEN and not output.crosses):
             return Announcement(epoch, MAX_TIME, False, False, said.drained or drain_id)
         if output.crosses and drains:
-            return Announcement(epoch, said.ts, said.idle)  # its next run goes on where this one stops: nothing is over
+            return Announcement(epoch, said.ts, said.idle)  # its next run continues from here: nothing is over
         ts, idle = behind or (said.ts, said.idle)
         return Announcement(epoch, max(ts, said.ts), idle)
 
-    # ------------------------------------------------------------------------------------------------------ on behalf of all
+    # -------------------------------------------------------------------------------------------- announcements for all producers
 
     def _relay(self, one: InputPlan, run: RunView, *, with_time: bool) -> list[SendControl]:
         due = self._relayed(one, run)
@@ -138,7 +138,7 @@ class Announcer:
         return self._sent(":relayed", one.stream, said, due, frames)
 
     def _relayed(self, one: InputPlan, run: RunView) -> Announcement | None:
-        """What the aggregating partition has completed, if this task owns it and that is news."""
+        """What the aggregating partition has completed, if this task owns it and this is new."""
         producers = run.producers.get(one.stream)
         if (
             producers is None
@@ -160,5 +160,5 @@ class Announcer:
         return None if due == said else due
 
     def relayed_status(self, one: InputPlan) -> StreamStatus:
-        """How far the aggregating partition is, that one alone: the task's other partitions may be waiting for just this."""
+        """How far the aggregating partition is. Only that one counts: the task's other partitions may be waiting for this announcement."""
         return self.inputs.progress.partition(one.stream, aggregator(one.stream, one.width))

@@ -1,19 +1,19 @@
-"""What stands in a task's log: its checkpoints, and the changes of its tables.
+"""The contents of a task's log: its checkpoints, and the changes of its tables.
 
-A checkpoint is all that a restart needs beside the tables: where each partition is read on, in which run, how far a drain or an
-end has come, and what has been carried out once and must not be carried out again. It is written in the transaction of the
-outputs that it speaks for, so it is never ahead of them and never behind.
+A checkpoint is all that a restart needs beside the tables: the position of each partition, the run, how far a drain or an end has come, and
+what was carried out once and must not be repeated. It is written in the transaction of the outputs that it belongs to, so it is never ahead
+of them or behind.
 
 Promises:
 
-- Equal checkpoints have equal bytes, whatever the order in which they were put together; `decode` gives back what was encoded.
-- Bytes that are no checkpoint, or one of a newer format, are a `CheckpointError` that names the version and the remedy.
-- What was applied is remembered for the last `MAX_APPLIED` requests. A request carries a time after which it is refused, and the
-  leader answers one at a time for a task, so one that has fallen out of this memory is not heard again.
-- Keys of the log never mix: each begins with its namespace and, for tables, the length and the name of the table. A table's keys
-  keep their own order behind that. Names that begin with `__` are headgate's own; the control table is such a table.
-- A value of a table carries the time at which it expires, if any; that it has expired is for the reader's clock to say. It carries the
-  number of the schema that it was written under (`core.graph.schema`); the first one, 0, takes no room.
+- Equal checkpoints have equal bytes, in whatever order they were built; `decode` returns what was encoded.
+- Bytes that are no checkpoint, or one of a newer format, raise a `CheckpointError` that names the version and the remedy.
+- The last `MAX_APPLIED` applied requests are remembered. A request expires, and the leader answers a task's requests one at a time, so a
+  request that has been forgotten does not come again.
+- Keys of the log never mix: each begins with its namespace and, for tables, the length and the name of the table. After that prefix, a
+  table's keys keep their own order. Names that begin with `__` are headgate's own; the control table is one of these.
+- A value of a table contains its expiry time, if any; the reader's clock decides whether it has expired. It contains the number of the
+  schema under which it was written (`core.graph.schema`); the first one, 0, takes no space.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PHASES = (TaskState.RUNNING, TaskState.DRAINING, TaskState.DRAINED, TaskState.EN
 CHECKPOINT_KEY = b"\x01checkpoint"
 """The key of every checkpoint in a task's partition of the log: the last one counts."""
 CONTROL_TABLE = "__control"
-"""The table that holds the reconciliation state of control messages."""
+"""The table with the reconciliation state of control messages."""
 
 _TABLE = 2
 _library = cast("Any", msgpack)
@@ -60,7 +60,7 @@ class Checkpoint:
     job_uuid: str
     run: str
     epoch: int = 0
-    """The newest epoch of a producer set that this task acted on."""
+    """The newest epoch of a producer set on which this task has acted."""
     positions: Positions = field(default_factory=lambda: _NOWHERE)
     """By stream partition: the next offset to read."""
     until: Positions = field(default_factory=lambda: _NOWHERE)
@@ -71,24 +71,24 @@ class Checkpoint:
     hooks: frozenset[str] = frozenset()
     """What has run once in this run (`on_end_of_stream`, `on_drain` …), in the transaction of its outputs."""
     applied: tuple[str, ...] = ()
-    """The uuids of requests that were carried out, newest last."""
+    """The uuids of applied requests, newest last."""
     processor: str = ""
     incarnation: str = ""
     grant: int = 0
     """Who wrote it."""
 
     def for_run(self, run: str) -> Checkpoint:
-        """Where another run begins: at the same positions, with nothing ended, drained or bounded. The same run: unchanged."""
+        """The start of another run: the same positions, with nothing ended, drained or bounded. For the same run it is unchanged."""
         if run == self.run:
             return self
         return replace(self, run=run, phase=TaskState.RUNNING, drain_id="", hooks=frozenset(), until=_NOWHERE)
 
 
-# ------------------------------------------------------------------------------------------------------------ its bytes
+# ------------------------------------------------------------------------------------------------------------- encoding
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The value bytes; the key is `CHECKPOINT_KEY`."""
+    """The value; the key is `CHECKPOINT_KEY`."""
     c = checkpoint
     value = _packb(
         {
@@ -108,12 +108,12 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             "grant": c.grant,
         }
     )
-    decode_checkpoint(value)  # what this version would not read, it must not write
+    decode_checkpoint(value)  # what this version cannot read, it must not write
     return value
 
 
 def decode_checkpoint(value: bytes) -> Checkpoint:
-    """Back from the bytes. Unknown fields are ignored; a newer version is an error."""
+    """The checkpoint of these bytes. Unknown fields are ignored; a newer version is an error."""
     try:
         fields: Any = _unpackb(value)
     except (ValueError, RecursionError, TypeError) as error:
@@ -203,14 +203,14 @@ def _positions(fields: dict[Any, Any], key: str) -> Positions:
 
 
 class LogKey(NamedTuple):
-    """A key of the task log: `table` is None for a checkpoint."""
+    """A key of the task log. `table` is None for a checkpoint."""
 
     table: str | None
     key: bytes
 
 
 def table_prefix(table: str) -> bytes:
-    """What every key of this table begins with, in the log and in a store; a `DeclarationError` for a name too short or too long."""
+    """The prefix of every key of this table, in the log and in a store. Raises `DeclarationError` if the name is too short or too long."""
     text = table.encode()
     if not 0 < len(text) <= MAX_TABLE_NAME:
         raise DeclarationError(
@@ -220,7 +220,7 @@ def table_prefix(table: str) -> bytes:
 
 
 def parse_log_key(key: bytes) -> LogKey:
-    """Whose entry it is.
+    """The table and the key of an entry.
 
     >>> parse_log_key(table_prefix("counts") + b"DE")
     LogKey(table='counts', key=b'DE')
@@ -244,7 +244,7 @@ def _unknown_key(key: bytes) -> CheckpointError:
 
 
 class LogValue(NamedTuple):
-    """A value of a table's entry: its bytes, when it expires, and the number of the schema that it was written under."""
+    """A value of a table: its bytes, its expiry time, and the number of the schema under which it was written."""
 
     body: bytes
     expires_ms: int | None = None
@@ -252,11 +252,11 @@ class LogValue(NamedTuple):
 
 
 _EXPIRES, _SCHEMA = 1, 2
-"""What the first byte of a value says that follows."""
+"""The bits of a value's first byte: what follows it."""
 
 
 def log_value(value: bytes, expires_ms: int | None = None, schema: int = 0) -> bytes:
-    """The value of a table's entry; `expires_ms` is the wall time at which it may be deleted.
+    """The encoded value of a table's entry. `expires_ms` is the wall-clock time at which it expires.
 
     >>> parse_log_value(log_value(b"x", 5)).expires_ms, parse_log_value(log_value(b"x", schema=7))
     (5, LogValue(body=b'x', expires_ms=None, schema=7))
@@ -265,7 +265,7 @@ def log_value(value: bytes, expires_ms: int | None = None, schema: int = 0) -> b
 
 
 def log_head(expires_ms: int | None, schema: int) -> bytes:
-    """What stands before the bytes of a value."""
+    """What precedes the bytes of a value."""
     flags = (_EXPIRES if expires_ms is not None else 0) | (_SCHEMA if schema else 0)
     head = bytes((flags,))
     if expires_ms is not None:
@@ -274,12 +274,12 @@ def log_head(expires_ms: int | None, schema: int) -> bytes:
 
 
 def expiry_bytes(data: bytes) -> bytes | None:
-    """The eight bytes of a value's expiry, which order as the times do; None if it never expires."""
+    """The eight bytes of a value's expiry time, which sort as the times do; None if it never expires."""
     return data[1:9] if data and data[0] & _EXPIRES else None
 
 
 def expiring_heads(at: bytes) -> tuple[bytes, ...]:
-    """What a value begins with that expires at this time, given as its eight bytes; for many values at once.
+    """The possible prefixes of a value that expires at this time, given as its eight bytes; for checking many values.
 
     >>> log_value(b"x", 5).startswith(expiring_heads((5).to_bytes(8, "big")))
     True
@@ -288,7 +288,7 @@ def expiring_heads(at: bytes) -> tuple[bytes, ...]:
 
 
 def parse_log_value(data: bytes) -> LogValue:
-    """The value, when it expires, and its schema."""
+    """The value, its expiry time, and its schema."""
     flags = data[0] if data else 255
     at, expires, schema = 1, None, 0
     if flags & _EXPIRES:

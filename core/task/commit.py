@@ -1,22 +1,22 @@
-"""Who owns the producer of an incarnation, and what must be true before what.
+"""The owner of an incarnation's producer, and the order of the steps of a commit.
 
-One transaction at a time, and one owner of it:
+There is one transaction at a time, and one owner of it:
 
     idle → beginning → sealing → flushing → committing → applying → idle
-                        (any failure of the producer: → over)
+                      (any failure of the producer: → over)
 
 What this machine decides and promises:
 
-- A transaction is begun at most every `interval_s`, at once when somebody urgently wants it, and never when nobody wants anything.
-  Whoever asks while one is under way shares the next one.
-- *Sealing* divides: what a task had completed then is in this transaction, all of it; what completes later is in the next one.
-- `Commit` is said only after every send has returned and every future has succeeded (a client that commits with a failed batch
-  on its hands commits the rest, and loses it).
+- A transaction begins at most every `interval_s`, at once for an urgent request, and never without a request. Requests during a transaction
+  share the next one.
+- *Sealing* divides: everything that a task has completed by then is in this transaction; what completes later is in the next one.
+- `Commit` is given only after every send has returned and every future has succeeded (a client that commits although a batch has failed
+  commits the rest, and loses that batch).
 - A task's store is written, and the task is told, only after the broker has committed. So a store is never ahead of its log.
-- Any failure, or silence for longer than `timeout_s`, ends the incarnation: nothing is retried on a producer of doubtful state.
-  Only tasks that wrote to the target that failed are blamed.
-- A store that refuses its changes fails its own task only: the transaction is durable, the log has it. What that task has asked for
-  meanwhile still counts: it leaves with a last commit.
+- Any failure, or a transaction longer than `timeout_s`, ends the incarnation: nothing is retried on a producer in an unknown state. Only
+  tasks that wrote to the failed target are blamed.
+- A store that refuses its changes fails only its own task: the transaction is durable, and the log contains the changes. The task's
+  requests since then still count: its completed work leaves with a last commit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .commit_protocol import (
 
 
 class CommitterState(StrEnum):
-    """Where the transaction of an incarnation stands."""
+    """The state of an incarnation's transaction."""
 
     IDLE = "idle"
     BEGINNING = "beginning"
@@ -64,7 +64,7 @@ OPEN = (CommitterState.BEGINNING, CommitterState.SEALING, CommitterState.FLUSHIN
 """The producer has a transaction whose outcome is not known."""
 LIVE = (CommitterState.IDLE, *OPEN, CommitterState.APPLYING)
 _NEXT = (CommitterState.IDLE, CommitterState.BEGINNING)
-"""Where it goes when nothing is under way: a next transaction, or rest."""
+"""The states after a transaction: the next one begins, or none."""
 
 _late = (Begun, Sealed, Flushed, Committed, Applied, StoreRefused, ProducerFailed, Wanted, TaskGone, Tick)
 
@@ -103,7 +103,7 @@ def _table() -> tuple[Transition, ...]:
 
 
 class Committer(Machine[CommitEvent, CommitInstruction]):
-    """The one coroutine that owns the producer of an incarnation, as rules. States and promises stand at the top of this file.
+    """Owns the producer of an incarnation. The top of this file describes the states and promises.
 
     >>> committer = Committer(interval_s=0.2)
     >>> committer.handle(Wanted("Partition 0", urgent=True), Now(10.0, 0))
@@ -118,15 +118,15 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self.interval_s = interval_s
         self.timeout_s = timeout_s
         self.txn = 0
-        """The number of the transaction under way, or of the last one."""
+        """The number of the current transaction, or of the last one."""
         self.tasks: frozenset[str] = frozenset()
-        """Who contributed to it and is waited for."""
+        """The tasks that contributed to it and are waited for."""
         self._wanted: dict[str, None] = {}
         self._urgent = False
         self._begun_s = float("-inf")
         self._positions: dict[str, int] = {}
         self._gone: set[str] = set()
-        """Tasks that went between sealing and its answer: what they contributed is committed, nobody waits for their stores."""
+        """Tasks that went between sealing and its answer. Their contributions are committed; nobody waits for their stores."""
 
     def deadline(self) -> float | None:
         if self.state == CommitterState.IDLE:
@@ -160,7 +160,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         return []
 
     def _rest(self, now: Now) -> list[CommitInstruction]:
-        """Nothing is under way: begin the next transaction if it is due, or wait."""
+        """Begin the next transaction if it is due; otherwise wait."""
         self.state = CommitterState.IDLE
         if not self._wanted:
             self._urgent = False
@@ -224,7 +224,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         return [] if self.tasks else self._rest(now)
 
     def _current(self, event: CommitEvent, txn: int) -> bool:
-        """Whether anybody still listens; an answer about another transaction than the present one is a mistake of the edge."""
+        """Whether the answer is still wanted. An answer about another than the current transaction is a mistake of the edge."""
         if self.state == CommitterState.OVER:
             return False
         if txn != self.txn:
@@ -243,5 +243,5 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         return [IncarnationOver(failure.why, failure.kind, failure.target, self.blamed(failure), failure.refused)]
 
     def blamed(self, failure: ProducerFailed) -> frozenset[str]:
-        """The tasks that become `failed`: those that wrote to the target that failed, and nobody when there is none."""
+        """The tasks that become `failed`: those that wrote to the failed target; none if there is no target."""
         return failure.tasks if failure.target else frozenset()

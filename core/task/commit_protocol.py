@@ -1,7 +1,7 @@
 """The events and instructions of the committer of one producer incarnation.
 
-One transaction at a time: begin → seal (each task contributes what is complete) → flush (everything is sent and acknowledged) → commit
-→ applied to the stores → the tasks are told. Between any two of these the process may die.
+One transaction at a time: begin → seal (each task contributes what is complete) → flush (everything is sent and acknowledged) → commit →
+apply to the stores → tell the tasks. The process may die between any two of these.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class TaskGone:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Answer to `Begin`: the producer is free."""
+    """Answers `Begin`: the producer is free."""
 
     txn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Answer to `Seal`: these tasks contributed (those that had nothing are left out)."""
+    """Answers `Seal`: these tasks contributed (those without changes are left out)."""
 
     txn: int
     tasks: frozenset[str]
@@ -46,7 +46,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """Answer to `Flush`. `positions`: by task, where its task log ends once this is committed."""
+    """Answers `Flush`. `positions`: by task, where its task log ends once this is committed."""
 
     txn: int
     positions: Mapping[str, int]
@@ -54,7 +54,7 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Answer to `Commit`: the broker has committed."""
+    """Answers `Commit`: the broker has committed."""
 
     txn: int
 
@@ -69,7 +69,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class StoreRefused:
-    """A task's store would not take its changes (a full disk). The commit stands; only this task fails."""
+    """A task's store refused its changes (a full disk). The commit is valid; only this task fails."""
 
     txn: int
     task: str
@@ -78,11 +78,11 @@ class StoreRefused:
 
 @dataclass(frozen=True, slots=True)
 class ProducerFailed:
-    """Anything but success of begin, send, future or commit.
+    """Begin, a send, a future or the commit has failed.
 
-    `kind` is `failed` (certainly not committed), `fenced` (somebody else owns the id; not committed unless `unknown` says so) or
+    `kind` is `failed` (certainly not committed), `fenced` (another process owns the id; not committed unless `unknown` says so) or
     `unknown` (it may have been committed). `target` and `tasks`: what could not be written, and which tasks wrote to it. `refused`: the
-    target is well, and did not take what these tasks wrote.
+    target is healthy, but rejected what these tasks wrote.
     """
 
     why: str
@@ -97,14 +97,15 @@ class ProducerFailed:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Have the producer end what it is handing over ahead of the commit; answer `Begun`. Whoever asks meanwhile shares the transaction."""
+    """Make the producer finish what it sends ahead of the commit; answer `Begun`. Requests that come meanwhile share the transaction."""
 
     txn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Synchronously give each of these tasks, and whoever has written, `CommitBegins(txn)` and carry out its `Contribute`; answer `Sealed`.
+    """Synchronously give each of these tasks, and all that have written, `CommitBegins(txn)`, and carry out its `Contribute`; answer
+    `Sealed`.
 
     What completes afterwards belongs to the next transaction.
     """
@@ -115,14 +116,14 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Send all of it. Answer `Flushed` when every send has returned and every future has succeeded."""
+    """Send everything. Answer `Flushed` when every send has returned and every future has succeeded."""
 
     txn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit; answer `Committed`. Only ever said after `Flushed`."""
+    """Commit; answer `Committed`. Given only after `Flushed`."""
 
     txn: int
 
@@ -154,9 +155,9 @@ class TellApplyFailed:
 
 @dataclass(frozen=True, slots=True)
 class IncarnationOver:
-    """The producer is finished. Give every task of the incarnation `CommitLost(why, blamed=task in blamed)`; start a new one.
+    """The producer cannot be used any more. Give every task of the incarnation `CommitLost(why, blamed=task in blamed)`; start a new one.
 
-    Before the new one asks for other grants, the blamed tasks are tried with backoff in a transaction of their own.
+    Before the new one takes other grants, the blamed tasks are tried with backoff in a transaction of their own.
     """
 
     why: str
@@ -164,7 +165,7 @@ class IncarnationOver:
     target: str = ""
     blamed: frozenset[str] = frozenset()
     refused: bool = False
-    """The target is well, and did not take what the blamed wrote."""
+    """The target is healthy, but rejected what the blamed tasks wrote."""
 
 
 CommitEvent = Wanted | TaskGone | Begun | Sealed | Flushed | Committed | Applied | StoreRefused | ProducerFailed | Tick

@@ -1,7 +1,7 @@
-"""How far a task is on its way out of its run: whether it drains, and what of the end has run and is durable.
+"""How far a task has come at the end of its run: whether it drains, and which parts of the end have run and are durable.
 
-Promises: a task that drains in a run drains in every life of that run, since the checkpoint says so; the hooks of the end run once, in the
-transaction of their outputs; that the task has drained or ended is reported when the commit of its last letter is durable, and once.
+Promises: a task that drains in a run drains after every restart in that run, because the checkpoint says so. The hooks of the end run once,
+in the transaction of their outputs. The task reports once that it has drained or ended, when the commit of its last letter is durable.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ class Completion:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.phase = TaskState.RUNNING
-        """As the checkpoint keeps it: running, draining, drained or ended."""
+        """The phase in the checkpoint: running, draining, drained or ended."""
         self.drain_id: str | None = None
-        """The drain that the task is in."""
+        """The drain in which the task takes part."""
         self.hooks: frozenset[str] = frozenset()
-        """The letters of the whole task that have run: `end`, `drain`."""
+        """The letters for the whole task that have run: `end`, `drain`."""
         self._made: int | None = None
-        """The change that completes the phase, while it is not reported."""
+        """The change that completes the phase, until it is reported."""
 
     def remember(self, checkpoint: Checkpoint) -> None:
-        """Take over what the checkpoint says has happened."""
+        """Restore the state of the checkpoint."""
         self.phase, self.hooks = checkpoint.phase, checkpoint.hooks
         self.drain_id = None if self.phase == TaskState.RUNNING else checkpoint.drain_id or None
 
     def begin_drain(self, drain_id: str) -> None:
-        """From now on the task drains."""
+        """Begin to drain."""
         self.drain_id, self.phase = drain_id, TaskState.DRAINING
 
     def complete(self, kind: str) -> None:
-        """The last letter of the task has run: it has drained or ended as soon as that is durable."""
+        """Note that the last letter of the task has run. The task has drained or ended once that is durable."""
         self.hooks |= {kind}
         self.phase = TaskState.ENDED if self.drain_id is None else TaskState.DRAINED
         self._made = self.ledger.touch()
 
     @property
     def awaited(self) -> bool:
-        """Whether the last letter has run, and its commit is not durable yet."""
+        """Whether the last letter has run and its commit is not durable yet."""
         return self._made is not None
 
     def reached(self) -> bool:
@@ -54,7 +54,7 @@ class Completion:
 
 
 def resumes_draining(checkpoint: Checkpoint | None, run: RunView) -> str | None:
-    """The drain that a restarted task goes on with: the run's, or the one that its checkpoint remembers."""
+    """The drain with which a restarted task continues: the run's, or the one in its checkpoint."""
     if run.draining is not None:
         return run.draining
     if (

@@ -1,13 +1,13 @@
-"""Where a task stands in each partition that it reads, which of them may be taken, and what is known of their ends.
+"""The position of a task in each partition that it reads, which partitions may be taken, and what is known of their ends.
 
 Promises:
 
-- Positions only move with what is complete; the checkpoint is a copy of them.
+- Positions move only over completed records; the checkpoint is a copy of them.
 - A partition that has ended, drained, waits for a newer job state or is paused is closed, with the reason.
-- A source's watermark is the greatest timestamp seen less the declared lag, exactly. A source is idle when a fetch that was
-  answered just now has said for long enough that nothing is behind the position; silence says nothing (`is_idle`). What was
-  answered holds for `JUST_NOW_S`, and lapses without an event (`lapse`): a worker that was stopped for a while, a broker that is
-  silent, a record that waits because its input is paused or its chunk fails, are all the same here.
+- A source's watermark is exactly the greatest timestamp seen minus the declared lag. A source is idle if answered fetches, the last one a
+  moment ago, have shown for long enough that nothing is behind the position; silence proves nothing (`is_idle`). An answer is valid for
+  `JUST_NOW_S`, and expires without an event (`lapse`). So it makes no difference whether a worker was stopped for a while, a broker is
+  silent, or a record waits because its input is paused or its chunk fails.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from ..progress.tracker import AnyProducers, Progress
 from .plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
 
 JUST_NOW_S = 2.5
-"""How long the answer of a broker says something of now. A partition that is read is answered several times in it."""
+"""How long a broker's answer is valid. A partition that is read gets several answers in this time."""
 NEVER = float("inf")
 
 
 class SourceClock:
-    """What is known of one external partition's time and end."""
+    """What is known of the time and the end of one external partition."""
 
     __slots__ = ("answered_s", "end_since_s", "idle", "max_ts", "seen_s")
 
     def __init__(self) -> None:
         self.max_ts: int | None = None
         self.end_since_s: float | None = None
-        """Since when every answered fetch has said that nothing is behind the position."""
+        """Since when every answered fetch has shown that nothing is behind the position."""
         self.answered_s: float = float("-inf")
         self.seen_s: float = float("-inf")
-        """When the last record came (never asked for idleness)."""
+        """When the last record came (not used for idleness)."""
         self.idle = False
 
 
 class Inputs:
-    """Positions, bounds, gates and clocks of one task in one run."""
+    """The positions, bounds, gates and clocks of one task in one run."""
 
     def __init__(self, plan: TaskPlan) -> None:
         self.plan = plan
@@ -55,18 +55,18 @@ class Inputs:
         self.external: tuple[StreamPartition, ...] = tuple(at for one in owned if one.external for at in one.owned)
         self.positions: dict[StreamPartition, int] = {}
         self.first: dict[StreamPartition, int] = {}
-        """Where a partition begins that no checkpoint had known when this life began: there it has not been anywhere yet."""
+        """The start positions of partitions that no checkpoint contained when this task started; it has read nothing there yet."""
         self.until: dict[StreamPartition, int] = {}
         self.bootstrap: dict[StreamPartition, int] = {}
-        """Up to where a bootstrap partition must be read before anything else flows; emptied as they get there."""
+        """The offsets up to which bootstrap partitions must be read before anything else is; reached ones are removed."""
         self.finished: dict[StreamPartition, str] = {}
         """Partitions that this task itself has closed for the run: `ended` or `draining`."""
         self.drain_upto: dict[StreamPartition, int] | None = None
         self.drain_id = ""
         self.waiting: dict[StreamPartition, tuple[int, ControlFrame]] = {}
-        """Control messages of an epoch that the job state has not brought yet."""
+        """Control messages of an epoch that is newer than the job state."""
         self.held: dict[StreamPartition, str] = {}
-        """Partitions closed for a while: `lost`, `seek`."""
+        """Partitions that are closed temporarily: `lost`, `seek`."""
         self.lag = 0
         """Records of the task's own streams that wait for it."""
         self.lagging = False
@@ -76,17 +76,17 @@ class Inputs:
         }
         self.unobserved: set[StreamPartition] = set()
         self.idle_until_s = NEVER
-        """Until then whoever is known to be idle is so without a further answer."""
+        """Until then, idle sources are idle without a further answer."""
         self.read_up: dict[StreamPartition, int] = {}
-        """Between the stages: where an answered fetch has last said that nothing is behind the position."""
+        """For intermediate streams: the position at which an answered fetch last showed that nothing is behind it."""
         self.newest: dict[str, int] = {}
-        """By stream, the greatest event time of its records in this life."""
+        """By stream, the greatest event time of its records since this start of the task."""
         self.progress = Progress(plan.job, "", {}, {})
 
-    # ------------------------------------------------------------------------------------------------------- beginning
+    # --------------------------------------------------------------------------------------------------------- starting
 
     def load(self, run: RunView, rows: Iterable[tuple[tuple[object, ...], tuple[object, ...]]]) -> None:
-        """Begin with the reconciliation state that was restored."""
+        """Start with the restored reconciliation state."""
         self.progress = Progress(
             self.plan.job,
             run.run_id,
@@ -96,11 +96,11 @@ class Inputs:
             rows=rows,
             goes_on=run.goes_on,
         )
-        # that nothing came is only ever known of the moment: whoever was idle when it was stopped is not, until it has looked again
+        # that nothing comes is only valid for the moment: a source that was idle at the stop is not idle until it was checked again
         self.unobserved |= {at for at in self.clocks if self.progress.partition(*at).idle}
 
     def producers(self, run: RunView) -> dict[str, AnyProducers]:
-        """Who produces each of the inputs."""
+        """The producers of each input."""
         known: dict[str, AnyProducers] = {}
         for stream, one in self.by_stream.items():
             if one.kind == INTERMEDIATE:
@@ -113,7 +113,7 @@ class Inputs:
     # ------------------------------------------------------------------------------------------------------- positions
 
     def advance(self, at: StreamPartition, upto: int) -> bool:
-        """Move the position; true if the partition has thereby reached its end, its drain or its bootstrap end."""
+        """Move the position. Returns whether the partition has thereby reached its end, its drain or its bootstrap end."""
         self.positions[at] = upto
         reached = False
         if at in self.bootstrap and upto >= self.bootstrap[at]:
@@ -133,7 +133,7 @@ class Inputs:
         return reached
 
     def drain(self, drain_id: str, upto: Mapping[StreamPartition, int]) -> None:
-        """Read no further than this; whoever is there already is drained."""
+        """Read no further than these offsets. Partitions that are there already have drained."""
         self.drain_id = drain_id
         ends = {at: max(position, self.positions[at]) for at, position in upto.items()}
         self.drain_upto = {**(self.drain_upto or {}), **ends}
@@ -148,19 +148,19 @@ class Inputs:
         }
 
     def drain_in_frames(self) -> str:
-        """The id of the drain that came in frames, before the job state brought it."""
+        """The id of a drain that came in frames, before the job state contained it."""
         named = (self.progress.partition(at.stream, at.partition).id for one in self.counted for at in one.owned)
         return next(filter(None, named), "")
 
     def end_all(self) -> None:
-        """User code has stopped the task: whatever is still open ends where it is."""
+        """User code has stopped the task: end all open partitions at their positions."""
         for at in self.partitions:
             if at not in self.finished:
                 self.finished[at] = "ended"
                 self.progress.end(at.stream, at.partition)
 
     def hear(self, at: StreamPartition, offset: int, frame: ControlFrame) -> bool:
-        """Take a control message; false if it must wait at the head of its partition for a newer job state."""
+        """Take a control message. Returns False if it must wait at the head of its partition for a newer job state."""
         if not self.progress.take(at.stream, at.partition, frame):
             self.waiting[at] = (offset, frame)
             return False
@@ -169,7 +169,7 @@ class Inputs:
         return True
 
     def waits_for_others(self) -> bool:
-        """Whether only other tasks can bring anything more: what is outside has ended, what is between the stages is read to its end."""
+        """Whether only other tasks can bring anything more: external inputs have ended, and intermediate streams are read to their ends."""
         inside = [at for one in self.counted for at in one.owned if at not in self.finished]
         return (
             bool(inside)
@@ -179,14 +179,14 @@ class Inputs:
         )
 
     def go_by(self, plan: TaskPlan, now: Now) -> None:
-        """The same plan with other settings: what was judged by the old ones is judged again."""
+        """Apply new settings, and judge again what depends on them."""
         self.plan = plan
         self.progress.judge_by(plan.settings.watermark_quorum)
         for at, clock in self.clocks.items():
             self._look(at, clock, now)
 
     def weigh_lag(self) -> bool:
-        """Whether sources wait for the task's own streams; true if that changed."""
+        """Decide whether sources wait for the task's own streams. Returns whether that changed."""
         limit, before = self.plan.settings.intermediate_max_lag, self.lagging
         self.lagging = limit is not None and self.lag > limit
         return self.lagging != before
@@ -194,7 +194,7 @@ class Inputs:
     # ------------------------------------------------------------------------------------------------------------ gates
 
     def gate(self, run: RunView, *, draining: bool) -> bool:
-        """Work out again which partitions are closed; true if that changed."""
+        """Recalculate which partitions are closed. Returns whether that changed."""
         closed: dict[StreamPartition, str] = {}
         for one in self.by_stream.values():
             for at in one.owned:
@@ -223,7 +223,7 @@ class Inputs:
     # ------------------------------------------------------------------------------------------------------------ clocks
 
     def saw(self, at: StreamPartition, max_ts: int | None, now: Now) -> bool:
-        """Records of a source were processed; true if its watermark may have moved."""
+        """Note that records of a source were processed. Returns whether its watermark may have moved."""
         if max_ts is not None and max_ts > self.newest.get(at.stream, NO_TIME):
             self.newest[at.stream] = max_ts
         clock = self.clocks.get(at)
@@ -239,7 +239,7 @@ class Inputs:
         return True
 
     def at_end(self, at: StreamPartition, now: Now, age_s: float = 0.0) -> bool:
-        """A fetch was answered so long ago: nothing is behind the position. True if the partition has thereby become idle."""
+        """Note that an answer, this long ago, showed that nothing is behind the position. Returns whether the partition has become idle."""
         clock = self.clocks.get(at)
         if clock is None:
             self.read_up[at] = self.positions[at]
@@ -250,7 +250,7 @@ class Inputs:
         return self._look(at, clock, now)
 
     def not_at_end(self, at: StreamPartition, now: Now) -> bool:
-        """Something is behind the position, or nobody knows. True if the partition was idle."""
+        """Note that something is behind the position, or that it is not known. Returns whether the partition was idle."""
         self.read_up.pop(at, None)
         clock = self.clocks.get(at)
         if clock is None:
@@ -259,7 +259,7 @@ class Inputs:
         return self._look(at, clock, now)
 
     def moved(self, at: StreamPartition) -> None:
-        """The position was put somewhere else, or something is taken from there: what was known of its end counts no more."""
+        """Note that the position was changed, or records are taken from it. What was known of the end is not valid any more."""
         clock = self.clocks.get(at)
         if clock is not None:
             clock.end_since_s = None
@@ -273,7 +273,7 @@ class Inputs:
         return True
 
     def is_idle(self, clock: SourceClock, now: Now) -> bool:
-        """Said by answered fetches over the whole timeout, and by one just now; never guessed from silence."""
+        """Answered fetches have shown it for the whole timeout, the last one a moment ago; it is never inferred from silence."""
         return (
             clock.end_since_s is not None
             and clock.answered_s - clock.end_since_s >= self.plan.settings.idle_timeout_s
@@ -281,7 +281,7 @@ class Inputs:
         )
 
     def lapse(self, now: Now) -> bool:
-        """Look again at the idle when the last answer of one of them no longer counts; true if one is not idle any more."""
+        """Check idle sources again when an answer has expired. Returns whether one is not idle any more."""
         if now.mono < self.idle_until_s:
             return False
         news = [self._look(at, clock, now) for at, clock in self.clocks.items() if clock.idle]

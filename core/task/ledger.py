@@ -1,11 +1,11 @@
-"""What of a task is durable: a counter of changes, the commit under way, and the task's own rows of the control table.
+"""What of a task is durable: a counter of changes, the commit in progress, and the task's own rows of the control table.
 
-Every change of what a restart must find counts one up (`touch`). A commit takes everything up to its beginning (`contribute`),
-and when it is done, that much is durable. Whoever must wait for durability keeps the count at which his change was made, and
-asks `is_durable`. So nothing is reported before it is durable, whatever comes in between.
+Every change that a restart must find increments the counter (`touch`). A commit takes all changes up to its beginning (`contribute`), and
+when it is done, these are durable. Code that must wait for durability keeps the counter at its change, and asks `is_durable`. So nothing is
+reported before it is durable.
 
-Own rows stand beside those of `Progress`; their keys begin with a name that no topic can have (`:heard`, `:said`, …).
-They belong to a run: those of another run are deleted with the first commit.
+The own rows are stored beside those of `Progress`. Their keys begin with a name that no topic can have (`:heard`, `:said`, …). They belong
+to a run: the first commit of another run deletes them.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ Row = tuple[Any, ...]
 
 
 class Ledger:
-    """The count of changes, and the own rows."""
+    """The counter of changes, and the own rows."""
 
     def __init__(self) -> None:
         self.made = 0
         self.durable = 0
         self.rows: dict[Row, Row] = {}
-        """Of this run, without the run that stands in front of each when it is stored."""
+        """The rows of this run, without the run id that precedes each when it is stored."""
         self._run = ""
         self._changed: dict[Row, Row | None] = {}
         self._under_way: tuple[int, int] | None = None
         self._wanted = 0
-        """Of what the commit under way does not hold: 0, no commit was requested; 1, one was; 2, an urgent one was."""
+        """The requested commit for changes that are not in the current one: 0 none, 1 normal, 2 urgent."""
 
     def load(self, run: str, rows: Mapping[Row, Row]) -> list[tuple[Row, Row]]:
-        """Take the own rows of this run out of the control table; give back those of `Progress`."""
+        """Take the own rows of this run out of the control table. Returns the rows of `Progress`."""
         self._run = run
         others: list[tuple[Row, Row]] = []
         for stored, value in rows.items():
@@ -47,19 +47,21 @@ class Ledger:
         return others
 
     def put(self, key: Row, row: Row) -> None:
-        """Remember a row; counts as a change when it is another one."""
+        """Store a row. Counts as a change if it differs."""
         if self.rows.get(key) != row:
             self.rows[key] = row
             self._changed[key] = (self._run, *row)
             self.made += 1
 
     def touch(self) -> int:
-        """Something changed; the count at which it did."""
+        """Count a change. Returns the counter."""
         self.made += 1
         return self.made
 
     def request_commit(self, *, urgent: bool = False) -> list[TaskInstruction]:
-        """Request a commit, if something is not in the commit under way and none was requested that is as urgent."""
+        """Request a commit if there is a change that the current commit does not contain, unless one was requested with the same
+        urgency.
+        """
         level = 2 if urgent else 1
         if self.made == self.taken or self._wanted >= level:
             return []
@@ -68,11 +70,11 @@ class Ledger:
 
     @property
     def taken(self) -> int:
-        """What is durable, or will be when the commit under way is done."""
+        """The changes that are durable, or will be when the current commit is done."""
         return self.durable if self._under_way is None else self._under_way[1]
 
     def contribute(self, txn: int) -> dict[Row, Row | None] | None:
-        """A commit begins: the own rows that changed; None when nothing at all changed since the last one."""
+        """A commit begins: returns the own rows that changed; None if nothing at all has changed since the last one."""
         self._wanted = 0
         if self.made == self.taken:
             return None
@@ -81,7 +83,7 @@ class Ledger:
         return changed
 
     def done(self, txn: int) -> bool:
-        """The commit is durable. False if it is not the one under way."""
+        """Note that the commit is durable. Returns False if it is not the current one."""
         if self._under_way is None or self._under_way[0] != txn:
             return False
         self.durable = self._under_way[1]
@@ -89,27 +91,27 @@ class Ledger:
         return True
 
     def done_anyway(self) -> None:
-        """The commit under way is durable, though the store could not follow."""
+        """Note that the current commit is durable although the store refused it."""
         if self._under_way is not None:
             self.durable = self._under_way[1]
             self._under_way = None
 
     def forget(self) -> None:
-        """What is in no commit yet is not wanted any more: whoever comes next decides it again. A commit under way is waited for."""
+        """Drop the changes that are not in a commit; the next holder makes them again. A commit in progress is still waited for."""
         self.made = self.taken
 
     def is_durable(self, count: int) -> bool:
-        """Whether the change that was made at this count is durable."""
+        """Whether the change with this count is durable."""
         return count <= self.durable
 
     @property
     def clean(self) -> bool:
-        """Everything is durable."""
+        """Whether everything is durable."""
         return self.made == self.durable
 
 
 def is_own(key: Row) -> bool:
-    """Whether a row of the control table is one of these, and not one of `Progress`.
+    """Whether a row of the control table is an own row, and not one of `Progress`.
 
     >>> is_own((":said", "sales-1-by")), is_own(("orders", 0, "own"))
     (True, False)

@@ -1,13 +1,13 @@
-"""Which letter the operators get next: watermark, end, drain, work that came due, and the last one of all.
+"""Which letter the operators get next: watermark, end, drain, due work, and the last one.
 
-What the reconciliation knows (`progress`) and what the operators have heard (`:heard` in the ledger) are two things. A letter is
-the difference; it is *heard* with its last step, in the same commit as what that step left behind. So a crash between any two
-steps leads to the same letter again, and after its last step never.
+What the reconciliation knows (`progress`) and what the operators have heard (`:heard` in the ledger) differ, and a letter is the
+difference. It counts as *heard* with its last step, in the same commit as the effects of that step. So a crash between two steps leads to
+the same letter again, and after its last step it never comes again.
 
-Order: for each stream its last watermark before its drain; streams in the order of the plan; then steps whose time goes on without a
-newer time of a stream (one has ended, or is idle; the step before them has heard a newer time, or owes less); then work that came
-due; then, when all inputs that count have ended or drained, one letter for the whole task (`stream` is None). The time of each step
-travels with the letter that brings it, and is remembered with it.
+Order: for each stream, the last watermark before the drain; streams in the order of the plan. Then steps whose time advances without a
+newer time of a stream (a stream has ended or is idle; or the step before them has heard a newer time, or owes less). Then due work. Then,
+when all inputs that count have ended or drained, one letter for the whole task (`stream` is None). A letter carries the time of each step
+that it advances, and the time is stored with it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .time import DEAF, Heard, TaskTime
 
 
 class Letters:
-    """What waits to be told."""
+    """The letters that wait."""
 
     def __init__(self, inputs: Inputs, time: TaskTime) -> None:
         self.inputs = inputs
         self.time = time
         self.number = 0
         self.due: set[str] = set()
-        """Streams whose newer time is to be told now."""
+        """Streams whose newer time is due."""
         self.work: deque[WorkDue] = deque()
 
     def newer_time(self) -> list[str]:
-        """The streams that have a newer time than the operators have heard."""
+        """The streams with a newer time than the operators have heard."""
         progress = self.inputs.progress
         return [
             one.stream
@@ -43,7 +43,7 @@ class Letters:
         ]
 
     def next(self, hooks: frozenset[str]) -> RunStep | None:
-        """The next letter, or None; `hooks` says which of the whole task's letters have run."""
+        """The next letter, or None. `hooks`: the letters for the whole task that have run."""
         return self._of_streams() or self._of_steps() or self._of_work() or self._of_task(hooks)
 
     def _of_streams(self) -> RunStep | None:
@@ -83,7 +83,7 @@ class Letters:
         return self._letter(kind, None, cause=kind)
 
     def finished(self) -> str:
-        """`end` or `drain` when the operators have heard that of every input that counts; "" before."""
+        """`end` or `drain` if the operators have heard it of every input that counts; otherwise empty."""
         status = StreamPhase.ENDED
         for one in self.inputs.counted:
             status = min(status, self.time.heard.get(one.stream, DEAF).status)
@@ -105,7 +105,7 @@ class Letters:
         return RunStep(self.number, kind, stream, ts, key, cause, times)
 
     def complete(self, step: RunStep) -> None:
-        """The last step of a letter is done: it has been heard."""
+        """Note that the last step of a letter is done: it has been heard."""
         self.time.tell(step.times)
         if step.stream is not None:
             heard = self.time.heard.get(step.stream, DEAF)

@@ -1,14 +1,13 @@
-"""The events and instructions of a task's machine: what its edge tells it, and what it tells its edge.
+"""The events and instructions of a task's machine.
 
-Instructions are carried out in order. Those that ask for something name the fact that is awaited; the others are done at once and never
-answered. A report (`SendReport`) says only what is durable already.
+Instructions are carried out in order. An instruction that requests something names the event that answers it; the others take effect at
+once and have no answer. A report (`SendReport`) contains only what is durable.
 
-The machine sees positions, counts, timestamps and control messages; it never sees a record. The edge owns what is behind them:
-the consumer, the buffers, the operators, the store. The orders that come from the member, and the reports that go back to it,
-stand in `orders`.
+The machine sees positions, counts, timestamps and control messages, but never a record. The edge owns the consumer, the buffers, the
+operators and the store. The orders from the member, and the reports to it, are in `orders`.
 
-The edge keeps one *ready buffer* per task: outputs, table changes and control frames of completed work, in the order of completion.
-What is in it and what the machine believes are always the same moment: that moment is what a commit makes durable.
+The edge keeps one *ready buffer* for each task: outputs, table changes and control frames of completed work, in the order of completion.
+Its contents and the machine's state always belong to the same moment, and a commit makes that moment durable.
 """
 
 from __future__ import annotations
@@ -28,11 +27,12 @@ if TYPE_CHECKING:
     from .plan import Bound, TaskSettings
 
 ControlRows = Mapping[tuple[Any, ...], tuple[Any, ...]]
-"""Rows of the control table: what the machine must find again after a restart, beside the checkpoint. Keys and values are tuples of
-plain values; the edge packs them (keys with stable bytes)."""
+"""Rows of the control table: what the machine must find after a restart, beside the checkpoint. Keys and values are tuples of plain values;
+the edge encodes them (keys with stable bytes).
+"""
 
 Owed = tuple[tuple[str, int], ...]
-"""By step, the least timestamp of the results that it owes, see `time`; a step that owes none is absent."""
+"""By step, the least timestamp of the results that it owes (see `time`). A step that owes none is absent."""
 
 _NO_POSITIONS: Positions = MappingProxyType({})
 _NO_ROWS: ControlRows = MappingProxyType({})
@@ -43,7 +43,7 @@ _NO_ROWS: ControlRows = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class StoreOpened:
-    """Answer to `OpenStore`. `position` is where the store stands in the task log; None for a fresh one."""
+    """Answers `OpenStore`. `position` is the store's position in the task log; None for a new one."""
 
     position: int | None = None
     job_uuid: str | None = None
@@ -52,14 +52,14 @@ class StoreOpened:
 
 @dataclass(frozen=True, slots=True)
 class StoreBroken:
-    """Answer to `OpenStore`, too: it cannot be opened (damaged, of a newer version); it is wiped."""
+    """Also answers `OpenStore`: the store cannot be opened (damaged, of a newer version) and is wiped."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """Answer to `AskLogEnds`: asked of the broker (read uncommitted) after the predecessor's release or fence."""
+    """Answers `AskLogEnds`: requested from the broker (read uncommitted) after the predecessor's release or fence."""
 
     start: int
     end: int
@@ -68,12 +68,12 @@ class LogEnds:
 
 @dataclass(frozen=True, slots=True)
 class StoreWiped:
-    """Answer to `WipeStore`: an empty store is open."""
+    """Answers `WipeStore`: an empty store is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreProgress:
-    """Said now and then while restoring. `blocked`: the reader stands at the last stable offset, below the end."""
+    """Given repeatedly while restoring. `blocked`: the reader is at the last stable offset, below the end."""
 
     position: int
     blocked: bool = False
@@ -81,21 +81,21 @@ class RestoreProgress:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Answer to `Restore`: the store stands at the log's end. The last checkpoint of the log (None: a task that never ran)."""
+    """Answers `Restore`: the store is at the log's end. `checkpoint` is the last one in the log; None for a task that never ran."""
 
     position: int
     checkpoint: Checkpoint | None = None
     rows: ControlRows = field(default_factory=lambda: _NO_ROWS)
     """The whole control table."""
     remark: str = ""
-    """What people should know of this state; said with the report that the task runs."""
+    """A remark about this state for people; it is added to the report that the task runs."""
     owed: Owed = ()
     """What the steps owe now."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsResolved:
-    """Answer to `ResolveOffsets`: offsets for what was asked. A bound that is not reached yet in the log is the present end."""
+    """Answers `ResolveOffsets` with the offsets. A bound that the log has not reached yet is its current end."""
 
     request: int
     positions: Positions = field(default_factory=lambda: _NO_POSITIONS)
@@ -105,7 +105,7 @@ class OffsetsResolved:
 
 @dataclass(frozen=True, slots=True)
 class StoreClosed:
-    """Answer to `CloseStore`."""
+    """Answers `CloseStore`."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- intake
@@ -113,7 +113,7 @@ class StoreClosed:
 
 @dataclass(frozen=True, slots=True)
 class ChunkTaken:
-    """The actor was handed a chunk, the positions from the present one up to `upto`. Legal only while `may_take(at)`."""
+    """The actor was given a chunk: the positions from the current one up to `upto`. Legal only while `may_take(at)`."""
 
     at: StreamPartition
     upto: int
@@ -121,33 +121,33 @@ class ChunkTaken:
 
 @dataclass(frozen=True, slots=True)
 class ChunkDone:
-    """The chunk that was taken is complete; its outputs and table changes stand in the ready buffer."""
+    """The chunk is complete; its outputs and table changes are in the ready buffer."""
 
     at: StreamPartition
     upto: int
     """The next position to read."""
     max_ts: int | None = None
-    """The greatest event time in it; None when it had no record with one."""
+    """The greatest event time in it; None if no record had one."""
     commit: bool = False
-    """User code asked for a commit."""
+    """User code requested a commit."""
     stop: bool = False
-    """User code asked that the task stop: its inputs count as ended from here."""
+    """User code stopped the task: its inputs count as ended from here."""
     owed: Owed = ()
     """What the steps owe now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkDropped:
-    """The chunk that was taken was dropped, as `DropChunk` wanted; its position has not moved."""
+    """The chunk was dropped, as `DropChunk` requested; its position has not moved."""
 
     at: StreamPartition
 
 
 @dataclass(frozen=True, slots=True)
 class WorkFailed:
-    """User code raised in the chunk that was taken, or in the step that was asked for; nothing of it is in the ready buffer.
+    """User code raised in the current chunk or step; nothing of it is in the ready buffer.
 
-    Skipping and dead letters are the edge's; this comes only when the policy is `fail`. `final`: no use to try again.
+    The edge handles skipping and dead letters; this comes only if the policy is `fail`. `final`: a retry is of no use.
     """
 
     why: str
@@ -164,7 +164,7 @@ class PositionMoved:
 
 @dataclass(frozen=True, slots=True)
 class ControlAtHead:
-    """A control message stands at the head of a partition. Said once; it stays there until the position has passed it."""
+    """A control message is at the head of a partition. Given once; it stays there until the position has passed it."""
 
     at: StreamPartition
     offset: int
@@ -173,33 +173,33 @@ class ControlAtHead:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """A fetch that was answered just now says: nothing is behind `position`, and the buffer is empty. Said at *each* such answer."""
+    """A fetch that was just answered shows that nothing is behind `position`, and the buffer is empty. Given for *each* such answer."""
 
     at: StreamPartition
     position: int
     owes: bool = False
-    """The operators still have something to do without a further record: a batch at Spark, a timer, a batch that gets old."""
+    """The operators still have work without a further record: a batch at Spark, a timer, a batch that gets old."""
     age_s: float = 0.0
-    """How long ago the answer came, for whoever could not tell at once."""
+    """How long ago the answer came, if the edge could not report it at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotAtEnd:
-    """A fetch was answered, and there is more; or it stands at the last stable offset, below the high watermark."""
+    """An answered fetch shows that there is more; or it is at the last stable offset, below the high watermark."""
 
     at: StreamPartition
 
 
 @dataclass(frozen=True, slots=True)
 class NotAnswered:
-    """No fetch of this partition was answered for `fetch.watchdog`: whatever was known of its end is not known any more."""
+    """No fetch of this partition was answered for `fetch.watchdog`: what was known of its end is not valid any more."""
 
     at: StreamPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The log does not hold the position: it begins behind it (the records between are gone), or it ends before it (it is another log)."""
+    """The log does not contain the position: it begins after it (the records between are gone), or ends before it (it is another log)."""
 
     at: StreamPartition
     position: int
@@ -216,14 +216,14 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """An operator has changed what may change while a task runs."""
+    """An operator has changed settings that may change while a task runs."""
 
     settings: TaskSettings
 
 
 @dataclass(frozen=True, slots=True)
 class FetchStopped:
-    """Answer to `StopFetching`: for each partition the position behind the last record that was buffered."""
+    """Answers `StopFetching`: for each partition the position after the last buffered record."""
 
     upto: Positions
 
@@ -241,21 +241,21 @@ class WorkDue:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """Answer to `RunStep`: one bounded step of a letter is complete and stands in the ready buffer. `more`: it needs another."""
+    """Answers `RunStep`: one bounded step of a letter is complete and in the ready buffer. `more`: it needs another."""
 
     letter: int
     more: bool = False
     commit: bool = False
-    """User code asked for a commit."""
+    """User code requested a commit."""
     stop: bool = False
-    """User code asked that the task stop: its inputs count as ended from here."""
+    """User code stopped the task: its inputs count as ended from here."""
     owed: Owed = ()
     """What the steps owe now."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitWanted:
-    """Something was changed beside the letters, as by expiry: the next commit takes it along, and nobody hurries for it."""
+    """Something was changed outside of letters, such as by expiry. The next commit includes it; it is not urgent."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- commit
@@ -277,10 +277,10 @@ class CommitDone:
 
 @dataclass(frozen=True, slots=True)
 class CommitLost:
-    """The incarnation is over (failed, fenced or unknown outcome): everything that was not durable is void.
+    """The incarnation is over (failed, fenced or unknown outcome): everything that was not durable is lost.
 
-    `blamed`: this task wrote to the target that failed, so it is `failed` with that reason; the others only stop here, and are
-    granted again to the next incarnation.
+    `blamed`: this task wrote to the failed target, so it is `failed` with that reason. The others only stop here, and are granted again to
+    the next incarnation.
     """
 
     why: str
@@ -289,15 +289,16 @@ class CommitLost:
 
 @dataclass(frozen=True, slots=True)
 class ApplyFailed:
-    """The transaction is durable, but the store would not take its changes (a full disk): the log is the truth, the store is void."""
+    """The transaction is durable, but the store refused its changes (a full disk): the log is right, and the store is invalid."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The edge cannot go on with this task: its actor was stopped, its log cannot be read, something raised that must not. `passing`: its
-    surroundings failed (a broker, a disk), and may be well again."""
+    """The edge cannot continue this task: its actor was stopped, its log cannot be read, or an unexpected exception came. `passing`: its
+    environment failed (a broker, a disk), and may recover.
+    """
 
     why: str
     passing: bool = False
@@ -314,7 +315,7 @@ TaskEvent = (
 
 Positions = Mapping[StreamPartition, int]
 RowChanges = Mapping[tuple[Any, ...], tuple[Any, ...] | None]
-"""What changed in the control table, see `ControlRows`; None deletes a row."""
+"""The changes of the control table, see `ControlRows`; None deletes a row."""
 
 WATERMARK = "watermark"
 END = "end"
@@ -323,7 +324,7 @@ DRAIN = "drain"
 
 @dataclass(frozen=True, slots=True)
 class OpenStore:
-    """Open the local store of this task, whatever is there; answer `StoreOpened` or `StoreBroken`."""
+    """Open the task's local store, whatever it contains; answer `StoreOpened` or `StoreBroken`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +334,7 @@ class AskLogEnds:
 
 @dataclass(frozen=True, slots=True)
 class WipeStore:
-    """Remove the local store and open an empty one; answer `StoreWiped`. `why` belongs in the log."""
+    """Remove the local store and open an empty one; answer `StoreWiped`. Log the reason `why`."""
 
     why: str
 
@@ -342,7 +343,7 @@ class WipeStore:
 class Restore:
     """Read the log from `start` (read committed) into the store until the position reaches `end`; answer `Restored`.
 
-    The last checkpoint may stand before `start` (it is then the one kept in the store).
+    The last checkpoint may be before `start` (then it is the one in the store).
     """
 
     start: int
@@ -357,19 +358,19 @@ class ResolveOffsets:
     positions: Mapping[StreamPartition, Bound] = field(default_factory=lambda: MappingProxyType({}))
     until: Mapping[StreamPartition, Bound] = field(default_factory=lambda: MappingProxyType({}))
     ends: frozenset[StreamPartition] = frozenset()
-    """Bootstrap partitions: their read-committed end, now."""
+    """Bootstrap partitions: their current read-committed end."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeekConsumer:
-    """Read on from these positions; what was buffered of these partitions is dropped. Fetching begins with the first one."""
+    """Continue reading at these positions, and drop what is buffered of these partitions. The first one starts fetching."""
 
     positions: Positions
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Hand out nothing at or behind these offsets (`until`), and tell the chooser which partitions to bootstrap up to where."""
+    """Hand out nothing at or after these offsets (`until`), and tell the chooser which partitions to bootstrap up to which offset."""
 
     until: Positions
     bootstrap: Positions
@@ -377,15 +378,16 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """From now on these partitions may not be taken, each with the reason: it replaces the last `Gate`. A reason is one of
-    `ended`, `draining`, `bootstrap`, `paused`, `lag`, `epoch` (a control message waits for a newer job state), `lost`, `seek`."""
+    """From now on these partitions may not be taken, each with the reason. It replaces the last `Gate`. A reason is one of `ended`,
+    `draining`, `bootstrap`, `paused`, `lag`, `epoch` (a control message waits for a newer job state), `lost`, `seek`.
+    """
 
     closed: Mapping[StreamPartition, str]
 
 
 @dataclass(frozen=True, slots=True)
 class StopFetching:
-    """Fetch these partitions no longer, keep what is buffered (`keep`) or drop it; answer `FetchStopped`."""
+    """Stop fetching these partitions, and keep (`keep`) or drop what is buffered; answer `FetchStopped`."""
 
     partitions: tuple[StreamPartition, ...]
     keep: bool = True
@@ -393,14 +395,14 @@ class StopFetching:
 
 @dataclass(frozen=True, slots=True)
 class DropChunk:
-    """Drop the chunk (or step) under work if it has not completed; answer `ChunkDropped`, or `ChunkDone` if it had."""
+    """Drop the current chunk (or step) if it has not completed; answer `ChunkDropped`, or `ChunkDone` if it had."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunAgain:
-    """Run the chunk, or the step, that failed once more; answered as the first time."""
+    """Run the failed chunk or step once more; it is answered as before."""
 
     attempt: int
 
@@ -409,9 +411,9 @@ class RunAgain:
 class RunStep:
     """Let the operators do one bounded step of a letter; answer `StepDone` or `WorkFailed`. No chunk runs until its last step.
 
-    `kind` is `watermark` (of `stream`, at `ts`), `end`, `drain` (of `stream`; of the whole task where it is None), or the kind of a
-    `WorkDue`. `cause` says what results must name as their reason: `watermark`, `end` or `drain`. A `watermark` says in `times` how far
-    each step is whose time goes on with it; its `stream` is None where that is because a stream has ended or fallen silent.
+    `kind` is `watermark` (of `stream`, at `ts`), `end`, `drain` (of `stream`; of the whole task if it is None), or the kind of a `WorkDue`.
+    `cause` is the reason that results must give: `watermark`, `end` or `drain`. A `watermark` contains in `times` the new time of each step
+    that it advances; its `stream` is None if that is because a stream has ended or fallen silent.
     """
 
     letter: int
@@ -434,14 +436,14 @@ class SendControl:
 
 @dataclass(frozen=True, slots=True)
 class RequestCommit:
-    """There is something to commit; `urgent`: do not wait for the interval."""
+    """There is something to commit. `urgent`: do not wait for the interval."""
 
     urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Answer to `CommitBegins`: the whole ready buffer, these rows of the control table and this checkpoint join its transaction."""
+    """Answers `CommitBegins`: the whole ready buffer, these rows of the control table and this checkpoint join its transaction."""
 
     checkpoint: Checkpoint
     rows: RowChanges = field(default_factory=lambda: MappingProxyType({}))
@@ -449,7 +451,7 @@ class Contribute:
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """Report this to the member, and through it to the coordinator stream. What it says is durable."""
+    """Report this to the member, and through it to the coordinator stream. Its contents are durable."""
 
     report: Report
 
@@ -461,14 +463,14 @@ class CloseStore:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Drop everything at once: the chunk, the buffers, the ready buffer, the consumer; close the store. No answer is wanted."""
+    """Drop everything at once: the chunk, the buffers, the ready buffer, the consumer; close the store. There is no answer."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class BeginAgain:
-    """The task has failed, and somebody wants it to go on elsewhere: drop it, and start it once more under its grant, with these seeks."""
+    """The task has failed, but a seek moves it to another position: drop it, and start it once more under its grant, with these seeks."""
 
     seeks: tuple[Seek, ...]
 

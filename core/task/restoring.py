@@ -1,10 +1,9 @@
-"""The first half of a task's life: from the order to start until everything stands where it stood.
+"""The first half of a task's life: from the order to start until everything is restored.
 
-    waiting → restoring:  open the store, ask the log's ends → wipe what cannot be trusted → replay → resolve what is new
+    waiting → restoring:  open the store, ask for the log's ends → wipe what cannot be trusted → replay → resolve what is new
 
-Promises: a store that may be stale, foreign or damaged is wiped before it is used; an open transaction of somebody else holds
-restoring up for a bounded time; what is resolved (starts, bounds) is durable before the first record is read; a checkpoint of
-another job is refused.
+Promises: a store that may be stale, foreign or damaged is wiped before it is used. An open transaction of another producer delays restoring
+for a limited time. What is resolved (starts, bounds) is durable before the first record is read. A checkpoint of another job is refused.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from .protocol import (
 from .store_trust import Beginning, beginning, distrust
 
 BEGINNING = 0
-"""The number of the `ResolveOffsets` that belongs to the start; seeks and lost positions have others."""
+"""The number of the `ResolveOffsets` at the start; seeks and lost positions have others."""
 
 
 class Restoring:
-    """What must be gathered before a task can work."""
+    """What must be known before a task can work."""
 
     def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
         self.inputs, self.ledger = inputs, ledger
@@ -48,21 +47,21 @@ class Restoring:
         self._store: StoreOpened | None = None
         self._log: LogEnds | None = None
         self._blocked_s: float | None = None
-        """Since when an open transaction has held it up."""
+        """Since when an open transaction has delayed restoring."""
         self.checkpoint: Checkpoint | None = None
         self.remark = ""
-        """What is to be said with the report that the task runs."""
+        """The remark for the report that the task runs."""
         self._open_at: int | None = None
         """The task opens when this change is durable."""
         self._asked = False
         self.resolving = False
-        """The broker is asked what is new, and has not answered."""
+        """Whether the broker was asked for what is new, and has not answered."""
         self._begin: Beginning | None = None
         self._fresh = True
-        """The task has not been in this run before."""
+        """Whether the task has not been in this run before."""
 
     def start(self, order: Start) -> list[TaskInstruction]:
-        """Open the store, and ask how long the log is."""
+        """Open the store, and ask for the ends of the log."""
         self._job_uuid = order.run.job_uuid
         return [OpenStore(), AskLogEnds()]
 
@@ -92,7 +91,7 @@ class Restoring:
         return [Restore(start, self._log.end)]
 
     def progress(self, event: RestoreProgress, now: Now) -> list[TaskInstruction]:
-        """Remember since when an open transaction has held it up."""
+        """Note since when an open transaction has delayed restoring."""
         if not event.blocked:
             self._blocked_s = None
         elif self._blocked_s is None:
@@ -101,13 +100,13 @@ class Restoring:
 
     @property
     def deadline(self) -> float | None:
-        """When an open transaction has held it up for too long."""
+        """When an open transaction has delayed restoring for too long."""
         return None if self._blocked_s is None else self._blocked_s + self.inputs.plan.settings.restore_deadline_s
 
     # ------------------------------------------------------------------------------------------------------- restored
 
     def foreign(self, event: Restored, run: RunView) -> str:
-        """Why the checkpoint of the log is not this job's; "" if it is, or if there is none."""
+        """Why the checkpoint of the log is not this job's; empty if it is, or if there is none."""
         found = event.checkpoint
         if found is None or found.job_uuid == run.job_uuid:
             return ""
@@ -117,7 +116,7 @@ class Restoring:
         )
 
     def restored(self, event: Restored, run: RunView) -> Checkpoint:
-        """Everything that was durable is known again: the checkpoint that this life goes on from."""
+        """Take over the restored state. Returns the checkpoint from which this task continues."""
         self._blocked_s = None
         self.remark = event.remark
         found = event.checkpoint
@@ -129,7 +128,7 @@ class Restoring:
         return self.checkpoint
 
     def ask(self, run: RunView) -> list[TaskInstruction]:
-        """Ask the broker for what is new, or go on."""
+        """Ask the broker for what is new, or continue at once."""
         assert self.checkpoint is not None
         inputs = self.inputs
         begin = beginning(inputs.plan.inputs, self.checkpoint.positions, self.checkpoint.until, new_run=self._fresh)
@@ -146,7 +145,7 @@ class Restoring:
         return self._settle()
 
     def resolved(self, event: OffsetsResolved) -> list[TaskInstruction]:
-        """The broker has answered; what is new must be durable first."""
+        """Take the broker's answer. What is new must be made durable first."""
         assert self._begin is not None
         self.resolving = False
         inputs = self.inputs
@@ -167,7 +166,7 @@ class Restoring:
         return self.ledger.request_commit(urgent=True)
 
     def opens(self) -> bool:
-        """Whether everything that restoring had to bring is there and durable, so that the task can work; true once."""
+        """Whether everything for the start is there and durable, so that the task can work; true once."""
         if self._open_at is None or not self.ledger.is_durable(self._open_at):
             return False
         self._open_at = None

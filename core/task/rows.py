@@ -1,7 +1,7 @@
-"""Rows of the control table: what each may look like, and their bytes.
+"""Rows of the control table: their permitted forms, and their encoding.
 
-A row that a newer headgate wrote names its version, and one that is damaged is said to be, before anything is made of either. So
-whoever restores from rows finds in them what it has put there.
+A row of a newer headgate raises an error that names its version, and a damaged row raises an error, too, before either is used. So a
+restored row is exactly what was stored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 from ..errors import CheckpointError
 
 VERSION = 1
-"""Of all rows together; each carries it first."""
+"""The version of all rows; each begins with it."""
 
 _library = cast("Any", msgpack)
 _packb: Callable[..., bytes] = _library.packb
@@ -59,14 +59,14 @@ _OWN: Mapping[str, Shape] = {
     ":said": _row(_TEXT, *_ANNOUNCEMENT),
     ":relayed": _row(_TEXT, *_ANNOUNCEMENT),
 }
-"""Of the task itself, by what they are; the key's second part is a stream (of `:time` a step), the row's first the run."""
+"""The task's own rows, by kind. The second part of the key is a stream (for `:time` a step), the first of the row is the run."""
 _HEARD: Mapping[str, tuple[int, Shape]] = {
     "told": (3, _row(_TEXT, *_STANDING)),
     "own": (3, _row(_TEXT, *_STANDING)),
     "job": (4, _row(_TEXT, _TEXT, _WHOLE, _WHOLE, _texts, _or_none(_row(*_SAID)))),
     "said": (5, _row(_TEXT, *_SAID)),
 }
-"""Of `Progress`: the key is a stream, a partition, what it is, and whose; its length and the row."""
+"""The rows of `Progress`. The key is a stream, a partition, the kind and an owner; here are the key's length and the form of the row."""
 
 
 def pack_rows(changes: Mapping[Row, Row | None]) -> dict[bytes, bytes | None]:
@@ -75,7 +75,7 @@ def pack_rows(changes: Mapping[Row, Row | None]) -> dict[bytes, bytes | None]:
 
 
 def unpack_rows(rows: Iterable[tuple[bytes, bytes]]) -> list[tuple[Row, Row]]:
-    """Back from the control table; a `CheckpointError` names a newer version, or the row that is damaged."""
+    """The rows of the control table. Raises a `CheckpointError` that names a newer version, or the damaged row."""
     return [_unpacked(key, value) for key, value in rows]
 
 

@@ -1,18 +1,18 @@
-"""Positions that change otherwise than by reading: an operator's seek, and a log that begins behind the position.
+"""Positions that change otherwise than by reading: an operator's seek, and a log that begins after the position.
 
-Promises: a seek goes to an offset that there is, or to the end, and only from where it was to begin; a request is applied once, and
-remembered in the checkpoint that applied it; it is answered after that checkpoint is durable, or refused with the reason. A lost position
-follows the input's `on_lost`, and says how many records are gone.
+Promises: a seek goes to an existing offset, or to the end, and only from the position that its plan showed. A request is applied once, and
+remembered in the checkpoint that applied it. It is answered after that checkpoint is durable, or refused with the reason. A lost position
+follows the input's `on_lost`, and the note says how many records are lost.
 
-Every seek that a task was told comes to one end:
+Every seek that a task was told has one outcome:
 
-- it is applied, or refused: also when the task has drained or ended meanwhile;
-- a later one of the same partition takes its place before it is applied, and it is refused as replaced. One that is applied already is
-  answered as applied, whatever comes behind it;
-- the task is released before: the next holder of the grant is told again;
-- the task fails for good before: it begins again with the seeks that came since it began, for they may lead past what it failed at.
-  Those that it began with are refused with what it failed at, so that no seek begins a task twice;
-- the task fails at something that may pass: whoever starts it again tells it again.
+- It is applied or refused, even if the task has drained or ended meanwhile.
+- A later seek of the same partition replaces it before it is applied, and it is refused as replaced. If it is already applied, it is
+  answered as applied, whatever comes after it.
+- The task is released before: the next holder of the grant is told again.
+- The task fails for good before: it restarts with the seeks that came since its start, because they may lead past the record that it failed
+  on. The seeks with which it started are refused with the reason of the failure, so no seek restarts a task twice.
+- The task fails for a reason that may pass: it is told again when it is restarted.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Seeks:
         self.task = inputs.plan.task
         self.inputs, self.ledger, self.work, self.completion = inputs, ledger, work, completion
         self.early: list[Seek] = []
-        """Came while restoring."""
+        """Seeks that came while restoring."""
         self.late: list[Seek] = []
-        """Came while the task was put down."""
+        """Seeks that came while the task was stopped."""
         self._first: list[str] = []
-        """Requests that this life has begun with."""
+        """The requests with which this task has started."""
         self._before_drain: set[StreamPartition] = set()
-        """Sources that a task which begins again in a drain drains from where a seek puts them."""
+        """For a task that restarts in a drain: the sources that a seek moves before they drain."""
         self.applied: list[str] = []
-        """Requests that the checkpoint remembers, newest last."""
+        """The requests in the checkpoint, newest last."""
         self._asked: dict[int, Seek | StreamPartition] = {}
         self._number = 0
         self._ready: dict[StreamPartition, tuple[Seek | None, int]] = {}
@@ -53,7 +53,7 @@ class Seeks:
         self._durable: list[tuple[int, str]] = []
 
     def before_drain(self, sources: Iterable[StreamPartition]) -> set[StreamPartition]:
-        """The task opens in a drain: the sources that drain only behind the seeks that came while it was restored."""
+        """The task opens in a drain: returns the sources that drain only after the seeks that came while it was restored."""
         sought = {StreamPartition(order.stream, order.partition) for order in self.early}
         self._before_drain = sought & set(sources)
         return set(self._before_drain)
@@ -64,7 +64,7 @@ class Seeks:
         return len(self._before_drain)
 
     def begin(self) -> list[TaskInstruction]:
-        """The task has opened: begin with the seeks that came while it was restored."""
+        """Begin the seeks that came while the task was restored."""
         early, self.early = self.early, []
         self._first = [order.request for order in early]
         said: list[TaskInstruction] = []
@@ -75,7 +75,7 @@ class Seeks:
         return said
 
     def _unanswered(self) -> list[Seek]:
-        """Take out the seeks that are neither applied nor refused, in the order in which they came."""
+        """Remove and return the seeks that are neither applied nor refused, in the order in which they came."""
         waiting = [order for order, _ in self._ready.values() if order is not None]
         told = [*self.early, *self._asked_seeks(), *waiting, *self.late]
         self.early, self.late = [], []
@@ -84,24 +84,24 @@ class Seeks:
         return told
 
     def too_late(self, order: Seek, state: str) -> list[TaskInstruction]:
-        """The task has drained or ended: one that it has applied is answered as such, whoever heard of it before."""
+        """Answer a seek of a task that has drained or ended: as applied if it was, otherwise as refused."""
         if order.request in self.applied:
             return self._if_applied(order)
         return [self.refused(order, f"the task has {state} in this run")]
 
     def when_at_rest(self, state: str) -> list[TaskInstruction]:
-        """The task has just drained or ended, or had before it was restarted."""
+        """Answer all seeks: the task has just drained or ended, or had done so before it was restarted."""
         return [said for order in self._unanswered() for said in self.too_late(order, state)]
 
     def when_failed(self, why: str) -> tuple[list[TaskInstruction], tuple[Seek, ...]]:
-        """The task has failed for good: what it refuses, and what it begins again with."""
+        """The task has failed for good: returns the refusals, and the seeks with which it restarts."""
         why = f"the task failed before it was applied: {why}"
         told = self._unanswered()
         refused = [self.refused(order, why) for order in told if order.request in self._first]
         return refused, tuple(order for order in told if order.request not in self._first)
 
     def seek(self, order: Seek) -> list[TaskInstruction]:
-        """Begin with a seek, or refuse it."""
+        """Begin a seek, or refuse it."""
         at = StreamPartition(order.stream, order.partition)
         if order.request in self.applied:
             return self._if_applied(order)
@@ -115,7 +115,7 @@ class Seeks:
         return [*replaced, *self._ask(order, at, order.to)]
 
     def _moved(self, at: StreamPartition, expected: int | None) -> str:
-        """Why the task does not stand where whoever asked saw it; "" if it does."""
+        """Why the task is not at the position that the plan showed; empty if it is."""
         inputs = self.inputs
         here = inputs.positions[at]
         if expected == NO_POSITION:
@@ -126,12 +126,12 @@ class Seeks:
         return f"{at} has moved: it was expected at {expected}, and is now at {here}"
 
     def _if_applied(self, order: Seek) -> list[TaskInstruction]:
-        """The answer to a seek that is in the checkpoint; nothing while that is not durable, for then it is answered."""
+        """The answer to a seek that is in the checkpoint. While that is not durable, nothing: it is answered then."""
         done = order.request in self.applied and all(request != order.request for _, request in self._durable)
         return [SendReport(SeekApplied(self.task, order.request))] if done else []
 
     def _replaced(self, at: StreamPartition, by: str) -> list[TaskInstruction]:
-        """A seek begins: whatever was to move this partition and has not yet does so no more."""
+        """A seek begins: drop earlier moves of this partition that are not applied yet."""
         before: list[Seek | None] = [order for order, _ in (self._ready.pop(at, (None, 0)),)]
         for number, what in list(self._asked.items()):
             if (what.stream, what.partition) == at:
@@ -162,7 +162,7 @@ class Seeks:
         return ""
 
     def gone(self, event: Lost) -> str:
-        """What the log no longer holds; "" if it holds the position, or if the partition goes on elsewhere anyway."""
+        """What the log no longer contains; empty if it contains the position, or if the partition is moved anyway."""
         at, position = event.at, self.inputs.positions.get(event.at)
         if position is None or at in self.inputs.held or at in self._ready:
             return ""
@@ -176,7 +176,7 @@ class Seeks:
         return ""
 
     def lost(self, event: Lost, gone: str) -> list[TaskInstruction]:
-        """Go on at the beginning of the log, or at its end, as the input declares."""
+        """Continue at the beginning of the log, or at its end, as the input declares."""
         on_lost = self.inputs.by_stream[event.at.stream].on_lost
         note = TaskNote("lost", f"{gone}; continuing at the {on_lost}")
         if on_lost == "oldest":
@@ -189,12 +189,12 @@ class Seeks:
     ) -> list[TaskInstruction]:
         self._number += 1
         self._asked[self._number] = what
-        if isinstance(to, int):  # where the log begins and ends: an offset outside of it is no place to go on
+        if isinstance(to, int):  # ask where the log begins and ends: an offset outside of it is not valid
             return [ResolveOffsets(self._number, {at: "oldest"}, ends=frozenset({at}))]
         return [ResolveOffsets(self._number, {at: to})]
 
     def resolved(self, request: int, offset: int | None, end: int | None = None) -> list[TaskInstruction]:
-        """The broker has said which offset it is; for an offset, where the log begins and ends."""
+        """Take the broker's answer: the offset; for a seek to an offset, where the log begins and ends."""
         what = self._asked.pop(request, None)
         if what is None or offset is None:
             return []
@@ -210,13 +210,13 @@ class Seeks:
         return self._go(at, None, offset)
 
     def _over(self, at: StreamPartition, said: list[TaskInstruction]) -> list[TaskInstruction]:
-        """A seek is applied or refused: what drains as soon as it is, drains from where it stands now."""
+        """A seek is applied or refused: if its partition waited for it to drain, it drains from its current position."""
         if at in self._before_drain and not self._durable:
             self._drain_on(at)
         return said
 
     def _drain_on(self, at: StreamPartition) -> None:
-        """Drain a partition that waited for its seek: not before that is durable, for what user code does at a drain may fail again."""
+        """Drain a partition that waited for its seek. The seek must be durable first, because user code at a drain may fail again."""
         self._before_drain.discard(at)
         self.inputs.held.pop(at, None)
         self.inputs.drain(self.completion.drain_id or "", {at: self.inputs.positions[at]})
@@ -240,7 +240,7 @@ class Seeks:
         return [SeekConsumer({at: offset}), *commit]
 
     def after_chunk(self, at: StreamPartition) -> list[TaskInstruction]:
-        """The chunk that a seek waited for is over."""
+        """The chunk for which a seek waited is over."""
         if at not in self._ready:
             return []
         order, offset = self._ready.pop(at)
@@ -248,7 +248,7 @@ class Seeks:
         return [self.refused(order, why)] if order is not None and why else self._go(at, order, offset)
 
     def durable(self) -> list[TaskInstruction]:
-        """A commit is done: answer the seeks that it holds."""
+        """A commit is done: answer the seeks that it contains."""
         ledger = self.ledger
         done = [request for made, request in self._durable if ledger.is_durable(made)]
         self._durable = [(made, request) for made, request in self._durable if not ledger.is_durable(made)]

@@ -1,11 +1,11 @@
-"""Whether a local store may be trusted, and where reading starts. Pure questions of a task's restart, each one function.
+"""Whether a local store may be trusted, and where reading starts. Pure functions for the restart of a task.
 
-What they promise:
+Promises:
 
-- A store is used only if it is this job's, stands within its log, and no deleted key can rise again from it: it stands at the
-  log's end, or it last did so recently enough that no tombstone that it has not seen can have been compacted away.
-- Where a partition starts, and where it ends, is decided once: from the checkpoint if that knows it, else from the declaration.
-  A bound that must be asked of the broker is durable before the first record is read.
+- A store is used only if it belongs to this job, its position is within its log, and no deleted key can reappear from it: it is at the
+  log's end, or was there so recently that no tombstone that it has not seen can have been compacted away.
+- Where a partition starts and ends is decided once: from the checkpoint if it contains that, else from the declaration. A bound that the
+  broker must resolve is durable before the first record is read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .protocol import LogEnds, StoreOpened
 
 
 def distrust(store: StoreOpened, log: LogEnds, job_uuid: str, wall_ms: int) -> str:
-    """Why this store must be wiped before restoring; "" if it may be used.
+    """Why this store must be wiped before restoring; empty if it may be used.
 
     >>> distrust(StoreOpened(), LogEnds(0, 9, 1000), "u", 0)
     ''
     >>> distrust(StoreOpened(5, "u", 0), LogEnds(0, 9, 1000), "u", 501)
-    'it last stood at the end of its log 501 ms ago, and deleted keys may rise again after 500 ms'
+    'it last was at the end of its log 501 ms ago, and deleted keys could reappear after 500 ms'
     """
     if store.position is None:
         return ""
@@ -40,7 +40,7 @@ def distrust(store: StoreOpened, log: LogEnds, job_uuid: str, wall_ms: int) -> s
 
 
 def tombstones_gone(store: StoreOpened, log: LogEnds, wall_ms: int) -> str:
-    """Why a store behind its log may have missed tombstones that compaction has already removed; "" if it cannot have."""
+    """Why a store behind its log may have missed tombstones that compaction has already removed; empty if it cannot have."""
     limit = log.delete_retention_ms // 2
     if store.followed_until_ms is None:
         return "it is unknown when it last was at the end of its log, so deleted keys could reappear"
@@ -54,14 +54,14 @@ def tombstones_gone(store: StoreOpened, log: LogEnds, wall_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where each partition starts and ends, as far as it is known, and what must be asked."""
+    """Where each partition starts and ends, as far as it is known, and what the broker must resolve."""
 
     positions: Mapping[StreamPartition, int]
     until: Mapping[StreamPartition, int]
     ask_positions: Mapping[StreamPartition, Bound]
     ask_until: Mapping[StreamPartition, Bound]
     news: bool
-    """Something stands here that the checkpoint does not know."""
+    """Whether it contains anything that the checkpoint does not."""
 
 
 def beginning(
@@ -71,7 +71,7 @@ def beginning(
     *,
     new_run: bool,
 ) -> Beginning:
-    """Where to start and where to end, given the checkpoint's positions and (within one run) its bounds."""
+    """Where to start and to end, given the checkpoint's positions and (within one run) its bounds."""
     start: dict[StreamPartition, int] = {}
     end: dict[StreamPartition, int] = {}
     ask_start: dict[StreamPartition, Bound] = {}

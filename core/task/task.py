@@ -1,31 +1,31 @@
-"""The life of one task under one grant: what it may read, what its operators hear, what it says, and when it is durable.
+"""The life of one task under one grant: what it may read, what its operators hear, what it announces, and when that is durable.
 
     waiting → restoring → bootstrapping → running ⇄ paused → draining → drained
-                                                           → ending → ended
+                                                         → ending → ended
     from anywhere: → releasing → released | failed;  → abandoned
 
-States: *waiting* for its order; *restoring* its tables and control state; *bootstrapping*: nothing flows but the bootstrap inputs;
-*running*; *paused*: nothing from outside; *draining*: what is buffered and between the stages flows out; *ending*: all inputs have
-ended, the operators flush; *drained*, *ended*: durable and reported, the grant is kept and control is said again when epochs
-change; *releasing*: finishing, committing, closing (on its way to *released*, or to *failed* when user code gave up);
-*abandoned*: the incarnation is over, everything that was not durable is void.
+States: *waiting* for its order; *restoring* its tables and control state; *bootstrapping*: reads only the bootstrap inputs; *running*;
+*paused*: reads nothing from outside; *draining*: what is buffered and between the stages flows out; *ending*: all inputs have ended, and
+the operators flush; *drained*, *ended*: durable and reported, the grant is kept, and control messages are repeated when epochs change;
+*releasing*: finishing, committing, closing (on its way to *released*, or to *failed* if user code gave up); *abandoned*: the incarnation is
+over, and everything that was not durable is lost.
 
-What it promises:
+Promises:
 
-- Half a chunk is never in a transaction: positions move with what is complete, and a commit takes what is complete.
-- The bookkeeping of control messages is in the same commit as the position behind them and what was said because of them.
-- Letters (watermark, end, drain, timers) run one at a time, in bounded steps, with a commit between the steps, and never beside a
-  chunk. What operators have heard is remembered with the last step.
-- Drained, ended, released and an applied seek are reported after the commit that holds them, once.
-- Every seek is answered, or told again to the next life: by a task that begins anew with it, or to the next holder of the grant.
-- The first failure decides what becomes of the task; what goes wrong while it is put down decides nothing.
-- A restart resumes where it was: a drain goes on without new input, what has run is not run again, a control message that was
-  half aggregated completes.
+- Half a chunk is never in a transaction: positions move over complete chunks, and a commit takes what is complete.
+- The bookkeeping of control messages is in the same commit as the position after them and the announcements that follow from them.
+- Letters (watermark, end, drain, timers) run one at a time, in bounded steps, with a commit between the steps, and never beside a chunk.
+  What operators have heard is stored with the last step.
+- Drained, ended, released and an applied seek are reported once, after the commit that contains them.
+- Every seek is answered, or told again: to the task that restarts with it, or to the next holder of the grant.
+- The first failure decides the outcome of the task; errors while it is stopped do not change it.
+- A restart resumes where it was: a drain continues without new input, what has run is not repeated, and a half-aggregated control message
+  completes.
 - The machine sees no record.
 
-After each event the task *settles*: it looks for the next thing that its operators must hear, says what follows from what they
-have heard, closes and opens partitions, and names the state that all this amounts to. It does so again and again until nothing is
-left to do, so no event has to know what another one left behind.
+After each event the task *settles*: it looks for the next thing that its operators must hear, announces what follows from what they have
+heard, closes and opens partitions, and derives its state. It repeats this until nothing is left to do, so no event needs to know what
+another one left behind.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from .work import Work
 Out = list[TaskInstruction]
 
 GONE = (TaskState.RELEASED, TaskState.FAILED, TaskState.ABANDONED)
-"""Nothing comes from it any more."""
+"""The task is gone, and gives no more instructions."""
 BUSY = (*WORKING, TaskState.RELEASING)
-"""What a task that works may become at any event."""
+"""The possible next states of a working task, after any event."""
 RESTORED = (*BUSY, TaskState.RESTORING, *RESTING, TaskState.FAILED)
-"""What a task that was restored may become."""
+"""The possible next states of a restored task."""
 ALIVE = (TaskState.RESTORING, *WORKING, *RESTING, TaskState.RELEASING)
-"""It has begun, and is not gone."""
+"""It has started, and is not gone."""
 
 STORE = (t.StoreOpened, t.StoreBroken, t.LogEnds, t.StoreWiped, t.RestoreProgress, t.Restored)
 INTAKE = (
@@ -71,8 +71,9 @@ COMMIT = (t.CommitBegins, t.CommitDone)
 FACTS = (
     *STORE, *INTAKE, *ACTOR, *COMMIT, t.OffsetsResolved, t.StoreClosed, t.ChunkTaken, t.CommitLost, t.ApplyFailed, t.Broken,
 )  # fmt: skip
-"""What the edge says. Such a fact may come late: the edge was told to stop, and had an answer on its way. Late facts are taken and change
-nothing; orders and answers that nobody asked for are mistakes, and raise."""
+"""The events of the edge. Such an event may come late: the edge was told to stop while an answer was on its way. Late events change
+nothing. Unexpected orders and answers are mistakes, and raise.
+"""
 
 TableRows = list[tuple[str, type, str | tuple[str, ...], str]]
 
@@ -139,7 +140,7 @@ TABLE = rules(
 
 
 class Task(Machine[TaskEvent, TaskInstruction]):
-    """One task, as rules.
+    """The machine of one task.
 
     >>> from headgate.core.task.plan import InputPlan, TaskPlan
     >>> from headgate.core.orders import RunView
@@ -167,23 +168,23 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.restoring = Restoring(self.inputs, self.ledger)
         self.pace = Pace()
         self.why = ""
-        """Why it failed, or was released; for people."""
+        """Why it failed or was released, for people."""
         self._leaving = TaskState.RELEASED
-        """What it becomes when it has left."""
+        """The state after it has left."""
         self._passing = False
-        """What it failed at first may pass: it shall be started again when nothing of it is left."""
+        """The reason of the first failure may pass: the task shall be restarted when it is gone."""
         self._dropped = False
-        """It failed at once, and nothing of it is left: only another life can answer anything."""
+        """The task failed at once and everything of it is dropped, so only its next start can answer."""
         self._closing = False
         """Its store was told to close."""
         self._still = False
-        """It has said that it only waits for others."""
+        """It has reported that it only waits for others."""
         self._restless = False
-        """There may be something to hear or to say."""
+        """There may be something to hear or to announce."""
         self._regate = False
-        """Which partitions are closed may have changed."""
+        """The set of closed partitions may have changed."""
 
-    # ---------------------------------------------------------------------------------------------------------- questions
+    # ------------------------------------------------------------------------------------------------------------- queries
 
     def may_take(self, at: StreamPartition) -> bool:
         """Whether a chunk of this partition may be given to the actor now."""
@@ -196,12 +197,12 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         )
 
     def position(self, at: StreamPartition) -> int:
-        """The next position to read, with everything complete."""
+        """The next position to read, after everything complete."""
         return self.inputs.positions[at]
 
     @property
     def step_times(self) -> Mapping[str, int]:
-        """How far time is for each step that has heard of it: known before the first letter of this life."""
+        """The time of each step, as far as known; available before the first letter after a start."""
         return self.time.told
 
     def deadline(self) -> float | None:
@@ -210,7 +211,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return due if lapses_s == NEVER else lapses_s if due is None else min(due, lapses_s)
 
     def due_s(self) -> float | None:
-        """The deadline as long as the broker answers all the time: then nobody needs to look whether an answer has lapsed."""
+        """The deadline if the broker answers all the time, so that no answer can expire."""
         if self.state in WORKING:
             due = [one for one in (self.work.retry_s, self.pace.deadline) if one is not None]
             return min(due, default=None)
@@ -248,9 +249,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state in (TaskState.WAITING, TaskState.FAILED):
             return self._released(event.why)
         if self.state == TaskState.RELEASING:
-            self._leaving = (
-                TaskState.RELEASED
-            )  # whoever waits for the release of one that is failing waits for nothing else
+            self._leaving = TaskState.RELEASED  # a failing task that must be released is only released
             return []
         if self.state in GONE:
             return []
@@ -283,7 +282,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return self.seeks.seek(event) + self._settle(now)
 
     def on_SettingsChanged(self, event: t.SettingsChanged, now: Now) -> Out:
-        # above which size control messages are aggregated is the run's, for as long as it lasts
+        # the size above which control messages are aggregated stays the same during a run
         settings = replace(event.settings, aggregate_above=self.plan.settings.aggregate_above)
         self.plan = replace(self.plan, settings=settings)
         self.inputs.go_by(self.plan, now)
@@ -336,17 +335,15 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         checkpoint = self.restoring.restored(event, self.run)
         self.time.load()
         self.time.owes(event.owed)
-        self._remember(
-            checkpoint
-        )  # before anything is committed: the next checkpoint must remember what the last one did
-        if checkpoint.phase in RESTING:  # it had drained or ended, durably, before it was restarted: only say so again
+        self._remember(checkpoint)  # before any commit: the next checkpoint must contain what the last one did
+        if checkpoint.phase in RESTING:  # it had drained or ended durably before the restart: only report it again
             self.state = checkpoint.phase
             out = [*self.seeks.when_at_rest(self.state), *self._announce(with_time=True)]
             return [*out, self._report(checkpoint.phase)]
         return self.restoring.ask(self.run) + self._open(now)
 
     def _remember(self, checkpoint: Checkpoint) -> None:
-        """Take over what the checkpoint says has happened."""
+        """Restore the state of the checkpoint."""
         self.completion.remember(checkpoint)
         self.seeks.applied = list(checkpoint.applied)
 
@@ -362,7 +359,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return self.seeks.resolved(event.request, offset, end) + self._settle(now)
 
     def _open(self, now: Now) -> Out:
-        """Everything that restoring and resolving had to bring is there and durable: work."""
+        """Begin to work: everything that restoring and resolving had to provide is there and durable."""
         if not self.restoring.opens():
             return []
         inputs = self.inputs
@@ -386,7 +383,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return out + self.seeks.begin() + self._sought(now)
 
     def _sought(self, now: Now) -> Out:
-        """A seek is settled, and its partition may drain: nothing else may come to wake the task."""
+        """A seek is settled, and its partition may drain: nothing else may wake the task."""
         self._look_again(time=True)
         return self._settle(now)
 
@@ -411,7 +408,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return self._settle(now)
 
     def _advance(self, at: StreamPartition, position: int) -> None:
-        """A position moves: it is committed with whatever else there is, sooner or later."""
+        """Move a position; the next commit includes it."""
         self.ledger.touch()
         if self.inputs.advance(at, position):
             self._look_again()
@@ -566,7 +563,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return self.ledger.request_commit(urgent=urgent) + self._settle(now)
 
     def _owes(self, owed: t.Owed) -> None:
-        """What the steps owe after a letter: the time behind them may go on, or no longer."""
+        """Take what the steps owe after a letter. The time behind them may advance, or no longer."""
         if self.time.owes(owed):
             self._restless = self.pace.news = True
 
@@ -588,7 +585,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def on_CommitBegins(self, event: t.CommitBegins, now: Now) -> Out:
         if self.state in GONE or self._closing:
             return []
-        # the time of the records whose positions are committed here is known after a restart, too, and what is said is true now
+        # the time of the records whose positions are committed here survives a restart, and announcements are true now
         self.inputs.observe(now)
         said: Out = [*self._say(with_time=True)] if self.state in WORKING else []
         own = self.ledger.contribute(event.txn)
@@ -598,7 +595,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return [*said, t.Contribute(self._checkpoint(), MappingProxyType(rows))]
 
     def _checkpoint(self) -> Checkpoint:
-        """What a restart needs beside the control table, as of now. A chunk under work has no part in it."""
+        """What a restart needs beside the control table, as of now. The current chunk has no part in it."""
         return Checkpoint(
             job=self.plan.job,
             job_uuid=self.run.job_uuid,
@@ -650,12 +647,12 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     # ----------------------------------------------------------------------------------------------------------- settling
 
     def _look_again(self, *, time: bool = False) -> None:
-        """Something has changed that the task settles: what is heard and said, what is closed, and perhaps the time."""
+        """Something has changed that the task must settle: letters, announcements, closed partitions, and perhaps the time."""
         self._restless = self._regate = True
         self.pace.news = self.pace.news or time
 
     def _settle(self, now: Now) -> Out:
-        """Do what follows from the present state of affairs."""
+        """Do what follows from the current state."""
         out: Out = []
         if self.state not in WORKING:
             return out
@@ -690,11 +687,11 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return [*out, step] if step is not None else out
 
     def _say(self, *, with_time: bool) -> list[t.SendControl]:
-        """Everything that is to be said to the streams; without `with_time`, what is only a newer time waits."""
+        """Everything that must be announced to the streams. Without `with_time`, a message that only brings a newer time waits."""
         return self.announcer.say(self.run, self.completion.drain_id or "", with_time=with_time)
 
     def _announce(self, *, with_time: bool) -> Out:
-        """Say what is due, and have it committed."""
+        """Announce what is due, and request a commit."""
         said = self._say(with_time=with_time)
         if not said:
             return []
@@ -702,7 +699,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return [*said, *self.ledger.request_commit()]
 
     def _request_time(self) -> Out:
-        """A newer time is said when the next commit begins: nobody reads it before, and what operators hold back goes on but once."""
+        """Request a commit for a newer time, which is announced when it begins: nobody reads it before, and the operators' pending results
+        are sent only once.
+        """
         if not self.announcer.owes_time(self.run, self.completion.drain_id or ""):
             return []
         self.ledger.touch()
@@ -719,7 +718,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self.state = TaskState.PAUSED if self.run.paused_job else TaskState.RUNNING
 
     def _begin_drain(self, drain_id: str) -> Out:
-        """Nothing more is fetched from outside; what is buffered is still processed, unless the bootstrap was not over.
+        """Begin to drain: nothing more is fetched from outside; what is buffered is still processed, unless the task is still
+        bootstrapping.
 
         A cascade still reads the streams of jobs that were drained before, up to their ends.
         """
@@ -747,7 +747,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return t.SendReport(TaskReported(self.plan.task, self.grant, state, why))
 
     def _rests(self) -> Out:
-        """In a bounded run: say it when all that there is is read, done and durable, and nothing comes but from other tasks."""
+        """In a bounded run, report once that everything is read, done and durable, and that only other tasks can bring more."""
         busy = not self.work.idle or self.letters.work or self.pace.news
         still = self.run.bounded and self.state == TaskState.RUNNING and not busy and self.ledger.clean
         if not still or not self.inputs.waits_for_others():
@@ -758,7 +758,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return [t.SendReport(TaskReported(self.plan.task, self.grant, TaskState.RUNNING, still=True))]
 
     def _stirs(self) -> Out:
-        """It moves: whoever was told that it does not is told so."""
+        """The task moves again: correct an earlier report that it does not."""
         if not self._still:
             return []
         self._still = False
@@ -767,19 +767,19 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     # ------------------------------------------------------------------------------------------------------------- leaving
 
     def _fail(self, why: str, *, passing: bool = False) -> Out:
-        """User code or data has given up, or what is around the task (`passing`): what is complete is committed, then it is reported."""
+        """User code or data has failed, or the task's environment (`passing`): commit what is complete, then report."""
         self.why, self._leaving, self._passing = why, TaskState.FAILED, passing
         return [t.TaskNote("failed", why, "error"), *self.work.stop(why), *self._leave()]
 
     def _fail_now(self, why: str, *, passing: bool = True) -> Out:
-        """Nothing is to be committed, or could be: drop everything and say so. `passing`: a disk, a broker, a log that is held up."""
+        """Fail without a commit: drop everything and report it. `passing`: a disk, a broker, or a log that is held up."""
         self.why = why
         self.state, self._dropped = TaskState.FAILED, True
         report = TaskReported(self.plan.task, self.grant, TaskState.FAILED, why, gone=True, passing=passing)
         return [t.Discard(why), t.SendReport(report)]
 
     def _leave(self) -> Out:
-        """One step further out: wait for the actor, commit, close."""
+        """Take the next step of leaving: wait for the actor, commit, close."""
         self.state = TaskState.RELEASING
         if not self.work.idle or self._closing:
             return []
@@ -800,7 +800,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return [self._report(TaskState.RELEASED, why)]
 
     def _failed(self) -> Out:
-        """It has failed for good, unless somebody has asked meanwhile that it goes on elsewhere."""
+        """The task has failed for good, unless a seek has come meanwhile that moves it past the failure."""
         refused, again = self.seeks.when_failed(self.why)
         if again:
             self.state = TaskState.ABANDONED

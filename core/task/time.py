@@ -1,24 +1,24 @@
-"""The time of a step, and the time that it passes on: derived here, and nowhere else; and how often it is told.
+"""The time of a step and the time that it passes on, derived here and nowhere else; and how often time is told.
 
-    a stream passes on   what the operators have heard of it; nothing holds once it has ended or drained
-    the time of a step   the least of what its parents (streams, or steps of the same task) pass on; the idle are left out, and where
-                         all are idle it stands still
+    a stream passes on   what the operators have heard of it; it holds nothing back once it has ended or drained
+    the time of a step   the least that its parents (streams, or steps of the same task) pass on, without the idle ones; if all are idle,
+                         it does not advance
     a step passes on     the time that it was told, less `StepPlan.holds_ms`, and at most the least timestamp that it owes
 
-The same rule gives the time towards an output stream (`OutputPlan.parents`). Holding blocks no chunk, only the time that goes on.
+The same rule gives the time of an output stream (`OutputPlan.parents`). Holding time back blocks no chunk.
 
-**What an operator must do.** A step that hears of time declares `hears_time`, and in `holds_ms` by how much the timestamps of what it
-emits may lie behind the time that it was told (a window: its grace; a join: distance and grace). Where it owes results beyond that
-(a closed window whose rows are at Spark, an event-time timer), `Operator.owed_ms()` gives the least timestamp of them. It is asked
-after each letter and, from the restored tables, before the first one (`ChunkDone.owed`, `StepDone.owed`, `Restored.owed`). So what is
-owed must follow from the operator's tables. A step hears a newer time in a letter of its own behind the letter in which its parents
-heard theirs: by then it has all the rows that they emitted, and what they owe is known.
+**What an operator must do.** A step that hears of time declares `hears_time`, and in `holds_ms` how much older than the time that it was
+told its results may be (a window: its grace; a join: distance and grace). If it owes results beyond that (a closed window whose rows are at
+Spark, an event-time timer), `Operator.owed_ms()` returns their least timestamp. The edge calls it after each letter and, from the restored
+tables, before the first one (`ChunkDone.owed`, `StepDone.owed`, `Restored.owed`). So what is owed must follow from the operator's tables. A
+step hears a newer time in a letter of its own after the letter in which its parents heard theirs: by then it has all the rows that they
+emitted, and what they owe is known.
 
-What is promised:
+Promises:
 
-- No step is told a time, and no output gets one, that goes back. The times told are rows of the control table, so a restart goes on.
+- The time of a step, and of an output, never goes back. The times told are rows of the control table, so they survive a restart.
 - A step that owes results is not idle, whatever its parents are.
-- A step whose parents have all ended has flushed, and holds nobody.
+- A step whose parents have all ended has flushed, and holds nothing back.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ DEAF = Heard()
 
 
 class Through(NamedTuple):
-    """How far time has come somewhere; `idle`: nothing moves it at present."""
+    """How far time has come at some point. `idle`: nothing advances it at present."""
 
     ts: int
     idle: bool = False
 
 
 def least(parents: Iterable[str], passing: Mapping[str, Through]) -> Through | None:
-    """The time behind these parents, by what each passes on; None when all of them have ended: those are not in `passing`.
+    """The time that these parents pass on together; None if all of them have ended, because ended ones are not in `passing`.
 
     >>> least({"a", "b"}, {"a": Through(5, idle=True), "b": Through(9)})
     Through(ts=9, idle=False)
@@ -68,7 +68,7 @@ def least(parents: Iterable[str], passing: Mapping[str, Through]) -> Through | N
 
 
 def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
-    """What a step that was told this time passes on.
+    """The time that a step passes on after it was told this time.
 
     >>> passed_on(100, 30, None), passed_on(100, 30, 65), passed_on(NO_TIME, 30, None) == NO_TIME
     (70, 65, True)
@@ -80,7 +80,7 @@ def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
 def passing(
     steps: Iterable[StepPlan], streams: Mapping[str, Through], told: Mapping[str, int], owed: Mapping[str, int]
 ) -> dict[str, Through]:
-    """What each stream and each step passes on, where these streams are what is left, and the steps stand parents first."""
+    """The times that all streams and steps pass on. `streams` contains those that have not ended; the steps come parents first."""
     found = dict(streams)
     for step in steps:
         behind = least(step.parents, found)
@@ -103,7 +103,7 @@ class TaskTime:
         """By step, the least timestamp of the results that it owes; a step that owes none is absent."""
 
     def load(self) -> None:
-        """Take what was heard and told out of the restored rows."""
+        """Restore what was heard and told from the restored rows."""
         for one in self.inputs.counted:
             row = self.ledger.rows.get((":heard", one.stream))
             if row:
@@ -114,25 +114,25 @@ class TaskTime:
                 self.told[step.name] = row[0]
 
     def owes(self, owed: Iterable[tuple[str, int]]) -> bool:
-        """What the steps owe now; true if that changed."""
+        """Set what the steps owe now. Returns whether that changed."""
         now = dict(owed)
         changed = now != self.owed
         self.owed = now
         return changed
 
     def hear(self, stream: str, heard: Heard) -> None:
-        """This is what the operators have heard of a stream."""
+        """Note what the operators have heard of a stream."""
         self.heard[stream] = heard
         self.ledger.put((":heard", stream), tuple(heard))
 
     def tell(self, times: Iterable[tuple[str, int]]) -> None:
-        """These steps have been told these times."""
+        """Note that these steps have been told these times."""
         for name, ts in times:
             self.told[name] = ts
             self.ledger.put((":time", name), (ts,))
 
     def newer(self, stream: str | None = None, ts: int = NO_TIME) -> tuple[tuple[str, int], ...]:
-        """The steps whose time is newer than they were told; with this heard of a stream, where one is named."""
+        """The steps whose time is newer than they were told; if `stream` is given, as if this time of it were heard."""
         passed = self.passing(stream, ts)
         found = ((step.name, least(step.parents, passed)) for step in self.inputs.plan.steps)
         return tuple((name, now.ts) for name, now in found if now is not None and now.ts > self.told.get(name, NO_TIME))
@@ -150,7 +150,7 @@ class TaskTime:
         return [Holder(low, one, why(one)) for one in pool if live[one].ts == low]
 
     def passing(self, stream: str | None = None, ts: int = NO_TIME) -> dict[str, Through]:
-        """What the streams and steps of the task pass on; with this heard of a stream, where one is named."""
+        """The times that the streams and steps of the task pass on; if `stream` is given, as if this time of it were heard."""
         heard = self.heard
         if stream is not None:
             heard = {**heard, stream: Heard(ts, heard.get(stream, DEAF).status)}
@@ -163,17 +163,17 @@ class TaskTime:
 
 
 class Pace:
-    """At most once an interval a newer time is told to the operators, and said to the streams."""
+    """Limits how often a newer time is told to the operators and announced to the streams: once an interval."""
 
     def __init__(self) -> None:
         self.news = False
-        """A newer time may be there to tell."""
+        """There may be a newer time to tell."""
         self.owed = False
-        """The interval is over, and the newer time has not been said to the streams yet."""
+        """The interval is over, and the newer time has not been announced yet."""
         self._next_s = float("-inf")
 
     def due(self, now: Now, interval_s: float) -> bool:
-        """Whether newer times are to be told now; true once an interval, and only where there is news."""
+        """Whether newer times are due now: once an interval, and only if there are any."""
         if not self.news or now.mono < self._next_s:
             return False
         self.news, self.owed = False, True
@@ -181,7 +181,7 @@ class Pace:
         return True
 
     def hurry(self, now: Now, interval_s: float) -> None:
-        """The interval is another one: the present one ends no later than it would under that."""
+        """The interval has changed: end the current one no later than the new one would."""
         self._next_s = min(self._next_s, now.mono + interval_s)
 
     @property

@@ -1,7 +1,7 @@
-"""What the actor of a task is working on: a chunk, or one step of a letter, and how often it has failed.
+"""What the actor of a task works on: a chunk, or one step of a letter, and how often it has failed.
 
-There is at most one of the two. A step whose letter needs another step stays until its commit is durable. What failed stays until it is
-tried again or dropped.
+There is at most one of the two. If a step's letter needs another step, the step stays until its commit is durable. Failed work stays until
+it is retried or dropped.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from .protocol import ChunkTaken, DropChunk, RunStep, TaskInstruction, TaskNote,
 
 
 class Work:
-    """The work under way."""
+    """The current work."""
 
     def __init__(self) -> None:
         self.chunk: ChunkTaken | None = None
         self.step: RunStep | None = None
         self.step_made: int | None = None
-        """The step is complete, and its letter needs another one: that one runs when this change is durable."""
+        """The step is complete, and its letter needs another one, which runs when this change is durable."""
         self.attempt = 0
         """How often the work has failed."""
         self.retry_s: float | None = None
-        """When the work that failed is tried again."""
+        """When the failed work is retried."""
 
     @property
     def idle(self) -> bool:
@@ -40,11 +40,11 @@ class Work:
         return self.chunk is not None and self.chunk.at == at
 
     def upto(self, at: StreamPartition, position: int) -> int:
-        """Where the partition stands once the chunk under work is complete."""
+        """The position of the partition once the current chunk is complete."""
         return self.chunk.upto if self.chunk is not None and self.chunk.at == at else position
 
     def succeeded(self) -> None:
-        """The chunk or the step is complete: what fails next fails for the first time."""
+        """Note that the chunk or the step is complete: the next failure counts as the first."""
         self.attempt, self.retry_s = 0, None
 
     def failed(self, event: WorkFailed, settings: TaskSettings, now: Now) -> TaskNote | None:
@@ -57,11 +57,11 @@ class Work:
         return TaskNote("retry", f"attempt {self.attempt} in {wait:g} s: {event.why}", "warning")
 
     def drop(self) -> None:
-        """Forget the work."""
+        """Drop the work."""
         self.chunk = self.step = self.retry_s = self.step_made = None
 
     def stop(self, why: str) -> list[TaskInstruction]:
-        """Have the actor drop its work. Work that only waits is dropped here, for the actor would not answer."""
+        """Make the actor drop its work. Work that only waits is dropped here, because the actor would not answer."""
         if not self.awaited:
             self.drop()
         return [] if self.idle else [DropChunk(why)]
