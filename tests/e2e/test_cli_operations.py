@@ -293,7 +293,7 @@ def test_what_is_written_by_hand_is_a_request_and_garbage_in_the_stream_ends_nob
     found = hg.running()
     assert found["run"] == before
     assert [one for one in found["warnings"] if "'stall.timeout' has no effect" in one]
-    assert "1 records of the coordinator stream cannot be read" in hg.run("status", hg.job)
+    assert "1 records of the coordinator stream cannot be decoded" in hg.run("status", hg.job)
     assert hg.json("answer", "config", "unset", hg.job, "stall.timeout")["state"] == "done"
 
 
