@@ -1,1 +1,1 @@
-"""The muscle: bounded batches through PySpark."""
+"""Runs bounded batches through PySpark."""

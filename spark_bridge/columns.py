@@ -1,10 +1,10 @@
-"""Rows as Arrow tables, and as the blocks in which they wait: never as Python rows into Spark, never one key a row.
+"""Rows as Arrow tables, and as the blocks in which they wait. Rows never go to Spark as Python rows, nor one key per row.
 
-What it promises:
+Promises:
 
-- A field that only some rows have is not lost; the others have None there.
-- Rows that cannot stand in one table are found when they come, not when the batch is full.
-- The same blocks make the same table, whenever they are asked for.
+- A field that only some rows have is not lost; the other rows have None there.
+- Rows that do not fit into one table are detected when they come, not when the batch is full.
+- The same blocks always make the same table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REMEDY = "rows must be flat, and each field must have one type: use .map() befor
 
 
 def pack(rows: Sequence[Any]) -> pa.Table:
-    """Rows as a table: mappings, dataclasses or Structs.
+    """Rows as a table. A row may be a mapping, a dataclass or a Struct.
 
     >>> pack([{"n": 1}, {"n": 2, "s": "x"}]).to_pylist()
     [{'n': 1, 's': None}, {'n': 2, 's': 'x'}]
@@ -39,7 +39,7 @@ def pack(rows: Sequence[Any]) -> pa.Table:
 
 
 def as_mapping(row: Any) -> Mapping[str, Any]:
-    """One row, by field."""
+    """One row as a mapping of its fields."""
     if isinstance(row, Mapping):
         return row
     if is_dataclass(row):
@@ -51,7 +51,7 @@ def as_mapping(row: Any) -> Mapping[str, Any]:
 
 
 def unite(kind: pa.Schema | None, table: pa.Table) -> pa.Schema:
-    """The schema that holds both; raises `DataError` when a field has two types that nothing holds."""
+    """The schema that fits both. Raises `DataError` if a field has two incompatible types."""
     if kind is None:
         return table.schema
     try:
@@ -61,13 +61,13 @@ def unite(kind: pa.Schema | None, table: pa.Table) -> pa.Schema:
 
 
 def kind_of(blocks: Sequence[bytes]) -> pa.Schema | None:
-    """The schema that the blocks make together."""
+    """The common schema of the blocks."""
     schemas = [pa.ipc.open_stream(block).schema for block in blocks]
     return pa.unify_schemas(schemas, promote_options="permissive") if schemas else None
 
 
 def split(table: pa.Table, rows: int | None, size: int | None) -> tuple[pa.Table, int, int, pa.Table | None]:
-    """As much as has room, never less than a row: its rows and bytes, and the rest."""
+    """Split off as many rows as fit, at least one. Returns the head, its rows and bytes, and the rest."""
     take = table.num_rows if rows is None else min(rows, table.num_rows)
     if size is not None and table.slice(0, take).nbytes > size:
         low, high = 1, take
@@ -80,7 +80,7 @@ def split(table: pa.Table, rows: int | None, size: int | None) -> tuple[pa.Table
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
-    """One table with the rows of all."""
+    """One table with the rows of all tables."""
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
 
 
@@ -93,5 +93,5 @@ def encode(table: pa.Table) -> bytes:
 
 
 def decode(block: bytes) -> pa.Table:
-    """And back."""
+    """The table of an Arrow IPC stream."""
     return pa.ipc.open_stream(block).read_all()

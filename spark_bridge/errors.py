@@ -1,4 +1,4 @@
-"""What can go wrong in Spark, told apart by what helps: another session, another plan, or other rows."""
+"""Errors of Spark, distinguished by what helps: another session, another plan, or other rows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ GONE = (
     "stopped SparkContext",
     "SPARK_JOB_CANCELLED",
 )
-"""What Spark says when somebody died under the batch, or when its job was called off from outside."""
+"""Texts in Spark's errors if a process died during the batch, or if the job was cancelled from outside."""
 TOO_LARGE = ("spark.driver.maxResultSize", "spark.rpc.message.maxSize")
 
 
 class SparkError(HeadgateError):
-    """Base. `final`: no other try will make it right. `stage`: the step whose function it was."""
+    """The base class. `final`: no retry can succeed. `stage`: the step whose function failed."""
 
     final = False
     stage = ""
 
 
 class SparkPlanError(SparkError):
-    """The function's plan is wrong (an unknown column, a result that does not fit the schema): no rows will make it right."""
+    """The function's plan is wrong (an unknown column, a result that does not match the schema), whatever the rows."""
 
     final = True
 
@@ -34,17 +34,17 @@ class SparkRowError(SparkError):
 
 
 class SparkLost(SparkError):
-    """The JVM, an executor or a Python worker died under the batch: the same rows may go through on a new session."""
+    """The JVM, an executor or a Python worker died during the batch. The same rows may succeed on a new session."""
 
 
 class SparkDown(SparkError, EnvironmentFault):
-    """No session can be begun. That is no fault of the batch, which may go through when Spark starts again."""
+    """No session can be started. The batch is not to blame, and may succeed when Spark starts again."""
 
 
 def typed(error: BaseException) -> SparkError:
-    """The typed error for what a Spark call raised; Spark's own message stays in it.
+    """The typed error for an exception of a Spark call, with Spark's own message.
 
-    It judges by the error alone. Whether the session was still alive then is for whoever has the session to say.
+    It judges by the error alone. The owner of the session must decide whether the session was still alive.
     """
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -66,15 +66,15 @@ def typed(error: BaseException) -> SparkError:
 
 
 def said(error: BaseException) -> str:
-    """Its text. Some of py4j's errors fetch theirs from the JVM, which may be dead by now: then their kind has to do."""
+    """The text of an error. Some of py4j's errors fetch theirs from the JVM, which may be dead; then the name of the type must do."""
     try:
         return str(error).strip()
-    except Exception:  # noqa: BLE001 - whatever keeps it from being said, there is no text
+    except Exception:  # noqa: BLE001 - it has no text, for whatever reason
         return type(error).__name__
 
 
 def first_lines(text: str) -> str:
-    """Spark's message without the stack of its JVM. What a Python worker raised stands in the last line of its traceback."""
+    """Spark's message without the stack of its JVM. For an exception of a Python worker, the last line of its traceback."""
     head, python, trace = text.partition("Traceback (most recent call last):")
     if python:
         raised = [line for line in trace.splitlines() if line and not line[0].isspace()]

@@ -1,9 +1,9 @@
-"""One Spark session in this process: begun when it is first asked for, and begun anew when its JVM has died.
+"""One Spark session in this process: started when it is first needed, and started again when its JVM has died.
 
-What it promises: whenever the JVM dies, also while its session begins, nothing of it is left that the next session would stumble
-over; and whoever had a failure on a session can ask whether that session was alive.
+Promises: whenever the JVM dies, even while its session starts, nothing of it remains that would disturb the next session. After a failure,
+the caller can ask whether the session was alive.
 
-Nothing here may run on an event loop's thread. Settings are those that were measured to matter for small, frequent batches.
+Nothing here may run on an event loop's thread. The settings are those that mattered in measurements of small, frequent batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..core.errors import EnvironmentFault
 from .errors import SparkDown, SparkLost, first_lines, said
 
 BEGINS = 3
-"""How many JVMs may die while a session begins, before that is said."""
+"""How many JVMs may die while a session starts before an error is raised."""
 REMEDY = "Spark needs Java 17 or newer (the extra headgate[java] provides it), and spark.master must be reachable"
 CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -31,18 +31,18 @@ CONF: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    # rows in a local relation are planned row by row: ten times slower at a million rows
+    # rows in a local relation are planned row by row: ten times slower with a million rows
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.python.unix.domain.socket.enabled": "true",
-    # a Python worker whose job was cancelled would hold up the next batch for two seconds
+    # a Python worker whose job was cancelled would delay the next batch by two seconds
     "spark.python.task.killTimeout": "100ms",
     "spark.scheduler.mode": "FAIR",
 }
 
 
 class Sessions:
-    """The session of this process. `lent`: somebody else's session, which is never stopped or replaced."""
+    """The session of this process. `lent`: a session of the caller, which is never stopped or replaced."""
 
     def __init__(
         self, master: str, conf: Mapping[str, str], *, lent: Any = None, java_home: Callable[[], str] | None = None
@@ -51,15 +51,15 @@ class Sessions:
         self.conf = {**CONF, **conf}
         self.java_home = java_home
         self.started = 0
-        """How many sessions were begun here."""
+        """How many sessions were started here."""
         self._lock = threading.Lock()
         self._session = lent
         self._process: Any = None
-        """The JVM of a session that was begun here."""
+        """The JVM of a session that was started here."""
         self._lent = lent is not None
 
     def get(self) -> Any:
-        """The session, alive a moment ago. Raises `SparkDown` if none can be begun."""
+        """The session, which was alive a moment ago. Raises `SparkDown` if none can be started."""
         with self._lock:
             if self._lent or (self._session is not None and self._answers(self._session)):
                 return self._session
@@ -71,9 +71,9 @@ class Sessions:
             return self._session
 
     def lives(self, session: Any) -> bool:
-        """Whether this is still the session, and alive: if not, what failed on it may have failed for that alone.
+        """Whether this is still the current session, and alive. If not, that may be the reason of a failure.
 
-        Not asked under the lock: the next session may be beginning, and that takes its time.
+        This does not take the lock, because starting the next session may take long.
         """
         return self._session is session and self._answers(session)
 
@@ -81,11 +81,11 @@ class Sessions:
         try:
             dead = self._process is not None and self._process.poll() is not None
             return not dead and not session.sparkContext._jsc.sc().isStopped()
-        except Exception:  # noqa: BLE001 - whatever it says, it is not alive
+        except Exception:  # noqa: BLE001 - any error means that it is not alive
             return False
 
     def _new(self) -> Any:
-        """A new session, also if a JVM or two die while it begins."""
+        """Start a session, even if a JVM or two die meanwhile."""
         for left in reversed(range(BEGINS)):
             try:
                 return self._begin()
@@ -97,9 +97,9 @@ class Sessions:
         raise AssertionError("unreachable")
 
     def _begin(self) -> Any:
-        """A new session. If that fails, nothing is left of it, so that the next try starts a JVM of its own.
+        """Start a session. If that fails, nothing of it remains, so that the next attempt starts its own JVM.
 
-        Raises `SparkLost` if the JVM died, and `SparkDown` if Spark itself said that and why it does not start.
+        Raises `SparkLost` if the JVM died, and `SparkDown` if Spark itself reported why it does not start.
         """
         if self.java_home is not None:
             os.environ["JAVA_HOME"] = self.java_home()  # Spark's launcher looks nowhere else
@@ -129,7 +129,7 @@ class Sessions:
             raise kind(what, remedy=REMEDY) from error
 
     def stop(self) -> None:
-        """Stop it, unless it was lent or is dead."""
+        """Stop the session, unless it was lent or is dead."""
         with self._lock:
             session, self._session = self._session, None
             if session is not None and not self._lent:
@@ -138,7 +138,7 @@ class Sessions:
 
 
 def let_go() -> None:
-    """End this process's JVM, and have PySpark forget it. PySpark itself would speak to a dead one for ever."""
+    """End this process's JVM, and make PySpark forget it; PySpark itself would keep talking to a dead one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -158,7 +158,7 @@ def let_go() -> None:
 
 
 def _process() -> Any:
-    """The JVM that PySpark began in this process, if it did."""
+    """The JVM that PySpark started in this process, if any."""
     from pyspark import SparkContext
 
     context: Any = SparkContext
@@ -166,7 +166,7 @@ def _process() -> Any:
 
 
 def _spark_says(error: Exception) -> bool:
-    """Whether a living JVM said so. All else is what is heard when the JVM dies."""
+    """Whether a living JVM reported this error. All others come from a JVM that died."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -174,7 +174,7 @@ def _spark_says(error: Exception) -> bool:
 
 
 def code_paths() -> list[str]:
-    """Where this process finds code that is not installed: Python workers of Spark must find it, too."""
+    """Directories of code that is not installed. Spark's Python workers must find it, too."""
     installed = {os.path.abspath(path) for path in (*sysconfig.get_paths().values(), *site.getsitepackages())}
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     found = dict.fromkeys(os.path.abspath(path) for path in [*given, *sys.path] if path and os.path.isdir(path))

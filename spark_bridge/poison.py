@@ -1,7 +1,7 @@
-"""Rows that make a batch fail, found by halving it; the rest goes through without them.
+"""Finds rows that make a batch fail, by halving the batch; the others go through without them.
 
-What it promises: a row is left out only if the function fails on that row alone. What fails together and not alone, or in more
-places than can be looked for, is the batch's error.
+Promise: a row is left out only if the function fails on that row alone. If rows fail only together, or there are more bad rows than can be
+searched for, the batch fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Bad = list[tuple[int, SparkRowError]]
 
 
 async def without_poison(attempt: Attempt, table: pa.Table, error: SparkRowError) -> tuple[pa.Table | None, Bad]:
-    """The result of the rows that do not fail (None: all do), and the others by their place. Raises `error` if that is no help."""
+    """The result of the good rows (None if all are bad), and the bad ones by their position. Raises `error` if this does not help."""
     bad: Bad = []
     todo = [(0, table.num_rows)]
     tries = 0

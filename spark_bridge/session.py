@@ -1,7 +1,7 @@
-"""Batches through PySpark: one warm session for a worker, a bounded number of threads, typed errors, and no batch lost to a dead JVM.
+"""Batches through PySpark: one warm session for each worker, a limited number of threads, typed errors, and no batch lost with a dead JVM.
 
-No call into Spark runs on the event loop's thread. A batch goes in as Arrow and comes back as Arrow. A session that died is begun
-anew, and the batch runs again; so does a batch whose Python worker or executor died. Cancelling a batch cancels its jobs.
+No call to Spark runs on the event loop's thread. A batch goes in and comes back as Arrow. A dead session is started again, and the batch
+runs again; so does a batch whose Python worker or executor died. Cancelling a batch cancels its jobs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .threads import Threads
 
 ATTEMPTS = 3
 CANCEL_S = 20.0
-"""How long a batch that is called off may take to come back."""
+"""How long a cancelled batch may take to return."""
 SMALL_ROWS = 20_000
 
 
 class Spark:
-    """Runs batches. It is `core.batches.Bridge`, and speaks of tables as Arrow does.
+    """Runs batches. It implements `core.batches.Bridge` with Arrow tables.
 
-    `session`: somebody else's session, which is never stopped or replaced. `java_home` is asked when a JVM is started.
+    `session`: a session of the caller, which is never stopped or replaced. `java_home` is called when a JVM is started.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Spark:
         return columns.pack(rows)
 
     def fits(self, kind: Any, table: Any) -> Any:
-        """The schema that holds both."""
+        """The schema that fits both."""
         return columns.unite(kind, table)
 
     def kind_of(self, blocks: Sequence[bytes]) -> Any:
-        """The schema that these blocks make together."""
+        """The common schema of these blocks."""
         return columns.kind_of(blocks)
 
     def split(self, table: Any, rows: int | None, size: int | None) -> tuple[Any, int, int, Any]:
-        """As much as has room, its rows and bytes, and the rest."""
+        """As many rows as fit, their number and bytes, and the rest."""
         return columns.split(table, rows, size)
 
     def encode(self, table: Any, *before: bytes) -> bytes:
-        """A block with the rows of the blocks before, and then these."""
+        """A block with the rows of the given blocks, followed by these."""
         return columns.encode(columns.together([*map(columns.decode, before), table]))
 
     def decode(self, block: bytes) -> list[dict[str, Any]]:
@@ -75,11 +75,11 @@ class Spark:
     # --------------------------------------------------------------------------------------------------------------- a batch
 
     async def warm(self) -> None:
-        """Begin the session, so that the first batch does not wait for it."""
+        """Start the session, so that the first batch does not wait for it."""
         await self._threads.call(self.sessions.get)
 
     async def run(self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[SparkStage]) -> list[BatchOutcome]:
-        """The batch, through each of its stages. Raises `SparkError`, which names the stage."""
+        """Run the batch through each of its stages. Raises `SparkError`, which names the stage."""
         table = await asyncio.to_thread(_table, blocks)
         outcomes: list[BatchOutcome] = []
         for stage in stages:
@@ -103,7 +103,7 @@ class Spark:
         return await asyncio.to_thread(_outcome, table, result, bad)
 
     async def apply(self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any) -> Any:
-        """`fn(df, batch)` on an Arrow table; the result as an Arrow table of that schema."""
+        """`fn(df, batch)` on an Arrow table. Returns the result as an Arrow table of the given schema."""
         for left in reversed(range(ATTEMPTS)):
             try:
                 return await self._once(fn, rows, batch, schema)
@@ -120,7 +120,7 @@ class Spark:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             state["cancelled"] = True
-            # a job group that has not submitted anything yet cannot be cancelled, so it is until the thread has come back
+            # a job group that has submitted nothing yet cannot be cancelled, so repeat this until the thread has returned
             give_up = time.monotonic() + CANCEL_S
             while not work.done() and time.monotonic() < give_up:
                 context = state.get("context")
@@ -129,7 +129,7 @@ class Spark:
                         await asyncio.to_thread(context.cancelJobGroup, group)
                 await asyncio.wait([work], timeout=0.25)
             if not work.done():
-                self._threads.give_up()  # the user's function hangs outside of Spark: nothing can end that
+                self._threads.give_up()  # the user's function hangs outside of Spark: nothing can end it
             elif not work.cancelled():
                 work.exception()
             raise
@@ -147,12 +147,12 @@ class Spark:
             if rows.num_rows <= SMALL_ROWS:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
             return _shaped(fn, fn(frame, batch), schema).toArrow()
-        except Exception as error:  # noqa: BLE001 - raised as what it means
+        except Exception as error:  # noqa: BLE001 - raised again as a typed error
             found = self._why(error, session)
             raise found from cause_for(found, error)
 
     def _why(self, error: Exception, session: Any) -> SparkError:
-        """What went wrong. A session that is over makes PySpark raise anything: no plan and no row is to blame for that."""
+        """The typed error. If the session has ended, PySpark may raise anything, so neither plan nor rows are to blame."""
         found = typed(error)
         if session is None or isinstance(found, SparkLost | SparkDown) or self.sessions.lives(session):
             return found
@@ -183,7 +183,7 @@ def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> 
 
 
 def _shaped(fn: Any, result: Any, schema: Any) -> Any:
-    """The result in the declared schema (a DDL text or a StructType); Spark itself would fill a missing column with NULL."""
+    """The result in the declared schema (a DDL text or a StructType). Spark itself would fill a missing column with NULL."""
     from pyspark.errors import AnalysisException
 
     named = getattr(fn, "__qualname__", repr(fn))

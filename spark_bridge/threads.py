@@ -1,7 +1,7 @@
-"""Threads for calls into Spark: a bounded number, and none of them can keep the process from ending.
+"""Threads for calls to Spark: a limited number, and none of them can prevent the process from ending.
 
-A call may never come back: a function of the user's that hangs cannot be ended from outside. Whoever has waited for long enough gives it
-up, and another thread takes its place.
+A call may never return: a user's function that hangs cannot be ended from outside. The caller gives it up after a time, and another thread
+takes its place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any
 
 
 class Threads:
-    """At most so many calls at a time; the others wait for their turn."""
+    """Runs at most so many calls at a time; the others wait."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -25,7 +25,7 @@ class Threads:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
 
     def call(self, fn: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """Have a thread call it; a future with what it gives or raises."""
+        """Run a call in a thread. Returns a future with its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._calls.put((loop, future, fn, arguments))
@@ -35,11 +35,11 @@ class Threads:
         return future
 
     def give_up(self) -> None:
-        """A call does not come back: its thread is not counted any more."""
+        """Give up a call that does not return: its thread does not count any more."""
         self._most += 1
 
     def close(self) -> None:
-        """No more calls; a thread that works ends behind its call."""
+        """Accept no more calls. A thread ends after its current call."""
         for _ in range(self._started):
             self._calls.put(None)
 
@@ -50,7 +50,7 @@ class Threads:
                 continue
             try:
                 result, error = fn(*arguments), None
-            except BaseException as raised:  # noqa: BLE001 - it is whoever's that waits
+            except BaseException as raised:  # noqa: BLE001 - the caller gets it
                 result, error = None, raised
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, future, result, error)
