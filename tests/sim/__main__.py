@@ -10,7 +10,7 @@ from .planted import PLANTS
 
 
 def main() -> int:
-    """Run it, and say what was seen."""
+    """Run the seed, and print the outcome."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--trace", action="store_true", help="one line per event")

@@ -1,4 +1,4 @@
-"""The job that every run computes, as a user declares it, and what its functions do beside: take time, and fail."""
+"""The job that every run computes, as a user declares it. Its functions also take time and fail, on request of the world."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 SHUFFLED = "shuffled"
 UPSTREAM = JobName("upstream")
 BEGUN = "begun"
-"""A table of what the hook `on_start` has done."""
+"""A table that records what the hook `on_start` has done."""
 
 
 def process_now() -> Process:
-    """In whose life the function runs that asks."""
+    """The process in which the calling function runs."""
     loop: Loop = asyncio.get_running_loop()  # type: ignore[assignment]
     return loop.host  # type: ignore[return-value]
 
 
 async def work(value: Any, *, first: bool = False, counts: bool = False) -> Any:
-    """User code that awaits: it takes a while, sometimes, and fails when the world says so. `first`: in the first
-    letter of a task; `counts`: in its second stage."""
+    """User code that awaits: it sometimes takes a while, and fails if the world says so. `first`: in the first letter of a task; `counts`:
+    in its second stage.
+    """
     world = process_now().world
     if world.rng.random() < 0.2:
         await asyncio.sleep(world.rng.random() * 0.01)
@@ -55,27 +56,27 @@ async def work(value: Any, *, first: bool = False, counts: bool = False) -> Any:
 
 
 def counted_none(row: Any) -> Any:
-    """The second stage of a job that keeps nothing."""
+    """The second stage of a job without state."""
     return {**row, "n": 0}
 
 
 class Counting(hg.Actor):
-    """The second stage: how often each key was seen, from one up to `CYCLE`, again and again."""
+    """The second stage: counts each key from one to `CYCLE`, then starts again."""
 
     def __init__(self) -> None:
         world = process_now().world
         world.instances += 1
         self.instance = world.instances
         self.fresh = True
-        """`on_start` has run in the letter that is under way, or in none."""
+        """Whether `on_start` has run in the current letter, or in none yet."""
 
     async def on_start(self, ctx: hg.Context) -> None:
-        """It belongs to the first letter that counts."""
+        """Belongs to the first letter that counts."""
         ctx.table(BEGUN)["instance"] = self.instance
         self.fresh = True
 
     async def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
-        """Rows of one key come in their order."""
+        """Rows of one key come in order."""
         if ctx.table(BEGUN).get("instance") != self.instance:
             process_now().world.invariants.fail(f"{ctx.task}: nothing is left of on_start, and it is not called again")
         counts = ctx.table(TABLE)
@@ -93,13 +94,13 @@ class Counting(hg.Actor):
 
 
 class SimDeclared(Declared):
-    """A declaration; and of two jobs that share a stream, for which there are no words yet, what the words would make."""
+    """A declaration. For two jobs that share a stream, which cannot be declared yet, it contains what such a declaration would produce."""
 
     kind = "whole"
 
     @cached_property
     def graph(self) -> Graph:
-        """The shuffle of the first of two jobs writes a stream that it shares; nobody of its own reads that."""
+        """The shuffle of the first of two jobs writes a stream that it shares; the first job itself does not read it."""
         graph: Graph = super().graph
         if self.kind == "downstream":
             return Graph(tuple(replace(one, producers=(str(UPSTREAM),)) for one in graph.inputs), graph.stages)
@@ -109,7 +110,7 @@ class SimDeclared(Declared):
         return Graph(graph.inputs, tuple(shared))
 
     def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
-        """The stream between two jobs is the first one's output, and to the second one foreign."""
+        """The shared stream is an output of the first job, and a foreign input of the second."""
         plan = super().task_plan(task, model, settings)
         if self.kind == "upstream":
             outputs = tuple(replace(one, width=self.shared_width, crosses=True) for one in plan.outputs)
@@ -126,7 +127,7 @@ class SimDeclared(Declared):
 
 @lru_cache(maxsize=256)
 def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool) -> SimDeclared:
-    """The declaration of a job. It is the same for every world that has such a job."""
+    """The declaration of a job. All worlds with the same kind of job share it."""
     app = hg.App("job" if kind == "whole" else kind)
     if kind == "downstream":
         name = app.topics.intermediate(SHUFFLED).replace("downstream", "upstream", 1)

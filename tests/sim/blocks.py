@@ -1,4 +1,4 @@
-"""Blocks of seeds, so that several processes can share them: the same ones every time. `tests.sim.fuzz` runs others."""
+"""Blocks of fixed seeds, so that several processes can share them. `tests.sim.fuzz` runs other seeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIXED = 300
 
 
 def run_block(seeds: list[int]) -> Counter[str]:
-    """Run them; the first that fails is told as a story."""
+    """Run the seeds; on the first failure, print its trace."""
     effects: Counter[str] = Counter()
     for seed in seeds:
         found = outcome(seed)
@@ -32,5 +32,5 @@ def fixed_blocks(part: int) -> list[int]:
 
 
 def run_fixed(block: int) -> None:
-    """One block of the fixed seeds."""
+    """Run one block of the fixed seeds."""
     run_block(list(range(block * BLOCK, (block + 1) * BLOCK)))

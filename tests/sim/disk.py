@@ -1,4 +1,4 @@
-"""Disks: what stands on them outlives a process; what a process has open is locked for as long as it lives."""
+"""Disks: their contents outlive a process, and what a process has open is locked while it lives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Files:
 
     @property
     def held(self) -> bool:
-        """Whether somebody who lives has it open."""
+        """Whether a living process has it open."""
         return self.holder is not None and self.holder.process.alive
 
 
@@ -29,13 +29,13 @@ class Location:
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, str], list[Files]] = {}
-        """By job and task, the directories that there are; the first is the task's own."""
+        """By job and task, the existing directories; the first is the task's own."""
         self.full = False
         self.busy = False
 
 
 class SimStore(MemoryStore):
-    """A store over files. A write is one step, also when the process is killed."""
+    """A store over files. A write is atomic, even if the process is killed."""
 
     def __init__(self, process: Process, location: Location, files: Files, job_uuid: str) -> None:
         super().__init__(job_uuid)
@@ -62,14 +62,14 @@ class SimStore(MemoryStore):
         self._files.meta = meta
 
     def close(self) -> None:
-        """The lock is given back; what is written stays."""
+        """Release the lock; what is written stays."""
         super().close()
         if self._files.holder is self:
             self._files.holder = None
 
 
 class TaskDisk:
-    """See `agents.state.store.Disk`: the directories of one task at one location, as `agents.state.directory` goes about them."""
+    """See `agents.state.store.Disk`: the directories of one task at one location, handled as in `agents.state.directory`."""
 
     def __init__(self, process: Process, location: Location, task: str) -> None:
         self._process = process
@@ -78,7 +78,7 @@ class TaskDisk:
         self._opened: Files | None = None
 
     def open(self, job_uuid: str) -> SimStore:
-        """The one that is furthest in the log, among those that nobody holds; the others are removed."""
+        """Open the store that is furthest in the log, among those that nobody holds; remove the others."""
         there = self._location.files.setdefault(self._name, [])
         free = [one for one in there if not one.held]
         if len(free) < len(there):

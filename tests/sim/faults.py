@@ -1,9 +1,9 @@
-"""What goes wrong, and what operators request for, while a job works.
+"""The faults, and the operators' requests, while a job runs.
 
-Each seed picks some kinds and leaves the others out (swarm testing): a run in which everything goes wrong at once hides what goes
-wrong when only two things meet. A fault counts when it took effect: a kill when somebody was alive, a lost answer when an answer
-was lost. When the time of faults is over (`WINDOW_S`, or later if fewer than `LEAST` have taken effect), the operator drains the
-job, starts what was stopped, and waits for the end.
+Each seed uses some kinds and leaves the others out (swarm testing): a run with all faults at once hides what goes wrong when only two of
+them meet. A fault counts if it took effect: a kill if a process was alive, a lost answer if an answer was lost. When the time of faults is
+over (`WINDOW_S`, or later if fewer than `LEAST` have taken effect), the operator drains the job, starts what was stopped, and waits for the
+end.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 LEAST = 4
 WINDOW_S = (14.0, 32.0)
 REQUESTS = ("drain", "stop", "pause", "pause-stream", "seek", "config", "move", "stop-worker")
-"""Not faults: what operators do. They happen at every moment, too, but are not counted among the four."""
+"""These are no faults but requests of operators. They also come at any time, but do not count towards `LEAST`."""
 
 
 class Faults:
-    """The swarm of one seed."""
+    """The faults of one seed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -43,7 +43,7 @@ class Faults:
         if not any(kind not in REQUESTS for kind in self.kinds):
             self.kinds.append("kill")
         if world.shape.mixed and "growth" not in self.kinds:
-            self.kinds.append("growth")  # new tasks join while others have ended: the set of producers changes in a run
+            self.kinds.append("growth")  # new tasks join after others have ended: the producer set changes during a run
         self.pace_s = self.rng.uniform(0.6, 3.0)
         self.over_at = self.rng.uniform(*WINDOW_S)
         self.injected = 0
@@ -51,22 +51,22 @@ class Faults:
         self.open_drains: dict[str, str] = {}
 
     def begin(self) -> None:
-        """The first fault comes while the workers start, or later."""
+        """Schedule the first fault, while the workers start or later."""
         self.schedule.at(self.rng.uniform(0.2, 6.0), self.inject)
         if self.rng.random() < 0.5:
             self.schedule.at(self.rng.uniform(2.0, 5.0), self.clean)
 
     def clean(self) -> None:
-        """The cleaner runs by itself, whatever else happens."""
+        """Run the log cleaner, which runs all the time."""
         self.compaction()
         self.schedule.at(self.rng.uniform(1.0, 4.0), self.clean)
 
     def counted(self) -> int:
-        """How many faults have taken effect; requests are none."""
+        """How many faults have taken effect, without requests."""
         return sum(n for name, n in self.world.effects.items() if name not in REQUESTS)
 
     def inject(self) -> None:
-        """One of the seed's kinds, and when the next one comes."""
+        """Inject one of the seed's faults, and schedule the next."""
         late = self.schedule.moment > self.over_at
         if late and self.counted() >= LEAST:
             self.conclude()
@@ -81,7 +81,7 @@ class Faults:
     # ------------------------------------------------------------------------------------------------------ to choose
 
     def process(self) -> Process | None:
-        """Somebody who is alive."""
+        """A process that is alive."""
         alive = [slot.process for job in self.world.jobs for slot in job.slots if slot.process is not None]
         return self.rng.choice(alive) if alive else None
 
@@ -116,7 +116,7 @@ class Faults:
         self.kill_job(self.job())
 
     def kill_job(self, job: Job) -> None:
-        """Every worker of a job at once."""
+        """Kill every worker of a job at once."""
         for slot in job.slots:
             if slot.process is not None:
                 self.world.kill(slot.process, self.rng.uniform(0.2, 5.0))
@@ -129,7 +129,7 @@ class Faults:
             self.world.took_effect("stall")
 
     def zombie(self) -> None:
-        """Frozen for longer than a session, and then it goes on as if nothing had been."""
+        """Freeze a process for longer than a session; then it continues as if nothing had happened."""
         victim = self.process()
         if victim is None:
             return
@@ -147,7 +147,7 @@ class Faults:
             self.world.took_effect("sigterm")
 
     def twin(self) -> None:
-        """A second process under the same name, while the first lives."""
+        """Start a second process with the same name, while the first lives."""
         victim = self.process()
         if victim is None:
             return
@@ -203,7 +203,7 @@ class Faults:
         self.world.took_effect("outage")
 
     def bad_target(self) -> None:
-        """One partition takes nothing for a while: the topic is gone, or a right is missing."""
+        """Make one partition reject writes for a while: the topic is gone, or a permission is missing."""
         ours = {topic for job in self.world.jobs for topic in (job.coordinator_topic, job.heartbeat_topic)}
         topic = self.rng.choice(sorted(self.kafka.topics.keys() - ours - {SOURCE, EXTRAS}))
         target = StreamPartition(topic, self.rng.randrange(len(self.kafka.topics[topic])))
@@ -227,7 +227,7 @@ class Faults:
                 self.world.invariants.folds(job)
 
     def growth(self) -> None:
-        """The source gets more partitions; with state that waits for the next run."""
+        """Add partitions to the source; a job with state uses them from the next run."""
         world = self.world
         topic = EXTRAS if world.shape.mixed else SOURCE
         before = len(self.kafka.topics[topic])
@@ -283,7 +283,7 @@ class Faults:
         location.busy = False
 
     def poison(self) -> None:
-        """A record that nobody can decode comes into one partition; after a while the broker has a good copy of it."""
+        """Add a record that nobody can decode to a partition; after a while the broker has a good copy of it."""
         topics = sorted({*self.world.feeds, *self.world.framed})
         log = self.rng.choice(self.kafka.topics[self.rng.choice(topics)])
         offset = log.end + self.rng.randrange(3)
@@ -355,7 +355,7 @@ class Faults:
                 self.schedule.at(self.rng.uniform(0.0, 0.3), self._kill_owner, job, f"Partition {partition % 6}")
 
     def _kill_owner(self, job: Job, task: str) -> None:
-        """Somewhere between the request, the checkpoint that holds it, and the answer."""
+        """Kill the owner at some time between the request, the checkpoint that contains it, and the answer."""
         held = self.world.invariants.truth(job).state.held(task)
         for slot in job.slots:
             if held is not None and slot.process is not None and slot.process.member.incarnation == held.incarnation:
@@ -382,7 +382,7 @@ class Faults:
     # -------------------------------------------------------------------------------------------------- the conclusion
 
     def conclude(self) -> None:
-        """No more faults. Whoever is away comes back, what is stopped goes on, and everything drains."""
+        """Inject no more faults: missing workers return, stopped runs continue, and everything drains."""
         world = self.world
         if not self.concluding:
             self.concluding = True
@@ -400,7 +400,7 @@ class Faults:
                         slot.process.lose_answer = 0
                         slot.process.freeze_on_record = 0.0
                         slot.process.wall_offset_ms = (
-                            0  # a leader whose clock is wrong for ever refuses every request as expired
+                            0  # a leader with a wrong clock would refuse every request as expired
                         )
         for job in world.jobs:
             self._conclude(job)
@@ -414,7 +414,7 @@ class Faults:
         if run is None or not job.upstream_done():
             return
         if run.state in messages.LIVE and truth.state.failed() and "stop" not in waiting:
-            self._requested(job, "stop", "stop")  # what has given up is begun anew by a stop and a start
+            self._requested(job, "stop", "stop")  # a stop and a start restart a task that has given up
         elif run.state == messages.RunState.STOPPED and "start" not in waiting:
             self._start(job)
         elif (

@@ -1,7 +1,7 @@
-"""Seeds that nobody chose: `python -m tests.sim.fuzz [COUNT] [--base BASE]`.
+"""Random seeds: `python -m tests.sim.fuzz [COUNT] [--base BASE]`.
 
-The base is drawn at random and printed, so that what fails can be seen again; it is no check of a change, which must not turn red by
-chance. Each seed that fails is told in one line, and how to replay it; at the end stands how many ran, and from which to which.
+The base is random and printed, so that a failure can be reproduced. This is no check of a change, which must not fail by chance. Each
+failed seed is printed on one line with how to replay it; at the end the number and range of the seeds are printed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EVERY_S = 60.0
 
 
 def main() -> int:
-    """Run them all; 1 when one has failed."""
+    """Run all seeds. Returns 1 if one has failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.fuzz", description=__doc__)
     parser.add_argument("count", type=int, nargs="?", default=1000, help="how many seeds")
     parser.add_argument("--base", type=int, help="the first of them; drawn at random unless it is given")

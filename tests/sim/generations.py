@@ -1,8 +1,8 @@
-"""A world whose workers never come back: each is killed, or leaves, and the next one has a name that was never heard before.
+"""A world whose workers never come back: each is killed or leaves, and the next one has a new name.
 
-One small job (one partition, one task), two pods at a time, and nothing else that goes wrong. What is looked at is the coordinator
-stream: the broker compacts it after every generation, and what stands in it then must be about who lives, about who has gone so
-short a time ago that he may not be forgotten yet, and the few keys that every job has.
+There is one small job (one partition, one task), two pods at a time, and no other fault. The check is on the coordinator stream: the broker
+compacts it after every generation, and it may then contain only records about living workers, about workers that have gone too recently to
+be deleted, and the few keys of every job.
 """
 
 from __future__ import annotations
@@ -20,24 +20,28 @@ from .process import Slot
 from .world import World
 
 SHORT_S = (0.4, 2.5)
-"""How long most of them live: a pod that crashes as soon as it has begun, again and again."""
+"""How long most of them live: a pod that crashes right after its start, again and again."""
 LONG_S = (35.0, 50.0)
-"""How long the elder one lives: it becomes the leader, sees who is silent, and buries them; then it goes, too."""
+"""How long the elder one lives: it becomes the leader, declares silent workers dead, and cleans up; then it goes, too."""
 LEAVES = 0.2
-"""Which part of them is asked to go (SIGTERM), and does; the others are killed."""
+"""The share of them that leave on SIGTERM; the others are killed."""
 KEPT_S = 120.0
-"""After so long nothing is said of whoever is gone: a session, a fence and what is kept are half a minute; two leaders may die over it."""
+"""After this time nothing may remain of a worker that is gone. A session, a fence and the retention take half a minute; two leaders may die
+meanwhile.
+"""
 OF_ONE = 3
-"""Keys of one worker: its record, the life that counts, its fence."""
+"""The keys of one worker: its record, its valid incarnation, its fence."""
 OF_THE_JOB = ("set-run", "set-leader", "set-job-model", "set-changelog", "set-grant", "set-fence")
-"""One of each, whoever works: the run, the leader, the model, the task's log and grant, and how far the forgotten have counted."""
+"""The keys of a job, whatever its workers: the run, the leader, the model, the task's log and grant, and the fence for all deleted
+workers.
+"""
 OF_A_TASK = 2
-"""States of a task: under its grant, and under the one before."""
+"""The states of a task: under its grant, and under the previous one."""
 OF_WORKERS = ("set-processor", "set-member", "set-fence")
 
 
 class Generations(World):
-    """Runs until so many names have come and gone, then drains."""
+    """Runs until this many names have come and gone, then drains."""
 
     bound_steps = 1 << 60
 
@@ -46,10 +50,10 @@ class Generations(World):
         self.names = names
         self.begun = 0
         self.most = 0
-        """The most keys that ever stood in the compacted stream."""
+        """The most keys that the compacted stream has contained."""
         self.looks = 0
         self.gone: dict[str, float] = {}
-        """When whoever is gone went; without those of whom nothing may be left."""
+        """When each gone worker went, without those whose records must be deleted by now."""
         self.job = self.jobs[0]
         self.job.slots.clear()
         self.job.heartbeat_s = 2.0
@@ -61,7 +65,7 @@ class Generations(World):
         )
 
     def begin(self) -> None:
-        """The first pods, and the first that goes."""
+        """Start the first pods, and schedule the first end."""
         self.schedule.at(0.0, self.write_source, "orders", 0)
         self.elder, self.younger = self.pod(), self.pod()
         self.elder_until = 10.0
@@ -69,12 +73,12 @@ class Generations(World):
         self.schedule.at(1.0, self.scan)
 
     def scan(self) -> None:
-        """As seldom as it can be with ten thousand producers on the books."""
+        """Run seldom, because there are ten thousand producers."""
         self.kafka.expire()
         self.schedule.at(30.0, self.scan)
 
     def pod(self) -> Slot:
-        """A new name."""
+        """Start a pod with a new name."""
         self.begun += 1
         slot = Slot(self.job, f"pod-{self.rng.randrange(1 << 32):08x}-{self.begun}", "host0")
         self.job.slots.append(slot)
@@ -82,7 +86,7 @@ class Generations(World):
         return slot
 
     def next(self) -> None:
-        """One goes, and one comes."""
+        """End one pod, and start another."""
         if self.begun == self.names:
             self.request(self.job, "drain")
             self.schedule.at(1.0, self.drain_all)
@@ -106,7 +110,7 @@ class Generations(World):
         self.schedule.at(self.rng.uniform(*SHORT_S), self.next)
 
     def look(self) -> None:
-        """Compact, and see of whom the stream still speaks."""
+        """Compact the stream, and check which workers it still contains."""
         moment = self.schedule.moment
         for slot in [slot for slot in self.job.slots if slot.absent and slot.process is None]:
             self.job.slots.remove(slot)

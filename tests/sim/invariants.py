@@ -1,7 +1,7 @@
-"""What may never be seen, checked at the moment when it could be seen first.
+"""Invariants, checked at the moment when a violation first becomes visible.
 
-Nothing here looks at the whole world: each check is made where something became visible (a commit, a message of the coordinator
-stream, a grant taken up, a letter, a record handed to an operator), against a small reference that is kept beside it.
+No check looks at the whole world. Each is made where something becomes visible (a commit, a message of the coordinator stream, a grant that
+is used, a letter, a record given to an operator), against a small reference state.
 
     one running owner per task, by grant            `actor_started`, `end_asked`, `committed`, `_grant`
     an incarnation initialises its id once          `initialising`
@@ -45,11 +45,11 @@ Tables = dict[str, dict[bytes, bytes]]
 
 
 class Violation(Exception):
-    """Something that may never be seen was seen."""
+    """An invariant was violated."""
 
 
 class Reference:
-    """What is durably true of one task: what its log would give, kept without reading it."""
+    """The durable state of one task: what its log contains, maintained without reading it."""
 
     __slots__ = (
         "checkpoint",
@@ -75,14 +75,14 @@ class Reference:
         self.closed_run = ""
         self.run = ""
         self.times: dict[str, set[int]] = {}
-        """By run: what a watermark of a source partition may be, namely a greatest timestamp at some moment, less the lag."""
+        """By run: the valid watermarks of a source partition, each a greatest timestamp at some moment minus the lag."""
         self.seeks: dict[str, int] = {}
         self.step_times: dict[str, int] = {}
-        """The times that its steps were told, as they were committed last."""
+        """By step: the time last committed as told to the step."""
 
 
 class Wire:
-    """One partition of a framed stream: who has said what in it, as far as it was looked at."""
+    """One partition of a framed stream: what each producer has announced in it, as far as it was read."""
 
     __slots__ = ("closed", "marks", "upto")
 
@@ -106,7 +106,7 @@ class Truth:
 
 
 class Invariants:
-    """All of them, for one world."""
+    """All invariants of one world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -121,7 +121,7 @@ class Invariants:
         self.max_ts: dict[StreamPartition, list[tuple[int, int]]] = {}
 
     def fail(self, what: str) -> None:
-        """Stop the world. Whoever catches what is raised here does not keep it from being seen."""
+        """Stop the world. The violation is recorded even if the caller catches the exception."""
         violation = Violation(f"{what} (step {self.world.schedule.steps}, at {self.world.schedule.moment:.3f})")
         self.world.broke(violation)
         raise violation
@@ -135,14 +135,14 @@ class Invariants:
     # --------------------------------------------------------------------------------------------- incarnations, fences
 
     def initialising(self, process: Process, incarnation: str) -> None:
-        """An incarnation initialises its transactional id exactly once, ever."""
+        """An incarnation initialises its transactional id exactly once."""
         name = (process.job.name, process.slot.processor, incarnation)
         if name in self.initialised:
             self.fail(f"{process.name} initialises {incarnation} a second time: a zombie would unfence itself")
         self.initialised.add(name)
 
     def fencing(self, process: Process, processor: str, incarnation: str) -> None:
-        """A process that beats, turns, obeys and stays is not fenced because the broker was away."""
+        """A process that sends heartbeats, turns, obeys and stays is not fenced because the broker was away."""
         world = self.world
         for other in process.job.processes:
             if other.slot.processor != processor or other.member.incarnation != incarnation:
@@ -152,7 +152,7 @@ class Invariants:
             if not world.innocent(other):
                 self.condemned.add(
                     other.name
-                )  # what was decided is asked again until it is done, also when it has woken meanwhile
+                )  # the fence is repeated until it is done, even if the process has woken meanwhile
                 continue
             said = self.truth(process.job).state.recorded(processor).get(incarnation)
             if said is not None and said.state in (messages.ProcessorState.LEFT, messages.ProcessorState.LEAVING):
@@ -162,7 +162,7 @@ class Invariants:
     # ------------------------------------------------------------------------------------------------------ grants
 
     def actor_started(self, actor: Watched) -> None:
-        """A grant is taken up once, by its holder, after the one before is released or fenced."""
+        """A grant is used once, by its holder, after the previous one is released or fenced."""
         reference = self.reference(actor.job.name, actor.name)
         before = reference.owner
         again = before is not None and before.gone and before.grant == actor.grant
@@ -197,18 +197,18 @@ class Invariants:
         actor.times = reference.times.setdefault(actor.run_id, set())
 
     def refused(self, process: Process, target: StreamPartition, tasks: Iterable[str]) -> None:
-        """A target took nothing of these tasks, and the process knows it."""
+        """Note that a target rejected the writes of these tasks, and the process knows it."""
         if target in self.world.kafka.broken:
             process.refused |= {(task, target, self.world.kafka.broken[target]) for task in tasks}
 
     def _not_refused(self, actor: Watched) -> None:
-        """Whoever failed at a target is not started before the target takes something: each try would end a producer of all."""
+        """A task that failed at a target is not started before the target can be written: each attempt would end the worker's producer."""
         for task, target, time in actor.process.refused:
             if task == actor.name and self.world.kafka.broken.get(target) == time:
                 self.fail(f"{actor.process.name} starts {task}, which has failed at {target}, and that is still broken")
 
     def end_asked(self, process: Process, at: StreamPartition, committed: bool) -> None:
-        """The end of a log means something only if nobody else can still write there."""
+        """The end of a log is meaningful only if nobody else can still write to it."""
         if committed or at.stream != process.job.log_topic:
             return
         log = self.world.kafka.topics[at.stream][at.partition]
@@ -218,7 +218,7 @@ class Invariants:
                 self.fail(f"{watched.name} asks for the end of its log while {len(log.open)} transaction is open in it")
 
     def reported(self, actor: Watched, report: orders.TaskReported) -> None:
-        """What is reported is durable."""
+        """A report contains only what is durable."""
         reference = self.reference(actor.job.name, actor.name)
         if report.state in (orders.TaskState.DRAINED, orders.TaskState.ENDED):
             if reference.owner is actor and (actor.moves or actor.sealed):
@@ -288,7 +288,7 @@ class Invariants:
         reference.run = actor.run_id
 
     def _moves(self, job: Job, actor: Watched, reference: Reference, checkpoint: Checkpoint) -> None:
-        """Positions go on from where they stood, over records that were processed in this very transaction."""
+        """Positions continue where they were, over records that were processed in this transaction."""
         intervals = self.intervals.setdefault(job.name, {})
         applied = checkpoint.applied
         sought = any(request not in reference.seeks for request in applied)
@@ -327,7 +327,7 @@ class Invariants:
         return False
 
     def _wire(self, at: StreamPartition, first: int) -> None:
-        """What has just become visible in a framed stream: each producer's control stands behind its data."""
+        """Check what has just become visible in a framed stream: each producer's control messages come after its data."""
         log = self.world.kafka.topics[at.stream][at.partition]
         wire = self.wires.get(at)
         if wire is None:
@@ -369,7 +369,7 @@ class Invariants:
     # ------------------------------------------------------------------------------------------------ tables, stores
 
     def restored(self, actor: Watched) -> None:
-        """What was restored is what was committed, whatever was compacted, and from whatever store it began."""
+        """The restored state is the committed one, whatever was compacted, and from whichever store it started."""
         self.restores += 1
         reference = self.reference(actor.job.name, actor.name)
         store = actor.actor.state.store
@@ -390,7 +390,9 @@ class Invariants:
     # ------------------------------------------------------------------------------------------------ control, time
 
     def control_sent(self, actor: Watched, order: facts.SendControl) -> None:
-        """What a task says of its sources is what its operators have heard; that it is idle, only when nothing waits for it."""
+        """A task announces only the time of its sources that its operators have heard; and that it is idle, only if nothing waits
+        for it.
+        """
         frame = order.frame
         if type(frame) is not Watermark or frame.task is None:
             return
@@ -410,7 +412,7 @@ class Invariants:
                 self._nothing_waits(actor, at)
 
     def _nothing_waits(self, actor: Watched, at: StreamPartition) -> None:
-        """Idle means that the broker has nothing: not that nobody looked."""
+        """Idle means that the broker has nothing, not that nobody looked."""
         old = self.world.schedule.wall_ms - 3_000
         if self.world.last_outage_ms > old - 3_000:
             return
@@ -421,7 +423,7 @@ class Invariants:
             self.fail(f"{actor.name} says that it is idle, but {record} has waited in {at} for more than three seconds")
 
     def processed(self, actor: Watched, at: StreamPartition, begin: int, end: int) -> None:
-        """Records were handed to the stage behind a framed stream."""
+        """Records were given to the stage after a framed stream."""
         mark = actor.marks.get(at.stream)
         log = self.world.kafka.topics[at.stream][at.partition]
         for record in log.records[bisect_left(log.offsets, begin) : bisect_left(log.offsets, end)]:
@@ -437,11 +439,11 @@ class Invariants:
                 self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
 
     def _may_be_late(self, row: Row) -> bool:
-        """After a seek rows come again; and a partition that is new is read from its beginning, when time has gone on."""
+        """After a seek rows come again; and a new partition is read from its beginning although time has advanced."""
         return bool(self.world.seeks) or row.producer >= self.world.shape.sources
 
     def letter(self, actor: Watched, order: facts.RunStep) -> None:
-        """Operators see time go forward, also over a restart, and an end once."""
+        """Operators see time advance, across a restart too, and each end once."""
         reference = self.reference(actor.job.name, actor.name)
         if reference.owner is actor and reference.run == actor.run_id:
             for step, ts in reference.step_times.items():
@@ -466,7 +468,7 @@ class Invariants:
             actor.closed[order.stream] = order.kind
 
     def config_applied(self, process: Process, offset: int) -> None:
-        """The offset that a worker has applied never goes back, and means what the stream means there."""
+        """The applied configuration offset of a worker never goes back."""
         if offset < process.config_offset:
             self.fail(f"{process.name} applies configuration {offset} after {process.config_offset}")
 
@@ -479,7 +481,7 @@ class Invariants:
         return found
 
     def coordinator(self, job: Job) -> None:
-        """Fold what has become visible, and judge each message before it is folded in."""
+        """Fold what has become visible, and check each message before it is folded."""
         log = self.world.kafka.topics[job.coordinator_topic][0]
         truth = self.truth(job)
         if log.stable <= truth.position:
@@ -494,7 +496,7 @@ class Invariants:
             truth.entries.append(entry)
 
     def _fence(self, job: Job, truth: Truth, fence: messages.SetFence) -> None:
-        """It is written after the fence has returned: for it, and for every recorded incarnation below it."""
+        """It is written after the fence has returned, for this incarnation and every recorded one below it."""
         for incarnation in truth.state.recorded(fence.processor):
             if incarnation_order(incarnation) <= incarnation_order(fence.incarnation):
                 producer = self.world.kafka.producers.get(worker_id(job.job_name, fence.processor, incarnation))
@@ -554,7 +556,7 @@ class Invariants:
                     self.fail(f"run {run.run_id} is {run.state} while {task} is held")
 
     def folds(self, job: Job) -> None:
-        """Folding what compaction has left gives the same state as folding everything that was ever written."""
+        """Folding the compacted stream gives the same state as folding everything that was ever written."""
         log = self.world.kafka.topics[job.coordinator_topic][0]
         compacted = JobState()
         for record in log.read(log.start, 1 << 30)[0]:

@@ -2,12 +2,12 @@
 
     orders (source)  →  filter  →  shuffle by key  →  count by key  →  counted (output)
 
-or the same split between two jobs: `upstream` filters and shuffles, `downstream` counts. A record is named by its producer and a
-number that rises with each of its records, so nothing that is lost, doubled or out of order can hide. The functions of the job
-are plain; what is exact about the result is checked from outside, by a reader that reads committed, against a recount.
+or the same split between two jobs: `upstream` filters and shuffles, `downstream` counts. A record is identified by its producer and a
+sequence number, so every lost, duplicated or reordered record is found. A read-committed reader outside of the job checks the exact result
+against a recount.
 
-What this file promises of its sources: a record's event time is older than the newest of its partition by no more than `LAG_MS`,
-so a watermark that is right leaves nothing late behind it.
+Promise about the sources: a record's event time is at most `LAG_MS` older than the newest of its partition, so a correct watermark leaves
+no late records.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .log import Kafka
 LAG_MS = 500
 SOURCE = "orders"
 EXTRAS = "extras"
-"""A second source, of the jobs that are `mixed`."""
+"""A second source, for `mixed` jobs."""
 OUTPUT = "counted"
 OUTPUTS = 2
 TABLE = "counts"
 CYCLE = 3
-"""A key that has been counted so often is deleted from the table, and counted from one again."""
+"""A key that was counted this often is deleted from the table, and counted from one again."""
 
 
 class Row(NamedTuple):
-    """One record of a user: who made it, its number there, and its key."""
+    """One input record: its producer, its sequence number, and its key."""
 
     producer: int
     seq: int
@@ -42,29 +42,29 @@ class Row(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """One record of the output: the row that was counted, and how many its key has had."""
+    """One output record: the row that was counted, and the count of its key."""
 
     row: Row
     count: int
-    """0 where the job does not count."""
+    """0 if the job does not count."""
 
 
 CONTROL = (Watermark, EndOfStream, Drain)
 
 
 def value_of(row: Row) -> bytes:
-    """A row as the job's inputs hold it."""
+    """A row as an input record."""
     return orjson.dumps({"p": row.producer, "s": row.seq, "k": str(row.key)})
 
 
 def row_of(value: bytes) -> Row:
-    """Back from the bytes of an input, a row of a frame, or an output."""
+    """The row of an input record, of a row in a frame, or of an output record."""
     found = orjson.loads(value)
     return Row(found["p"], found["s"], int(found["k"]))
 
 
 def counted_of(value: bytes) -> Counted:
-    """A record of the output."""
+    """The output record of these bytes."""
     return Counted(row_of(value), orjson.loads(value)["n"])
 
 
@@ -96,22 +96,22 @@ class Shape:
     aggregated: bool
     """Whether control messages go through one partition of the shuffled stream."""
     rows: int
-    """Rows per source partition."""
+    """Rows in each source partition."""
     pace_s: float
-    """Mean time between two rows of one partition."""
+    """Mean time between two rows of a partition."""
     stateful: bool = True
     split: bool = False
     """Two jobs instead of one."""
     modulo: bool = False
     """Six tasks that own two partitions of the shuffled stream each."""
     bounded: bool = False
-    """Each partition of the source ends in each run, a few rows behind where it stands when the run begins."""
+    """Each source partition ends in each run, a few rows after its end at the start of the run."""
     mixed: bool = False
-    """A second source that does not end beside one that does, and a task for each partition of each stream."""
+    """A second, unbounded source beside a bounded one, and a task for each partition of each stream."""
 
     @classmethod
     def draw(cls, rng: Random) -> Shape:
-        """Six or more tasks, a shuffle of at least two partitions."""
+        """At least six tasks, and a shuffle with at least two partitions."""
         modulo = rng.random() < 0.25
         stateful = rng.random() < 0.75
         split = rng.random() < 0.2
@@ -134,7 +134,7 @@ class Shape:
 
 
 class Feed:
-    """The producers of the source topic: one a partition, outside of any job, each row once."""
+    """The producers of the source topic: one for each partition, outside of any job; they write each row once."""
 
     def __init__(self, kafka: Kafka, rng: Random, shape: Shape, topic: str = SOURCE, base: int = 0) -> None:
         self.kafka = kafka
@@ -142,14 +142,14 @@ class Feed:
         self.shape = shape
         self.topic = topic
         self.base = base
-        """What is added to a partition to name its producer."""
+        """Added to a partition to name its producer."""
         self.seqs: dict[int, int] = {}
         self.newest: dict[int, int] = {}
         self.silent: set[int] = set()
-        """Partitions that get nothing at all."""
+        """Partitions that get nothing."""
 
     def write(self, partition: int, now_ms: int) -> bool:
-        """The next row of this partition; False when it has had its rows."""
+        """Write the next row of this partition. Returns False if all its rows were written."""
         seq = self.seqs.get(partition, 0)
         if seq >= self.shape.rows or partition in self.silent:
             return False
@@ -164,7 +164,7 @@ class Feed:
 
 
 class Account:
-    """What a reader that reads committed finds at the end, against what was taken in."""
+    """What a read-committed reader finds at the end, compared with what was read in."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -176,7 +176,7 @@ class Account:
 
     @property
     def clean(self) -> bool:
-        """Nothing lost, nothing doubled, nothing out of order, and every table equals the recount."""
+        """Whether nothing is lost, duplicated or out of order, and every table equals the recount."""
         return not (self.lost or self.doubled or self.disordered or self.miscounted)
 
     def __str__(self) -> str:
@@ -188,13 +188,13 @@ class Account:
 
 
 Intervals = dict[tuple[str, int], list[tuple[int, int]]]
-"""By source partition: from where to where the committed transactions moved its position, in their order."""
+"""By source partition: the ranges over which committed transactions moved its position, in order."""
 Lanes = dict[tuple[int, int], list[int]]
-"""By key and producer: the numbers of the rows, in order."""
+"""By key and producer: the sequence numbers of the rows, in order."""
 
 
 def taken_in(kafka: Kafka, intervals: Intervals, *, frames: bool) -> tuple[Lanes, dict[int, int]]:
-    """The rows that the committed positions speak for and that pass the filter, and how many each key has of them."""
+    """The rows that the committed positions cover and that pass the filter, and the number of them for each key."""
     lanes: Lanes = {}
     recount: dict[int, int] = {}
     for at, moves in sorted(intervals.items()):
@@ -210,7 +210,7 @@ def taken_in(kafka: Kafka, intervals: Intervals, *, frames: bool) -> tuple[Lanes
 
 
 def rows_in(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
-    """The rows of a record that was taken in, as far as they pass the filter."""
+    """The rows of an input record that pass the filter."""
     if frames:
         return rows_out(value, frames=True)
     row = row_of(value)
@@ -218,7 +218,7 @@ def rows_in(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
 
 
 def rows_out(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
-    """The rows of a record of the output, each with its count; of a shared stream they have none."""
+    """The rows of an output record, each with its count; rows of a shared stream have none."""
     if not frames:
         return [counted_of(value)]
     found = framed(value)
@@ -228,8 +228,9 @@ def rows_out(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
 def account(
     kafka: Kafka, intervals: Intervals, output: str, tables: dict[int, int] | None, *, reads: bool, writes: bool
 ) -> Account:
-    """Compare the output with what was taken in. `reads`, `writes`: those are streams of frames; `tables` is the count of each key in the
-    tasks' logs, where there are tables."""
+    """Compare the output with what was read. `reads`, `writes`: whether input and output are streams of frames. `tables`: the count of each
+    key in the task logs, if there are tables.
+    """
     result = Account()
     expected, recount = taken_in(kafka, intervals, frames=reads)
     found: Lanes = {}

@@ -1,8 +1,8 @@
-"""Coordination and runtime of production within one simulated process, and what is watched of them.
+"""Runs the coordination and the runtime of production in one simulated process, and watches them.
 
-What is proven here is what runs: coordination, heartbeats, tasks, intakes, outbox, committer are `agents`' own. This file gives them the
-process around them (`runtime.Life`, `coordination.World`), and looks over the shoulder of their machines: each event is a step of the
-world, and is shown to the invariants.
+The code under test is `agents`' own: coordination, heartbeats, tasks, intakes, outbox, committer. This file provides the process around
+them (`runtime.RuntimeHost`, `coordination.World`) and watches their machines: each event is a step of the world, and is shown to the
+invariants.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LIMIT = 1 << 20
 
 
 class Watched:
-    """One task under one grant, as it is looked at."""
+    """One watched task under one grant."""
 
     def __init__(self, process: Process, actor: TaskActor) -> None:
         self.process = process
@@ -56,7 +56,7 @@ class Watched:
         self.moves: list[tuple[StreamPartition, int, int]] = []
         """What was processed since the last transaction was sealed."""
         self.sealed: list[tuple[StreamPartition, int, int]] = []
-        """What was processed and stands in a transaction that is not committed."""
+        """What was processed and is in a transaction that is not committed yet."""
         self.sealed_ts: dict[StreamPartition, int] = {}
         self.sealed_times: dict[str, int] = {}
         self.max_ts: dict[StreamPartition, int] = {}
@@ -64,7 +64,7 @@ class Watched:
         self.marks: dict[str, int] = {}
         self.closed: dict[str, str] = {}
         self.failed_at = -1e9
-        """When something of it has failed last."""
+        """When something in it failed last."""
         self._handle = actor.machine.handle
         actor.machine.handle = self.handle  # type: ignore[method-assign]
 
@@ -74,11 +74,11 @@ class Watched:
         return self.actor.site.gone or not self.process.alive
 
     def fenced(self) -> bool:
-        """Whether the broker takes nothing more of its incarnation."""
+        """Whether the broker rejects everything from its incarnation."""
         return self.process.fenced(self.incarnation)
 
     def sources(self) -> list[StreamPartition]:
-        """The partitions of records from outside that it reads, once it has begun to."""
+        """The partitions with records from outside that it reads, once it reads."""
         if self.actor.reading.intake is None:
             return []
         return [at for plan in self.actor.site.plan.inputs if not plan.framed for at in plan.owned]
@@ -145,7 +145,7 @@ LOOKS: Mapping[type, Callable[[Watched, Any], None]] = {
 
 
 def watch(process: Process, machine: Any, who: str) -> None:
-    """A machine of a process: each of its events is a step of the world."""
+    """Watch a machine of a process: each of its events is a step of the world."""
     schedule = process.schedule
     original = machine.handle
 
@@ -168,7 +168,7 @@ def watch(process: Process, machine: Any, who: str) -> None:
 
 
 class Topics:
-    """See `runtime.Targets` and `coordination.JobTopics`: the topics as the broker has them."""
+    """See `runtime.Targets` and `coordination.LeaderTopics`: the topics of the modelled broker."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -187,7 +187,7 @@ class Topics:
         self._tell(outbox, self._process.job.written)
 
     async def input_counts(self) -> dict[str, int]:
-        """See `coordination.JobTopics`."""
+        """See `coordination.LeaderTopics`."""
         process = self._process
 
         def effect() -> dict[str, int]:
@@ -197,7 +197,7 @@ class Topics:
         return await process.asked(effect)
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
-        """See `coordination.JobTopics`."""
+        """See `coordination.LeaderTopics`."""
         process = self._process
 
         def effect() -> None:
@@ -219,7 +219,7 @@ class Topics:
 
 
 class Life:
-    """See `runtime.Life`: the process around what takes part in the job; and its ears."""
+    """See `runtime.RuntimeHost`: the process around the participant; it also listens to it."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -245,7 +245,7 @@ class Life:
         self._listen(self.participant)
 
     def _listen(self, participant: Any) -> None:
-        """Between coordination and runtime everything is heard that is said."""
+        """Listen to all calls between coordination and runtime."""
         process, invariants, waiting = self._process, self._process.world.invariants, self._process.world.waiting
 
         def tell(task: str, order: orders.Order) -> None:
@@ -299,7 +299,7 @@ class Life:
             setattr(participant, name, told)
 
     def start(self) -> None:
-        """Take part in the job, as `Participant.start` does it, with machines that the world configures; and end when that is over."""
+        """Join the job like `Participant.start`, but with machines that the world configures; end when it is over."""
         process = self._process
         watch(process, process.member, "M")
         watch(process, process.leader, "L")
@@ -314,7 +314,7 @@ class Life:
         self._process.world.exited(self._process, *self._process.exit)
 
     def to_member(self, event: Any) -> None:
-        """From outside, once it follows the job; before that it just ends."""
+        """An event from outside. Before the process follows the job, `Leave` just ends it."""
         if hasattr(self.coordination, "member"):
             self.coordination.feed_member(event)
         elif isinstance(event, member_words.Leave):
@@ -325,25 +325,25 @@ class Life:
         if hasattr(self.coordination, "member"):
             self.coordination.feed_leader(event)
 
-    # ------------------------------------------------------------------------------------------- what the runtime asks for
+    # --------------------------------------------------------------------------------------------- what the runtime needs
 
     def crash(self, error: BaseException) -> None:
-        """See `runtime.Life`."""
+        """See `runtime.RuntimeHost`."""
         self._process.world.broke(error)
 
     def disk(self, task: str) -> TaskDisk:
-        """See `runtime.Life`."""
+        """See `runtime.RuntimeHost`."""
         process = self._process
         return TaskDisk(process, process.world.disk(process.slot.location), task)
 
     def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
-        """See `runtime.Life`."""
+        """See `runtime.RuntimeHost`."""
         task = self._process.loop.create_task(_awaited(work), name=name)
         task.add_done_callback(self._done)
         return task
 
     async def serve(self, name: str, work: Background) -> Any:
-        """See `runtime.Life`."""
+        """See `runtime.RuntimeHost`."""
         return self.spawn(work, name)
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -357,7 +357,7 @@ class Life:
         on_gone: Callable[[BaseException | None], None],
         on_again: Callable[[], None],
     ) -> MemoryMailbox:
-        """See `runtime.Life`. Whose mailbox it is, is watched from here on, if it is a task's."""
+        """See `runtime.RuntimeHost`. A task's mailbox is where watching it begins."""
         actor = getattr(on_again, "__self__", None)
         if isinstance(actor, TaskActor):
             self._process.watched[actor.name] = Watched(self._process, actor)

@@ -1,13 +1,13 @@
-"""A Kafka of plain lists: what a broker promises, and nothing that it does not.
+"""A model of Kafka in plain lists, with exactly the guarantees of a broker.
 
-Partitions, producers with transactional ids and epochs, fencing, the last stable offset, compaction with tombstones, and
-idempotent single records. Whoever calls decides *when* things happen; this file only decides what they do:
+Partitions, producers with transactional ids and epochs, fencing, the last stable offset, compaction with tombstones, and idempotent single
+records. The caller decides *when* things happen; this file only decides what they do:
 
-- A reader that reads committed sees nothing at or above the first offset of an open transaction, and never a record of an
-  aborted one. Offsets count everything, commit and abort markers included, so positions jump.
-- Initialising a transactional id aborts what its predecessor left open and rejects whatever the predecessor still sends.
+- A read-committed reader sees nothing at or above the first offset of an open transaction, and never a record of an aborted one. Offsets
+  count everything, including commit and abort markers, so positions jump.
+- Initialising a transactional id aborts the predecessor's open transaction and rejects everything that the predecessor still sends.
 - Compaction keeps the last committed record of each key, and a tombstone until its retention has passed since it was first seen.
-- A single record that is delivered twice under one sequence number stands in the log once.
+- A single record that is delivered twice with the same sequence number is in the log once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from headgate.core.names import StreamPartition
 
 OPEN, COMMITTED, ABORTED, MARKER = range(4)
 DEAD_HEAD = 2
-"""Records at the end of a partition that compaction leaves alone, as Kafka does with its active segment."""
+"""Records at the end of a partition that compaction does not touch, like Kafka's active segment."""
 
 
 class Fenced(Exception):
-    """The producer's epoch is not the newest of its transactional id, or its transaction ran out of time."""
+    """The producer's epoch is not the newest of its transactional id, or its transaction timed out."""
 
 
 class NotOngoing(Exception):
@@ -35,7 +35,7 @@ class Unavailable(Exception):
 
 
 class Refused(Exception):
-    """One partition takes nothing: its topic is gone, or a right is missing."""
+    """A partition rejects writes: its topic is gone, or a permission is missing."""
 
     def __init__(self, target: StreamPartition) -> None:
         self.target = target
@@ -43,11 +43,11 @@ class Refused(Exception):
 
 
 class OffsetOutOfRange(Exception):
-    """The position lies below the log's start, or above its end."""
+    """The position is below the log's start, or above its end."""
 
 
 class Record:
-    """One record as it stands in a partition."""
+    """One record of a partition."""
 
     __slots__ = ("append_ms", "by", "horizon_ms", "key", "offset", "pid", "status", "ts", "value")
 
@@ -55,7 +55,7 @@ class Record:
         self, offset: int, key: Any, value: Any, ts: int, append_ms: int, pid: int, status: int, by: Any = None
     ) -> None:
         self.by = by
-        """Who wrote it, for those who watch."""
+        """Who wrote it, for the checks."""
         self.offset = offset
         self.key = key
         self.value = value
@@ -64,14 +64,14 @@ class Record:
         self.pid = pid
         self.status = status
         self.horizon_ms = 0
-        """For a tombstone: when compaction may take it away; 0 before compaction has seen it."""
+        """For a tombstone: when compaction may remove it; 0 before compaction has seen it."""
 
     def __repr__(self) -> str:
         return f"Record({self.offset}, {self.key!r}, {self.value!r}, {'OCAM'[self.status]})"
 
 
 class Partition:
-    """One partition: records by offset (with gaps, where compaction took some), and which transactions are open in it."""
+    """One partition: records by offset (with gaps after compaction), and its open transactions."""
 
     __slots__ = (
         "append_time",
@@ -90,17 +90,17 @@ class Partition:
         self.compact = compact
         self.delete_retention_ms = delete_retention_ms
         self.append_time = False
-        """Whether readers are told when a record was appended, and not what its writer says."""
+        """Whether readers get the append time instead of the writer's timestamp."""
         self.damaged: set[int] = set()
-        """Offsets of records that nobody can decode."""
+        """Offsets of records that cannot be decoded."""
         self.records: list[Record] = []
         self.offsets: list[int] = []
         self.start = 0
         self.end = 0
         self.open: dict[int, int] = {}
-        """First offset of each open transaction by producer, in the order of the offsets."""
+        """The first offset of each open transaction by producer, in the order of the offsets."""
         self.watchers: dict[Any, None] = {}
-        """Who is told (`wake`) when there is more to read."""
+        """Consumers to `wake` when there is more to read."""
 
     @property
     def stable(self) -> int:
@@ -116,7 +116,7 @@ class Partition:
         return record.offset
 
     def read(self, position: int, limit: int, committed: bool = True) -> tuple[list[Record], int]:
-        """Records from `position` on, at most `limit`, and the position behind what was looked at (gaps and markers included)."""
+        """Records from `position`, at most `limit`, and the position after everything looked at (including gaps and markers)."""
         if position < self.start or position > self.end:
             raise OffsetOutOfRange(f"{position} is not in {self.start}..{self.end}")
         stop = self.stable if committed else self.end
@@ -145,7 +145,7 @@ class Partition:
             del self.offsets[:at]
 
     def clean(self, now_ms: int) -> int:
-        """One run of the log cleaner; says how many records it took away."""
+        """Run the log cleaner once. Returns how many records it removed."""
         stable = self.stable
         dirty = bisect_left(self.offsets, stable)
         dirty = min(dirty, max(0, len(self.records) - DEAD_HEAD))
@@ -171,7 +171,7 @@ class Partition:
 
 
 class Producer:
-    """One initialisation of a transactional id. It is what a process holds; the broker knows whether it still counts."""
+    """One initialisation of a transactional id, held by a process. The broker knows whether it is still valid."""
 
     __slots__ = ("began_ms", "epoch", "last", "owner", "pid", "timeout_ms", "touched", "txid")
 
@@ -185,27 +185,27 @@ class Producer:
         self.last: int | None = None
         """How its last transaction ended."""
         self.owner: Any = None
-        """Whoever may write with it, for those who watch; None for one that was only made to fence."""
+        """Who may write with it, for the checks; None if it was only made to fence."""
 
 
 class Written(NamedTuple):
-    """Where a single record stands, and whether this delivery put it there."""
+    """The offset of a single record, and whether this delivery has added it."""
 
     offset: int
     fresh: bool
 
 
 class Kafka:
-    """The broker. `down` makes every call raise `Unavailable`; `now_ms` is its own clock, set by whoever runs the world."""
+    """The broker. `down` makes every call raise `Unavailable`. `now_ms` is its clock, which the world sets."""
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.down = False
         self.broken: dict[tuple[str, int], int] = {}
-        """Partitions that nobody can write to; and a number for each time that one breaks."""
+        """Partitions that cannot be written, each with a number that changes whenever one breaks."""
         self.topics: dict[str, list[Partition]] = {}
         self.producers: dict[str, Producer] = {}
-        """The producer that counts, by transactional id."""
+        """The valid producer, by transactional id."""
         self._pids = 0
         self._singles: dict[tuple[str, str, int], tuple[int, int]] = {}
         self.fenced_writes = 0
@@ -214,12 +214,12 @@ class Kafka:
     # ------------------------------------------------------------------------------------------------------ topics
 
     def create(self, topic: str, partitions: int, compact: bool = False, delete_retention_ms: int = 60_000) -> None:
-        """Make a topic; raises where it exists."""
+        """Create a topic; it must not exist."""
         assert topic not in self.topics, topic
         self.topics[topic] = [Partition(compact, delete_retention_ms) for _ in range(partitions)]
 
     def grow(self, topic: str, partitions: int) -> None:
-        """More partitions for a topic, as `kafka-topics --alter` does."""
+        """Add partitions to a topic, as `kafka-topics --alter` does."""
         log = self.topics[topic]
         while len(log) < partitions:
             log.append(Partition(log[0].compact, log[0].delete_retention_ms))
@@ -232,7 +232,7 @@ class Kafka:
     # ------------------------------------------------------------------------------------------------- transactions
 
     def init(self, txid: str, timeout_ms: int = 60_000) -> Producer:
-        """InitProducerId: the returned producer counts from now on; an open transaction of the one before is aborted."""
+        """InitProducerId: the returned producer is valid from now on; the open transaction of its predecessor is aborted."""
         self.up()
         old = self.producers.get(txid)
         if old is None:
@@ -253,7 +253,7 @@ class Kafka:
     def send(
         self, producer: Producer, topic: str, partition: int, key: Any, value: Any, ts: int = 0, by: Any = None
     ) -> int:
-        """One record of a transaction, which begins with its first; returns the offset."""
+        """Write one record in a transaction, which begins with its first record. Returns the offset."""
         self._current(producer)
         if (topic, partition) in self.broken:
             raise Refused(StreamPartition(topic, partition))
@@ -270,14 +270,14 @@ class Kafka:
         return log.append(record)
 
     def commit(self, producer: Producer) -> None:
-        """All of the open transaction becomes visible, at once in each partition; said again it is the same commit."""
+        """Commit the open transaction: its records become visible at once in each partition. A repeated commit has no effect."""
         self._current(producer)
         if not producer.touched and producer.last != COMMITTED:
             raise NotOngoing(producer.txid)
         self._finish(producer, COMMITTED)
 
     def abort(self, producer: Producer) -> None:
-        """Nothing of the open transaction will ever be read."""
+        """Abort the open transaction: its records are never read."""
         self._current(producer)
         self._finish(producer, ABORTED)
 
@@ -296,7 +296,9 @@ class Kafka:
         producer.began_ms = None
 
     def expire(self) -> list[str]:
-        """Abort what has been open for longer than its timeout; whoever held it is fenced. Returns the transactional ids."""
+        """Abort transactions that have been open for longer than their timeout, and fence their producers. Returns the
+        transactional ids.
+        """
         late: list[str] = []
         for txid, producer in self.producers.items():
             if producer.began_ms is not None and self.now_ms - producer.began_ms > producer.timeout_ms:
@@ -308,7 +310,7 @@ class Kafka:
     # --------------------------------------------------------------------------------------------- single records
 
     def single(self, pid: str, seq: int, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> Written:
-        """One record of an idempotent producer with one in flight: a second delivery of the same `seq` changes nothing."""
+        """Write one record of an idempotent producer with one request in flight: a second delivery of the same `seq` changes nothing."""
         self.up()
         place = (pid, topic, partition)
         last = self._singles.get(place)
@@ -320,7 +322,7 @@ class Kafka:
         return Written(offset, True)
 
     def plain(self, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> int:
-        """One record of a producer that promises nothing: each delivery stands in the log."""
+        """Write one record of a producer without guarantees: each delivery is in the log."""
         self.up()
         log = self.topics[topic][partition]
         for watcher in log.watchers:
@@ -332,7 +334,7 @@ class Kafka:
     def read(
         self, topic: str, partition: int, position: int, limit: int, committed: bool = True
     ) -> tuple[list[Record], int]:
-        """A fetch: records from `position`, and the position behind them."""
+        """A fetch: records from `position`, and the position after them."""
         self.up()
         return self.topics[topic][partition].read(position, limit, committed)
 

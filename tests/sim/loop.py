@@ -1,8 +1,8 @@
-"""The event loop of one process: it has no selector, no threads and no time of its own, and the seed says in which order it works.
+"""The event loop of one process: without a selector, threads or a clock of its own; the seed determines the order of its work.
 
-asyncio promises that plain callbacks are called in the order in which they were asked for; this loop keeps that. It promises nothing
-about the tasks that are ready at one moment, so their order is drawn. What is ready is worked off in turns of a drawn length: between
-two turns a process can be killed or frozen, and others go on.
+asyncio calls plain callbacks in the order in which they were scheduled, and so does this loop. asyncio promises nothing about the order of
+tasks that are ready at the same time, so this order is random. Ready callbacks run in turns of random length; between two turns, a process
+can be killed or frozen, and others continue.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from .schedule import Host
 
 SLICE_S = 0.0002
-"""How long a turn takes that leaves something to the next one."""
+"""How long a turn takes if something is left for the next one."""
 TURN = (16, 400)
-"""How many callbacks a turn has at most: drawn between these."""
+"""The range of the number of callbacks in one turn."""
 _BUILTIN = type(len)
 
 
 class Handle:
-    """A callback that is asked for."""
+    """A scheduled callback."""
 
     __slots__ = ("args", "callback", "context", "when_s")
 
@@ -38,12 +38,12 @@ class Handle:
         self.when_s = when_s
 
     def cancel(self) -> None:
-        """It is not called."""
+        """Do not call it."""
         self.callback = None
         self.args = ()
 
     def cancelled(self) -> bool:
-        """Whether it was called off."""
+        """Whether it was cancelled."""
         return self.callback is None
 
     def when(self) -> float:
@@ -52,7 +52,7 @@ class Handle:
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """See above. `host` is the process: what it waits for is dropped when it is killed, and late when it is frozen."""
+    """See above. `host` is the process: if it is killed, its callbacks are dropped; if it is frozen, they are late."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -64,7 +64,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._tasks: list[asyncio.Task[Any]] = []
         self._looked = 64
 
-    # ------------------------------------------------------------------------------------------------ what asyncio asks for
+    # ------------------------------------------------------------------------------------------------- asyncio's interface
 
     def time(self) -> float:
         """The monotonic clock of the process."""
@@ -75,7 +75,7 @@ class Loop(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Whether this is its turn."""
+        """Whether this loop runs at the moment."""
         return events._get_running_loop() is self
 
     def is_closed(self) -> bool:
@@ -98,7 +98,7 @@ class Loop(asyncio.AbstractEventLoop):
         return task
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
-        """In the next turn."""
+        """Call it in the next turn."""
         handle = Handle(callback, args, context, 0.0)
         if not self.host.alive:
             return handle
@@ -113,17 +113,17 @@ class Loop(asyncio.AbstractEventLoop):
         return handle
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
-        """When so much time has passed."""
+        """Call it after this delay."""
         handle = Handle(callback, args, context, self.time() + delay)
         self._schedule.post(self.host, max(0.0, delay), self._ring, handle)
         return handle
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
-        """At this time."""
+        """Call it at this time."""
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A future whose error nobody has asked for; asyncio says that in a log, whenever it is collected, and never acts on it."""
+        """Ignore the error of a future that nobody has awaited. asyncio only logs it, whenever the future is collected."""
 
     # ----------------------------------------------------------------------------------------------------------- its turns
 
@@ -134,7 +134,7 @@ class Loop(asyncio.AbstractEventLoop):
                 self._turn()
 
     def _turn(self) -> None:
-        """Work off what is ready, for a while."""
+        """Run ready callbacks for a while."""
         self._posted = False
         plain, steps, draw = self._plain, self._steps, self._random
         left = TURN[0] + int(draw() * (TURN[1] - TURN[0]))
@@ -167,10 +167,10 @@ class Loop(asyncio.AbstractEventLoop):
     # ------------------------------------------------------------------------------------------------------------- its end
 
     def end(self) -> None:
-        """The process is gone: nothing of it runs any more. Its coroutines are closed in their order, and reach nobody."""
+        """End with the process: nothing runs any more. The coroutines are closed in order, and their effects reach nobody."""
         self._plain.clear()
         self._steps.clear()
-        for _ in range(8):  # what is closed may begin something else
+        for _ in range(8):  # closing one may start another
             left, self._tasks = [one for one in self._tasks if not one.done()], []
             for task in left:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -180,12 +180,12 @@ class Loop(asyncio.AbstractEventLoop):
 
 
 def _close(coro: Any) -> None:
-    """End a coroutine where it stands; one that awaits at its end is ended there, too."""
+    """Close a coroutine, even if it awaits in a `finally`."""
     for _ in range(16):
         try:
             coro.close()
             return
-        except (RuntimeError, ValueError):  # it awaits in a finally; or it is what runs now
+        except (RuntimeError, ValueError):  # it awaits in a `finally`, or it is running now
             continue
-        except BaseException:  # noqa: BLE001 - what it makes of its end interests nobody
+        except BaseException:  # noqa: BLE001 - its errors do not matter any more
             return

@@ -1,4 +1,4 @@
-"""Run one seed and say how it ended: fine, with something that may never be seen, or with an error of a machine."""
+"""Runs one seed and reports the outcome: success, a violated invariant, or an error of a machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEAST_FAULTS = 4
 
 @dataclass
 class Outcome:
-    """What became of a seed."""
+    """The outcome of a seed."""
 
     seed: int
     steps: int = 0
@@ -39,7 +39,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Nothing was seen that may not be."""
+        """Whether no invariant was violated and no machine failed."""
         return not self.violation and not self.error
 
     @property
@@ -55,9 +55,9 @@ class Outcome:
 
 @contextlib.contextmanager
 def unheard() -> Iterator[None]:
-    """What the runtime logs, and what Python says of coroutines that a kill has ended, interests nobody: the trace tells more.
+    """Suppress the runtime's log and Python's warnings about coroutines that a kill has ended; the trace is more useful.
 
-    In here tombstones of task logs are kept for seconds, and not for days.
+    In this context, tombstones of task logs are kept for seconds instead of days.
     """
     before = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(
@@ -80,7 +80,7 @@ def unheard() -> Iterator[None]:
 
 
 def outcome(seed: int, *, trace: bool = False, faulty: bool = True, plant: Plant | None = None) -> Outcome:
-    """Run it to its end."""
+    """Run the seed to its end."""
     found = Outcome(seed)
     world: World | None = None
     try:
@@ -95,7 +95,7 @@ def outcome(seed: int, *, trace: bool = False, faulty: bool = True, plant: Plant
         found.rows = sum(one.rows for _, one in world.accounts())
     except Violation as violation:
         found.violation = str(violation)
-    except Exception as error:  # noqa: BLE001 - whatever a machine raises is the finding
+    except Exception as error:  # noqa: BLE001 - any exception of a machine is a finding
         found.error = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-8)}"
     finally:
         if plant is not None:
@@ -111,7 +111,7 @@ def outcome(seed: int, *, trace: bool = False, faulty: bool = True, plant: Plant
 
 
 def story(seed: int, last: int = 400, plant: Plant | None = None) -> str:
-    """The trace of a seed that failed, and how to see it again."""
+    """The trace of a failed seed, and how to replay it."""
     found = outcome(seed, trace=True, plant=plant)
     skipped = max(0, len(found.trace) - last)
     head = [f"... {skipped} lines before"] if skipped else []

@@ -1,4 +1,4 @@
-"""Bugs, planted one at a time, to show that the simulator finds them."""
+"""Planted bugs, one at a time, to prove that the simulator finds them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ABSENT = object()
 
 
 def random() -> float:
-    """Of the world in which it is asked."""
+    """A random number of the calling process's world."""
     from .app import process_now
 
     return process_now().schedule.rng.random()
 
 
 class Plant:
-    """One bug: methods of core's machines that are replaced while a world runs."""
+    """One bug: methods that are replaced while a world runs."""
 
     def __init__(
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
-        """`needs`: faults without which it never shows; seeds that have drawn others are not worth a run."""
+        """`needs`: faults without which the bug never shows; seeds without them are skipped."""
         self.name = name
         self.why = why
         self.needs = frozenset(needs)
@@ -36,20 +36,20 @@ class Plant:
         self._undo: list[tuple[Any, str, Any]] = []
 
     def shows(self, seed: int) -> bool:
-        """Whether a seed has drawn what it needs."""
+        """Whether the seed has the needed faults."""
         from .world import World
 
         faults = World(seed).faults
         return not self.needs or (faults is not None and self.needs <= {*faults.kinds})
 
     def into(self, world: World) -> None:
-        """Put it in."""
+        """Plant the bug."""
         for owner, attribute, replacement in self._patches():
             self._undo.append((owner, attribute, owner.__dict__.get(attribute, ABSENT)))
             setattr(owner, attribute, replacement)
 
     def out(self) -> None:
-        """Take it out again."""
+        """Remove it."""
         for owner, attribute, original in reversed(self._undo):
             if original is ABSENT:
                 delattr(owner, attribute)
@@ -160,13 +160,13 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
         return now.mono - max(clock.seen_s, clock.end_since_s or float("-inf")) >= self.plan.settings.idle_timeout_s
 
     def hold(self: Inputs) -> None:
-        """Silence does not lapse."""
+        """Silence does not expire."""
 
     return [(Inputs, "is_idle", is_idle), (Inputs, "_hold", hold), (task_intake, "GAP_S", float("inf"))]
 
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
-    """Alone it would only cost time, since everything is said again in a new epoch; so here nothing is said again, either."""
+    """Alone it would only cost time, because everything is announced again in a new epoch; so here nothing is announced again."""
     from headgate.core.progress.producers import ProducerGroup
     from headgate.core.task import announcer as task_announcer
 

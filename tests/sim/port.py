@@ -1,12 +1,12 @@
-"""The port of a simulated process (`agents.port`): the modelled broker, over a network that is slow, loses answers, and is away.
+"""The port of a simulated process (`agents.port`): the modelled broker behind a network that is slow, loses answers, and fails.
 
-It decides nothing but when things arrive. What a call does at the broker, and what its caller hears of it, are two moments. Between them
-the process may be killed or frozen, the broker may go down, or the answer may get lost. So:
+It only decides when things arrive. A call takes effect at the broker at one moment, and its answer reaches the caller at a later one.
+Between the two, the process may be killed or frozen, the broker may go down, or the answer may get lost:
 
-    send        batches of one partition arrive in their order; an answer that got lost is asked for again, and nobody knows the offset
-    commit      an answer that got lost is an unknown outcome; also when whoever asked has given up waiting
-    fetch       one request at a time for all partitions, held back while there is nothing; what is answered to a position of before a
-                seek is dropped, or is told by its start
+    send      batches of one partition arrive in order; a lost answer leads to a retry, and the offset is then unknown
+    commit    a lost answer means an unknown outcome, even if the caller has given up waiting
+    fetch     one request at a time for all partitions, held back while there is nothing; an answer for a position before a seek is
+              dropped, or recognisable by its start
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 FETCH = 16
-"""Records of one partition that an answer holds at most; of a log that is restored from more."""
+"""The most records of one partition in an answer; for a log that is restored, see the next value."""
 FETCH_OF_A_LOG = 60
 RETRY_S = 0.15
 STREAM = "coordinator stream"
-"""The name of the clients of `steering`."""
+"""The name of the coordination's clients."""
 
 
 class SimClock(WallClock):
-    """The clocks of one process. Waiting is done as on a worker: by the loop."""
+    """The clocks of one process. Waiting uses the loop, as on a worker."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -53,7 +53,7 @@ class SimClock(WallClock):
 
 
 class Written(Gathered):
-    """A batch that knows of each record which task wrote it, and in which run."""
+    """A batch that knows for each record which task wrote it, and in which run."""
 
     __slots__ = ("by", "process")
 
@@ -106,7 +106,7 @@ class SimProducer:
         self._producer = await process.asked(effect, deadline_s)
 
     async def _fence(self, txid: str, deadline_s: float) -> None:
-        """Another's id is initialised; sometimes that is slow, sometimes it fails."""
+        """Initialise another's id; sometimes this is slow, sometimes it fails."""
         process, world = self.process, self.process.world
         if world.failing_fences > 0:
             world.failing_fences -= 1
@@ -133,11 +133,11 @@ class SimProducer:
 
     @property
     def _own(self) -> bool:
-        """Whether it writes a worker's own records into the coordinator stream."""
+        """Whether it writes a worker's own records to the coordinator stream."""
         return bool(self._single)
 
     async def begin(self) -> None:
-        """See `port`: the broker hears of it with the first batch."""
+        """See `port`. The broker learns of it with the first batch."""
         self._live()
 
     async def send(self, at: StreamPartition, batch: Any) -> asyncio.Future[int]:
@@ -157,7 +157,7 @@ class SimProducer:
         return future
 
     def _go(self, at: StreamPartition) -> None:
-        """The batch at the head of a partition goes out; those behind it wait."""
+        """Send the batch at the head of a partition; the others wait."""
         self.process.schedule.at(self.process.schedule.latency(), self._reach, at)
 
     def _reach(self, at: StreamPartition) -> None:
@@ -287,7 +287,7 @@ class SimProducer:
 
 
 class _Part:
-    """One partition as a consumer reads it."""
+    """One partition of a consumer."""
 
     __slots__ = ("at", "epoch", "log", "paused", "position", "ready")
 
@@ -313,9 +313,9 @@ class SimConsumer:
         self._wait_s = max_wait_ms / 1000
         self._parts: dict[StreamPartition, _Part] = {}
         self._asked: list[tuple[_Part, int, int]] | None = None
-        """What the request under way asks for: partition, its epoch, its position."""
+        """The current request: partition, its epoch, its position."""
         self._held = 0
-        """Which request the broker holds back; 0 if none."""
+        """The number of the request that the broker holds back; 0 if none."""
         self._requests = 0
         self._stopped = False
 
@@ -333,7 +333,7 @@ class SimConsumer:
     # --------------------------------------------------------------------------------------------------------- requests
 
     def _ask(self) -> None:
-        """Ask for what is wanted, if nothing is asked for yet."""
+        """Send a request, unless one is in progress."""
         if self._asked is None and not self._stopped and not self.dead:
             self._asked = []
             process = self.process
@@ -374,7 +374,7 @@ class SimConsumer:
         return [(part.log, position) for part, _, position in self._asked or ()]
 
     def wake(self) -> None:
-        """One of the logs has more; the broker may answer what it holds back."""
+        """One of the logs has more: the broker may answer the request that it holds back."""
         if self._held:
             self.process.schedule.at(0.0, self._waited, self._held)
 
@@ -387,7 +387,7 @@ class SimConsumer:
                 self._answer()
 
     def _answer(self) -> None:
-        """The broker's answer as it is now; it arrives later."""
+        """The broker's answer as of now; it arrives later."""
         process = self.process
         found = []
         for part, epoch, position in self._asked or ():
@@ -423,7 +423,7 @@ class SimConsumer:
                 part.ready = taken
         self._ask()
 
-    # ---------------------------------------------------------------------------------------------- what an intake calls
+    # ------------------------------------------------------------------------------------------------ the intake's calls
 
     async def take(self) -> list[Taken]:
         """See `port`."""
@@ -476,7 +476,7 @@ class SimConsumer:
         self.end()
 
     def end(self) -> None:
-        """It is gone, also with its process."""
+        """End it, with or without its process."""
         self._stopped = True
         self._held = 0
         self.process.consumers.pop(self, None)
@@ -490,7 +490,7 @@ def _bounds(kafka: Any, log: Any) -> tuple[int, int]:
 
 
 def _batches(log: Any, records: list[Record], following: int) -> list[RecordBatch]:
-    """What was read as one batch. One that cannot be decoded stands alone."""
+    """The records as batches. One that cannot be decoded is alone in its batch."""
     if not records:
         return []
     bad = [record for record in records if record.offset in log.damaged]
@@ -550,7 +550,7 @@ class Apart:
 
 
 class SimPort:
-    """See `port.Port`, and `port.Offsets`."""
+    """See `port.Port` and `port.Offsets`."""
 
     silent = True
     where = "the modelled broker"
@@ -588,18 +588,18 @@ class SimPort:
         return await self.process.asked(effect)
 
     def apart(self, name: str, work: Callable[[Any], Awaitable[None]]) -> Apart:
-        """See `port`: a frozen process has no threads that go on, so it runs on the one loop."""
+        """See `port`. Threads of a frozen process do not run either, so this uses the same loop."""
         return Apart(self.process, name, work)
 
     async def beside(self, work: Callable[[], R]) -> R:
-        """See `port`: a thread does it after a while, whoever waits for it; it dies with its process."""
+        """See `port`. A thread finishes the work after a while; it dies with its process."""
         process = self.process
         future: asyncio.Future[R] = process.loop.create_future()
 
         def run() -> None:
             try:
                 result = work()
-            except Exception as error:  # noqa: BLE001 - it is raised where it was asked for
+            except Exception as error:  # noqa: BLE001 - raised in the caller
                 if not future.done():
                     future.set_exception(error)
             else:
@@ -635,7 +635,7 @@ class SimPort:
 
 
 class LeaderOffsets(SimPort):
-    """What the leader is told of a bounded input: it ends some way ahead of where it stands, so that there is a run before its end."""
+    """The leader's offsets: a bounded input ends some way after its current end, so that there is a run before it."""
 
     async def end_of(self, at: StreamPartition, *, committed: bool) -> int:
         """See `port.Offsets`."""

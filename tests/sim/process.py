@@ -1,10 +1,9 @@
-"""One worker process: its loop, its clocks, its life. Coordination and runtime are production's own (`life`).
+"""One worker process: its loop, its clocks and its life. Coordination and runtime are those of production (`life`).
 
-Every call to the broker becomes two moments: when it reaches the broker, and when its answer reaches the process. Between them the
-process may be killed or frozen, the broker may go down, or the answer may get lost; then the process hears that the outcome is
-unknown, exactly as a client would tell it.
+A call to the broker takes effect at one moment, and its answer arrives at a later one. Between the two, the process may be killed or
+frozen, the broker may go down, or the answer may get lost; the process then gets an unknown outcome, as from a real client.
 
-What outlives a process stands in its `Slot` (the processor's id, its location and the count of its lives) and on the location's disk.
+What outlives a process is in its `Slot` (processor id, location, number of lives) and on the location's disk.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 RETRY_S = 0.15
 PATIENCE_S = 20.0
-"""How long a client waits for a broker that is away, before it says so and asks again."""
+"""How long a client waits for a missing broker before it gives up and asks again."""
 
 
 class Slot:
-    """What stays of a worker when its process is gone."""
+    """What remains of a worker when its process is gone."""
 
     def __init__(self, job: Job, processor: str, location: str) -> None:
         self.job = job
@@ -45,9 +44,9 @@ class Slot:
         self.process: Process | None = None
         self.incarnations = 0
         self.absent = False
-        """Nobody starts it again."""
+        """It is not started again."""
         self.once = False
-        """It is started once only."""
+        """It is started only once."""
         self.started = False
 
 
@@ -64,9 +63,9 @@ class Process(Host):
         self.born = self.schedule.moment
         self.frozen_last = -1e9
         self.freeze_on_record = 0.0
-        """For how long it is frozen when it writes to the coordinator stream next (a fault)."""
+        """How long it is frozen at its next write to the coordinator stream (a fault)."""
         self.holds_writes = False
-        """Whether what it has written and not sent yet goes out when it wakes (a zombie's late words), or went before."""
+        """Whether unsent writes go out after it wakes (a zombie's late writes), or went out before."""
         self.guilty_until = 0.0
         """Until then there may be a good reason to fence it."""
         self.exiting = False
@@ -78,7 +77,7 @@ class Process(Host):
         self.watched: dict[str, Watched] = {}
         """The last actor of each task here."""
         self.contributed: dict[str, dict[str, Watched]] = {}
-        """By incarnation, whose changes stand in the transaction that is under way."""
+        """By incarnation, the tasks whose changes are in the current transaction."""
         self.producers_made = 0
         self.incarnations: dict[str, str] = {}
         """By transactional id."""
@@ -87,7 +86,7 @@ class Process(Host):
         self.life = Life(self)
         self.runtime = self.life.runtime
         self.refused: set[tuple[str, StreamPartition, int]] = set()
-        """Which task failed at which target, and at which of its times of being broken."""
+        """Which task failed at which target, with the number of the target's failure."""
         self.config_offset = -1
         self.lose_answer = 0
         """How many of the next answers to writes get lost (a fault)."""
@@ -97,20 +96,20 @@ class Process(Host):
     # ------------------------------------------------------------------------------------------------------- life
 
     def start(self) -> None:
-        """The first events of a life."""
+        """Schedule the first events of a life."""
         self.job.processes.append(self)
         self.loop.call_soon(self.life.start)
 
     def to_member(self, event: Any) -> None:
-        """An event from outside for its member."""
+        """An event from outside for the member."""
         self.loop.call_soon(self.life.to_member, event)
 
     def to_leader(self, event: Any) -> None:
-        """The same for its leader."""
+        """The same for the leader."""
         self.loop.call_soon(self.life.to_leader, event)
 
     def end(self) -> None:
-        """Whatever a kill or an exit takes away; what is on disk and in the logs stays."""
+        """End by a kill or an exit; what is on disk and in the logs stays."""
         self.alive = False
         self.loop.end()
         for consumer in list(self.consumers):
@@ -126,19 +125,19 @@ class Process(Host):
         self.holds_writes = self.schedule.rng.random() < 0.6
 
     def fenced(self, incarnation: str) -> bool:
-        """Whether the broker takes nothing more of this incarnation."""
+        """Whether the broker rejects everything from this incarnation."""
         holder = self.kafka.producers.get(worker_id(self.job.job_name, self.slot.processor, incarnation))
         return holder is not None and holder.owner != (self, incarnation)
 
     def run_of(self, task: str) -> str:
-        """In which run a task writes."""
+        """The run in which a task writes."""
         watched = self.watched.get(task)
         return "" if watched is None else watched.run_id
 
     # ---------------------------------------------------------------------------------------- calls to the broker
 
     async def asked(self, effect: Callable[[], R], within_s: float | None = None) -> R:
-        """Reach the broker and await its answer. Raises what the effect raises, and `BrokerAway` when none answers in time."""
+        """Reach the broker and await its answer. Raises what the effect raises, and `BrokerAway` if no answer comes in time."""
         future: asyncio.Future[R] = self.loop.create_future()
 
         def reach() -> R | None:
@@ -180,7 +179,7 @@ class Process(Host):
     def write(
         self, effect: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[Exception | None], None]
     ) -> None:
-        """The same for a write: it may be refused (`failed(error)`), and its answer may get lost (`failed(None)`)."""
+        """The same for a write, which may be rejected (`failed(error)`), and whose answer may get lost (`failed(None)`)."""
         self.schedule.at(self.schedule.latency(), self._reach_write, effect, done, failed)
 
     def _reach_write(

@@ -1,11 +1,11 @@
-"""One heap of things to come, one random source, and clocks that nobody trusts.
+"""One heap of future events, one source of randomness, and clocks that cannot be trusted.
 
-A run is a pure function of its seed. Whatever is random is drawn from `Schedule.rng`, whatever waits stands in one heap ordered by
-time and then by the order in which it was asked for, and nothing is ever taken out of a set. Every process has a monotonic clock
-with an origin of its own (so that two of them cannot be compared by mistake) and a wall clock that can jump.
+A run is a pure function of its seed. All randomness comes from `Schedule.rng`, all pending events are in one heap, ordered by time and then
+by the order in which they were scheduled, and nothing is ever taken out of a set. Every process has a monotonic clock with an origin of its
+own (so that comparing two of them fails) and a wall clock that can jump.
 
-An event that is meant for a process which is frozen waits until it wakes; one that is meant for a life that has ended is dropped.
-That is all that a kill, a stall and a zombie need.
+An event for a frozen process waits until it wakes; one for a process that has ended is dropped. Kills, stalls and zombies need no more than
+that.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ START_MS = 1_700_000_000_000
 
 
 def in_order(found: re.Match[str]) -> str:
-    """A set as it is printed has the order of this process's hashes: put its words into one that is everybody's."""
+    """Sort the printed elements of a set, whose order depends on the process's hash seed."""
     return "{" + ", ".join(sorted(found[1].split(", "))) + "}"
 
 
 class Host:
-    """What runs on a machine and can be killed or frozen: the owner of events, with clocks of its own."""
+    """A process on a machine, which can be killed or frozen. It owns events, and has clocks of its own."""
 
     def __init__(self, schedule: Schedule, name: str) -> None:
         self.schedule = schedule
@@ -44,51 +44,51 @@ class Host:
         return Now(moment + self.mono_origin, START_MS + int(moment * 1000) + self.wall_offset_ms)
 
     def freeze(self, seconds: float) -> None:
-        """Stop it, as SIGSTOP does: it will see everything later, and believe that no time has passed."""
+        """Stop it, like SIGSTOP: it sees everything later, and believes that no time has passed."""
         self.frozen_until = max(self.frozen_until, self.schedule.moment + seconds)
 
     def kill(self) -> None:
-        """End it, as SIGKILL does."""
+        """End it, like SIGKILL."""
         self.alive = False
 
 
 class Schedule:
-    """The heap. `post` is for what happens to a process, `at` for what happens to the world."""
+    """The heap. `post` schedules an event of a process, `at` one of the world."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.moment = 0.0
         self.steps = 0
-        """Events that machines were given."""
+        """The number of events given to machines."""
         self.turns = 0
-        """Things taken from the heap."""
+        """The number of events taken from the heap."""
         self._order = 0
         self._heap: list[tuple[float, int, Host | None, Callable[..., Any], tuple[Any, ...]]] = []
         self.trace: list[str] | None = None
 
     @property
     def wall_ms(self) -> int:
-        """The broker's own wall clock, which does not jump."""
+        """The broker's wall clock, which does not jump."""
         return START_MS + int(self.moment * 1000)
 
     def at(self, delay: float, call: Callable[..., Any], *args: Any) -> None:
-        """Call it when `delay` seconds have passed."""
+        """Call it after `delay` seconds."""
         self._order += 1
         heappush(self._heap, (self.moment + delay, self._order, None, call, args))
 
     def post(self, host: Host, delay: float, call: Callable[..., Any], *args: Any) -> None:
-        """The same for a process: it waits while the process is frozen, and is dropped when it has been killed."""
+        """The same for a process: the call waits while the process is frozen, and is dropped if it was killed."""
         self._order += 1
         heappush(self._heap, (self.moment + delay, self._order, host, call, args))
 
     def latency(self) -> float:
-        """How long one call over the network takes: mostly short, sometimes not."""
+        """The duration of a network call: mostly short, sometimes not."""
         draw = self.rng.random()
         return 0.0005 + draw * 0.004 if draw < 0.95 else draw * 0.05
 
     def step(self) -> bool:
-        """Take the next thing from the heap and do it; False when nothing is left, or what was left was for nobody."""
+        """Take the next event from the heap and run it. Returns False if nothing is left."""
         heap = self._heap
         while heap:
             moment, order, host, call, args = heappop(heap)
@@ -106,7 +106,7 @@ class Schedule:
         return False
 
     def note(self, who: str, what: str, *details: object) -> None:
-        """One line of the trace. Callers ask `if schedule.trace is not None` first, so that nothing is formatted in vain."""
+        """Add a line to the trace. Callers check `schedule.trace is not None` first, so that nothing is formatted in vain."""
         if self.trace is not None:
             text = SET.sub(in_order, " ".join(map(str, details)))
             self.trace.append(f"{self.steps:6d} {self.moment:9.3f}  {who:<14} {what:<18} {text}")

@@ -1,4 +1,4 @@
-"""How many steps a second the simulator makes on one core: `python -m tests.sim.speed [SEEDS]`."""
+"""Measures the simulator's steps per second on one core: `python -m tests.sim.speed [SEEDS]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .outcome import outcome
 
 
 def main() -> None:
-    """Run some seeds, and print the rate and which faults took effect."""
+    """Run some seeds, and print the rate and the faults that took effect."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     effects: Counter[str] = Counter()
     steps = bad = 0

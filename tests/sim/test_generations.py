@@ -1,4 +1,4 @@
-"""Names that a cluster generates never come back: what stands in the coordinator stream is bounded by what lives."""
+"""Names that a cluster generates never return: the contents of the coordinator stream are limited by the number of living workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from tests.sim.invariants import Violation
 NAMES = 10_000
 
 
-@pytest.mark.timeout(1200)  # two minutes or so of one core; a machine that is shared by many takes its time
+@pytest.mark.timeout(1200)  # about two minutes of one core; a shared machine may be slow
 def test_ten_thousand_generations_of_workers_leave_nothing_behind():
-    """Each pod has a new name: the stream, and with it the start of every worker, would have grown with every one that ever was.
+    """Each pod has a new name. Without cleanup, the stream, and with it the start of every worker, would grow with every pod that ever
+    lived.
 
-    The real leaders and members, elected, killed and buried; the stream compacted and looked through at each coming and going.
+    The leaders and members are the real ones; they are elected, killed and cleaned up. The stream is compacted and checked at each change.
     """
     world = Generations(1, NAMES)
     world.run()
@@ -34,7 +35,7 @@ def test_ten_thousand_generations_of_workers_leave_nothing_behind():
 
 
 def test_a_leader_that_forgets_nobody_is_found_within_two_hundred(monkeypatch: pytest.MonkeyPatch):
-    """What the world above is worth: without the rule that cleans up after those who have gone it ends at once."""
+    """What the test above is worth: without the rule that cleans up, the world fails at once."""
 
     def nobody(draft: Draft, most: int) -> list[Any]:
         return []

@@ -1,4 +1,4 @@
-"""The modelled Kafka keeps Kafka's promises: by story, and by property against a naive second model."""
+"""The modelled Kafka keeps Kafka's guarantees: single scenarios, and properties compared with a naive second model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def values(kafka: Kafka, partition: int = 0, committed: bool = True) -> list[obj
 
 
 def test_an_open_transaction_holds_everything_behind_it_back():
-    """Records of others wait behind the first offset of an open transaction, and appear together when it commits."""
+    """Other records wait behind the first offset of an open transaction, and appear together when it commits."""
     kafka = broker()
     a, b = kafka.init("a"), kafka.init("b")
     kafka.send(a, "t", 0, "k", 1)
@@ -36,7 +36,7 @@ def test_an_open_transaction_holds_everything_behind_it_back():
 
 
 def test_a_fenced_producer_writes_nothing_and_its_open_transaction_is_gone():
-    """The zombie's records are aborted when the id is initialised again, and whatever it still sends is refused."""
+    """The zombie's records are aborted when the id is initialised again, and everything that it still sends is rejected."""
     kafka = broker()
     old = kafka.init("w")
     kafka.send(old, "t", 0, "k", 1)
@@ -52,7 +52,7 @@ def test_a_fenced_producer_writes_nothing_and_its_open_transaction_is_gone():
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced():
-    """The broker's own scan ends it, so a dead producer does not hold readers for ever."""
+    """The broker's own scan aborts it, so a dead producer does not block readers for ever."""
     kafka = broker()
     slow = kafka.init("w", timeout_ms=10)
     kafka.send(slow, "t", 0, "k", 1)
@@ -65,7 +65,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced():
 
 
 def test_an_abort_leaves_a_gap_that_positions_step_over():
-    """Aborted records count as offsets; a reader passes them without seeing them."""
+    """Aborted records count as offsets; a reader passes over them."""
     kafka = broker()
     a = kafka.init("a")
     kafka.send(a, "t", 0, "k", 1)
@@ -75,7 +75,7 @@ def test_an_abort_leaves_a_gap_that_positions_step_over():
 
 
 def test_a_commit_that_comes_behind_the_abort_is_refused_and_a_repeated_one_is_the_same():
-    """A delayed commit never says that records are durable which the broker has thrown away."""
+    """A delayed commit never confirms records that the broker has discarded."""
     kafka = broker()
     a = kafka.init("a")
     with pytest.raises(NotOngoing):
@@ -91,7 +91,7 @@ def test_a_commit_that_comes_behind_the_abort_is_refused_and_a_repeated_one_is_t
 
 
 def test_a_duplicate_delivery_of_an_idempotent_record_is_suppressed():
-    """The acknowledgement was lost, the client sends again under the same sequence number: the log has it once."""
+    """The acknowledgement was lost, and the client sends again with the same sequence number: the log contains the record once."""
     kafka = broker()
     assert kafka.single("p", 0, "t", 0, "k", 1) == (0, True)
     assert kafka.single("p", 0, "t", 0, "k", 1) == (0, False)
@@ -103,7 +103,7 @@ def test_a_duplicate_delivery_of_an_idempotent_record_is_suppressed():
 
 
 def test_compaction_keeps_the_last_of_each_key_and_tombstones_for_a_while():
-    """A tombstone is kept until its retention has passed since the cleaner first met it; then a late reader cannot know of it."""
+    """A tombstone is kept until its retention has passed since the cleaner first saw it; a later reader cannot know of it."""
     kafka = broker(compact=True)
     log = kafka.topics["t"][0]
     for key, value in (("a", 1), ("b", 2), ("a", None), ("x", 0), ("y", 0)):
@@ -117,7 +117,7 @@ def test_compaction_keeps_the_last_of_each_key_and_tombstones_for_a_while():
 
 
 def test_compaction_stops_at_an_open_transaction():
-    """What may yet be aborted supersedes nothing."""
+    """A record that may still be aborted supersedes nothing."""
     kafka = broker(compact=True)
     kafka.plain("t", 0, "a", 1)
     a = kafka.init("w")
@@ -130,7 +130,7 @@ def test_compaction_stops_at_an_open_transaction():
 
 
 def test_trimming_growth_and_an_outage():
-    """Reading below the start is an error; new partitions are empty; a broker that is down answers nobody."""
+    """Reading below the start is an error; new partitions are empty; a broker that is down raises an error."""
     kafka = broker()
     for value in range(4):
         kafka.plain("t", 0, "k", value)
@@ -147,7 +147,7 @@ def test_trimming_growth_and_an_outage():
 
 
 class Naive:
-    """The same promises written down as definitions, without any index: a list of what was written by whom, and how that ended."""
+    """The same guarantees written as definitions, without an index: a list of what was written by whom, and how that ended."""
 
     def __init__(self) -> None:
         self.rows: list[list[object]] = []  # [transaction or None, value or MARK]
@@ -179,7 +179,7 @@ class Naive:
     st.integers(1, 5),
 )
 def test_readers_see_what_the_definitions_say(steps: list[tuple[str, int]], limit: int):
-    """Any interleaving of three producers, their fences and plain records reads as the naive model says, in any fetch size."""
+    """Any interleaving of three producers, their fences and plain records reads as in the naive model, with any fetch size."""
     kafka, naive = broker(), Naive()
     alive = [kafka.init(f"w{i}") for i in range(3)]
     before = list(alive)
@@ -232,7 +232,7 @@ def test_readers_see_what_the_definitions_say(steps: list[tuple[str, int]], limi
 def test_compaction_never_changes_what_a_fold_from_the_start_gives(
     writes: list[tuple[str, int | None]], cleans: list[int]
 ):
-    """A reader that starts at the beginning ends with the same table before and after any number of cleanings."""
+    """A reader that starts at the beginning ends with the same table, whatever was compacted meanwhile."""
     kafka = broker(compact=True)
     for key, value in writes:
         kafka.plain("t", 0, key, value)

@@ -1,4 +1,4 @@
-"""The other half of the fixed seeds: nothing that may never be seen is seen."""
+"""The other half of the fixed seeds: no invariant is violated."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tests.sim.blocks import fixed_blocks, run_fixed
 
 @pytest.mark.parametrize("block", fixed_blocks(1))
 def test_fixed_seeds(block: int):
-    """The same seeds every time: what was right stays right."""
+    """Fixed seeds that passed must still pass."""
     run_fixed(block)

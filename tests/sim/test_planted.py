@@ -1,6 +1,6 @@
-"""The simulator can fail: each planted bug falls, to something that was seen and may never be seen, within 300 seeds.
+"""The simulator can fail: it finds each planted bug, as a violated invariant, within 300 seeds.
 
-Seen is also an event that a machine's table does not allow: it refuses what contradicts what it knows.
+An event that a machine's table does not allow also counts: the machine rejects what contradicts its state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SEEDS = 300
 
 @pytest.mark.parametrize("name", sorted(PLANTS))
 def test_a_planted_bug_falls(name: str):
-    """Seeds in their order, until one of them shows the bug; an exception of the plant itself does not count."""
+    """Run seeds in order until one shows the bug. An exception of the planted code itself does not count."""
     plant = PLANTS[name]
     for seed in range(50_000, 50_000 + SEEDS):
         if not plant.shows(seed):

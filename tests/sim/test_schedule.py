@@ -1,4 +1,4 @@
-"""The heap keeps its order, wakes the frozen, forgets the dead, and does the same for the same seed."""
+"""The heap keeps its order, delays frozen processes, drops the events of dead ones, and does the same for the same seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def drain(schedule: Schedule) -> None:
 
 
 def test_things_happen_in_the_order_of_their_time_and_then_of_asking():
-    """Two things at one moment happen in the order in which they were asked for, whatever they are."""
+    """Two events at the same moment happen in the order in which they were scheduled."""
     schedule, seen = Schedule(1), []
     schedule.at(2.0, seen.append, "c")
     schedule.at(1.0, seen.append, "a")
@@ -22,7 +22,7 @@ def test_things_happen_in_the_order_of_their_time_and_then_of_asking():
 
 
 def test_a_frozen_process_sees_everything_later_and_in_order():
-    """SIGSTOP loses nothing: what came meanwhile is there when it wakes, while the others went on."""
+    """SIGSTOP loses nothing: events are there when the process wakes, while others continued."""
     schedule, seen = Schedule(1), []
     frozen, other = Host(schedule, "w1"), Host(schedule, "w2")
     schedule.post(frozen, 1.0, seen.append, "first")
@@ -35,7 +35,7 @@ def test_a_frozen_process_sees_everything_later_and_in_order():
 
 
 def test_what_was_meant_for_a_life_that_has_ended_is_dropped():
-    """An answer that comes after the kill reaches nobody."""
+    """An answer that comes after a kill reaches nobody."""
     schedule, seen = Schedule(1), []
     host = Host(schedule, "w1")
     schedule.post(host, 1.0, seen.append, "answer")
@@ -45,7 +45,7 @@ def test_what_was_meant_for_a_life_that_has_ended_is_dropped():
 
 
 def test_clocks_of_two_processes_cannot_be_compared():
-    """Monotonic clocks have origins of their own; walls agree until somebody jumps one, and monotonic time knows nothing of it."""
+    """Monotonic clocks have origins of their own. Wall clocks agree until one jumps, which does not affect monotonic time."""
     schedule = Schedule(1)
     one, two = Host(schedule, "w1"), Host(schedule, "w2")
     before = one.now()
@@ -59,7 +59,7 @@ def test_clocks_of_two_processes_cannot_be_compared():
 
 
 def test_a_trace_is_written_only_when_somebody_wants_it():
-    """Without a trace nothing is formatted; with one, each line has the step, the time, who and what."""
+    """Without a trace nothing is formatted; with one, each line has the step, the time, the process and the event."""
     schedule = Schedule(1)
     schedule.note("w1", "nothing")
     schedule.trace = []
@@ -68,6 +68,6 @@ def test_a_trace_is_written_only_when_somebody_wants_it():
 
 
 def test_latency_is_drawn_from_the_seed():
-    """The same seed gives the same delays, another one others."""
+    """The same seed gives the same delays, another seed others."""
     assert [Schedule(7).latency() for _ in range(3)] == [Schedule(7).latency() for _ in range(3)]
     assert Schedule(7).latency() != Schedule(8).latency()

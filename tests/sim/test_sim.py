@@ -1,4 +1,4 @@
-"""Half of the fixed seeds, and what makes a simulation worth anything: the same seed gives the same trace, everywhere."""
+"""Half of the fixed seeds, and the basis of any simulation: the same seed gives the same trace everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sim.outcome import outcome
 
 @pytest.mark.parametrize("block", fixed_blocks(0))
 def test_fixed_seeds(block: int):
-    """The same seeds every time: what was right stays right."""
+    """Fixed seeds that passed must still pass."""
     run_fixed(block)
 
 
@@ -29,7 +29,7 @@ def test_the_same_seed_gives_the_same_trace(seed: int):
 
 
 def test_the_same_seed_gives_the_same_trace_in_another_process():
-    """Nothing depends on the order of a set: other processes, with other hash seeds, print the same."""
+    """Nothing depends on the order of a set: processes with other hash seeds print the same."""
     digests = set()
     for hash_seed in ("0", "1", "4242"):
         printed = subprocess.run(
@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_trace_in_another_process():
 
 
 def test_a_world_without_faults_drains():
-    """The plain case: nothing goes wrong, every row is counted once, and the drain answers."""
+    """The plain case: nothing goes wrong, every row is counted once, and the drain is answered."""
     for seed in range(5):
         found = outcome(seed, faulty=False)
         assert found.ok, str(found)

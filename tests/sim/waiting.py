@@ -1,11 +1,11 @@
-"""What may not wait for long, looked at once a second: a record that somebody could read, and an answer that is owed.
+"""Checks what must not wait for long, once a second: a record that a task could read, and an answer that it owes.
 
-    a record that a task may take is processed             `_records`
-    a seek that a task was told is answered, or told again `_answers`
-    what was refused is not carried out                    `applied`
+    a record that a task may take is processed            `_records`
+    a seek that a task was told is answered, or told again  `_answers`
+    a refused request is not carried out                   `applied`
 
-Both waits count only while nothing is in the way: the process runs, the broker answers, disks have room, the task has its state and nothing
-has failed in it for a while. So they hold in the middle of the faults, for whomever they do not touch.
+Time counts only while there is no obstacle: the process runs, the broker answers, disks have space, the task has its state, and nothing has
+failed in it for a while. So these checks also hold during faults, for everything that the faults do not affect.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from .world import World
 
 PATIENCE = 6
-"""So many seconds in a row without any hindrance, and a task has read what there is, and has answered."""
+"""After this many seconds in a row without an obstacle, a task must have read what there is, and have answered."""
 AFTER_S = 6.0
-"""How long a hindrance is one when it is over: connections, answers, leases of what was known."""
+"""How long an obstacle has effects after it is over: connections, answers, outdated state."""
 FAILED_S = 45.0
-"""How long what a task has failed at may take it: it tries again after growing pauses."""
+"""How long a failure may delay a task, which retries with growing pauses."""
 
 
 class Waiting:
-    """Who owes what since when."""
+    """What each task owes, and since when."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._owed: dict[tuple[str, str, str], int] = {}
-        """By process, task and request: for how many seconds nothing was in the way of the answer."""
+        """By process, task and request: for how many seconds nothing has prevented the answer."""
         self._unread: dict[tuple[str, str, StreamPartition], tuple[int, int]] = {}
-        """By process, task and partition: at which record it stands, and for how many seconds nothing was in the way of reading it."""
+        """By process, task and partition: the current record, and for how many seconds nothing has prevented reading it."""
         self._refused: set[tuple[str, str]] = set()
 
     def told(self, process: Process, task: str, seek: orders.Seek) -> None:
@@ -54,12 +54,12 @@ class Waiting:
             self._refused.add((answer.task, answer.request))
 
     def applied(self, task: str, request: str) -> None:
-        """A checkpoint holds it for the first time."""
+        """A checkpoint contains the seek for the first time."""
         if (task, request) in self._refused:
             self.world.invariants.fail(f"{task} carries out {request}, which it has refused")
 
     def look(self) -> None:
-        """Once a second."""
+        """Check once a second."""
         self.world.schedule.at(1.0, self.look)
         running = {process.name: process for job in self.world.jobs for process in job.processes}
         free = {name: process for name, process in running.items() if self._unhindered(process)}
@@ -90,7 +90,7 @@ class Waiting:
         return watched.began and not watched.gone and not recently and machine.state in WORKING
 
     def _records(self, watched: Watched, unread: dict[tuple[str, str, StreamPartition], tuple[int, int]]) -> None:
-        """A record at the position of a partition that is open, committed, and not damaged: somebody reads it."""
+        """A committed, undamaged record at the position of an open partition must be read."""
         machine, topics = watched.actor.machine, self.world.kafka.topics
         for plan in watched.actor.site.plan.inputs:
             for at in plan.owned:
@@ -129,7 +129,7 @@ class Waiting:
                 )
 
     def _stands(self, process: Process, task: str, request: str) -> bool:
-        """Whether the run still asks for it, and this member was not relieved of it."""
+        """Whether the run still contains the seek, and this member still has the task."""
         run = process.member.job.run
         mine = process.member.tasks.mine.get(task)
         return (
@@ -141,5 +141,5 @@ class Waiting:
 
 
 def _open(machine: Any, at: StreamPartition) -> bool:
-    """Whether it may be read, when no letter is under way. One that is under way for long is what this looks for."""
+    """Whether the partition may be read when no letter is in progress. A letter that takes too long is what this check must find."""
     return at not in machine.inputs.closed and at in machine.inputs.positions and not machine.completion.hooks

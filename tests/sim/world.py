@@ -1,7 +1,7 @@
-"""The world of one seed: a broker, disks, jobs, their workers and whoever starts them again, operators and their requests.
+"""The world of one seed: a broker, disks, jobs with their workers and supervisors, operators and their requests.
 
-`World(seed).run()` lets it run to its end: until every job has closed its last run and every request has its final answer, or until
-something was seen that may never be seen (`Violation`).
+`World(seed).run()` runs it to its end: until every job has closed its last run and every request has its final answer, or until an
+invariant is violated (`Violation`).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from .waiting import Waiting
 DEPLOYMENT = "v1"
 SESSION_S = 6.0
 LOG_RETENTION_MS = 8_000
-"""How long tombstones of task logs are kept once compaction has met them."""
+"""How long tombstones of task logs are kept after compaction has seen them."""
 BOUND_S = 150.0
-"""How long, after the last fault and the last request, everything may take to come to its end."""
+"""How long, after the last fault and the last request, everything may take to finish."""
 BOUND_STEPS = 80_000
-"""And how many steps all of it, faults included, may take; the longest of a thousand seeds takes a third of that."""
+"""The most steps of a run, including faults; the longest of a thousand seeds needs a third of that."""
 
 
 def modulo(partitions: Any, broadcast: frozenset[str]) -> dict[str, list[StreamPartition]]:
-    """A grouper of the user's own: six tasks, partition n of every stream to task n mod 6."""
+    """A user's own grouper: six tasks, partition n of every stream belongs to task n mod 6."""
     tasks: dict[str, list[StreamPartition]] = {f"Partition {n}": [] for n in range(6)}
     for stream in sorted(partitions):
         for n in range(partitions[stream]):
@@ -109,13 +109,13 @@ class Job:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """External streams."""
+        """The external streams."""
         if self.kind == "downstream":
             return (self.shuffled,)
         return (SOURCE, EXTRAS) if self.shape.mixed else (SOURCE,)
 
     def is_source(self, stream: str) -> bool:
-        """Whether a stream holds records from outside, and no frames."""
+        """Whether a stream contains records from outside, not frames."""
         return stream in (SOURCE, EXTRAS)
 
     def _plan(self) -> Plan:
@@ -129,26 +129,26 @@ class Job:
         )
 
     def counts(self) -> dict[str, int]:
-        """What the broker says of the inputs."""
+        """The partition counts of the inputs."""
         return {stream: len(self.world.kafka.topics[stream]) for stream in self.inputs}
 
     def need_log_partition(self, partition: int) -> None:
-        """The task log has as many partitions as tasks."""
+        """Make the task log have as many partitions as tasks."""
         self.world.kafka.grow(self.log_topic, partition + 1)
 
     def upstream_done(self) -> bool:
-        """Whether nobody writes its input any more (for the second of two jobs)."""
+        """Whether its input is complete (for the second of two jobs)."""
         return self.kind != "downstream" or self.world.jobs[0].concluded
 
     def may_begin(self, run: messages.SetRun) -> bool:
-        """Whether somebody wanted another run, or this code was never run before."""
+        """Whether another run was requested, or this code has never run before."""
         if run.run_id in self.allowed_runs or self.allowed_begins > 0:
             self.allowed_begins -= run.run_id not in self.allowed_runs
             return True
         return False
 
     def may_resume(self, run: messages.SetRun) -> bool:
-        """Whether somebody wanted the stopped run to go on."""
+        """Whether resuming the stopped run was requested."""
         self.resumes -= 1
         return self.resumes >= 0
 
@@ -172,7 +172,7 @@ class World:
         self.effects: Counter[str] = Counter()
         self.framed: set[str] = set()
         self.found: Exception | None = None
-        """The first that may not be; whoever raised it may have been caught."""
+        """The first error; the code that raised it may have been caught."""
         self.idle_said: set[tuple[str, str, str]] = set()
         self.idle_now: set[tuple[str, str, str]] = set()
         self.last_outage_ms = 0
@@ -183,7 +183,7 @@ class World:
         self.cancelled_awaits = 0
         self.refusing_writes = 0
         self.instances = 0
-        """Of the second stage's actor."""
+        """The number of actors of the second stage."""
         self.duplicate_beats = 0
         self.duplicate_singles = 0
         self.seeks = 0
@@ -210,7 +210,7 @@ class World:
         self.locations = locations
         self.faults = Faults(self) if faulty else None
 
-    # --------------------------------------------------------------------------------------------------- making things
+    # ------------------------------------------------------------------------------------------------------- making things
 
     def draw(self) -> Shape:
         """The job of this seed."""
@@ -254,7 +254,7 @@ class World:
         return found
 
     def broke(self, error: BaseException) -> None:
-        """Something that may not be: it ends the world, whoever catches it."""
+        """Record an error: it ends the world, even if it is caught."""
         if self.found is None and isinstance(error, Exception):
             self.found = error
 
@@ -267,24 +267,24 @@ class World:
         return 0.02 + self.rng.random() * 0.1
 
     def took_effect(self, fault: str) -> None:
-        """A fault has really happened."""
+        """Record that a fault has taken effect."""
         self.effects[fault] += 1
         self.quiet_from = self.schedule.moment
         if self.schedule.trace is not None:
             self.schedule.note("fault", fault)
 
     def uuid(self) -> str:
-        """A name that is used once."""
+        """A unique name."""
         self._uuids += 1
         return f"request-{self._uuids}"
 
     def seek_committed(self, job: Job) -> None:
-        """The moment that matters for a seek: it is durable, and nobody knows it yet. Sometimes everybody dies just then."""
+        """The critical moment of a seek: it is durable, and nobody knows that yet. Sometimes all workers are killed just then."""
         if self.faults is not None and not self.faults.concluding and self.rng.random() < 0.5:
             self.schedule.at(self.rng.random() * 0.06, self.faults.kill_job, job)
 
     def innocent(self, process: Process) -> bool:
-        """Whether there is no reason but the broker's own absence to believe that this process is dead."""
+        """Whether there is no reason except an outage of the broker to believe that this process is dead."""
         moment = self.schedule.moment
         return (
             process.alive
@@ -297,7 +297,7 @@ class World:
     # ---------------------------------------------------------------------------------------------- starting, ending
 
     def launch(self, slot: Slot, delay: float = 0.0) -> None:
-        """Start a worker, after a while."""
+        """Start a worker after a delay."""
         self.schedule.at(delay, self._launch, slot)
 
     def _launch(self, slot: Slot) -> None:
@@ -314,7 +314,7 @@ class World:
         process.start()
 
     def exited(self, process: Process, code: int, why: str) -> None:
-        """A process ends by itself; its supervisor starts it again unless its run has closed in it."""
+        """A process has exited; its supervisor starts it again."""
         if not process.alive:
             return
         if self.schedule.trace is not None:
@@ -323,7 +323,7 @@ class World:
         self.launch(process.slot, 0.5 + self.rng.random() * 2.0)
 
     def kill(self, process: Process, back_after: float | None) -> None:
-        """kill -9; the supervisor starts it again, or not."""
+        """kill -9. The supervisor starts it again, or not."""
         if self.schedule.trace is not None:
             self.schedule.note("world", "kills", process.name)
         process.end()
@@ -335,7 +335,7 @@ class World:
     # ------------------------------------------------------------------------------------------------------- requests
 
     def request(self, job: Job, verb: str, run_id: str = "", **arguments: Any) -> str:
-        """An operator's request, as the command line writes it."""
+        """An operator's request, as a command writes it."""
         uuid = self.uuid()
         not_after = self.schedule.wall_ms + 600_000
         request = messages.SetRequest(uuid, verb, run_id, arguments, not_after, "operator")
@@ -355,7 +355,7 @@ class World:
     # -------------------------------------------------------------------------------------------------------- running
 
     def write_source(self, topic: str, partition: int) -> None:
-        """The next row of one partition, and when the one after it comes."""
+        """Write the next row of one partition, and schedule the one after it."""
         if self.kafka.down:
             self.schedule.at(0.3, self.write_source, topic, partition)
             return
@@ -363,7 +363,7 @@ class World:
             self.schedule.at(self.rng.expovariate(1.0 / self.shape.pace_s), self.write_source, topic, partition)
 
     def begin(self) -> None:
-        """What happens at the start of the world."""
+        """Schedule what happens at the start of the world."""
         for topic in self.feeds:
             for partition in range(len(self.kafka.topics[topic])):
                 self.schedule.at(self.rng.random(), self.write_source, topic, partition)
@@ -378,7 +378,7 @@ class World:
             self.schedule.at(self.rng.uniform(5.0, 15.0), self.drain_all)
 
     def drain_all(self) -> None:
-        """The end of a world without faults: every job drains."""
+        """The end of a world without faults: drain every job."""
         truths = [self.invariants.truth(job) for job in self.jobs]
         for job, truth in zip(self.jobs, truths, strict=True):
             run = truth.state.run
@@ -389,13 +389,13 @@ class World:
             self.schedule.at(1.0, self.drain_all)
 
     def scan(self) -> None:
-        """The broker's own look for transactions that take too long."""
+        """The broker's own scan for transactions that take too long."""
         self.schedule.at(1.0, self.scan)
         if not self.kafka.down and self.kafka.expire():
             self.effects["expired"] += 1
 
     def settled(self, job: Job) -> bool:
-        """Whether the job's last run is closed and all requests have their answer."""
+        """Whether the job's last run is closed and all requests are answered."""
         truth = self.invariants.truth(job)
         run = truth.state.run
         if run is None or run.state not in (messages.RunState.DRAINED, messages.RunState.ENDED):
@@ -407,7 +407,7 @@ class World:
         return all(job.concluded for job in self.jobs)
 
     def run(self) -> World:
-        """To the end."""
+        """Run to the end."""
         self.begin()
         schedule, kafka, invariants = self.schedule, self.kafka, self.invariants
         while True:
@@ -429,14 +429,14 @@ class World:
         return self
 
     def close(self) -> None:
-        """Nothing of it runs any more, also not when Python collects what is left: it would run in another world."""
+        """End all processes. Otherwise Python would close their coroutines later, when another world runs."""
         for job in self.jobs:
             for slot in job.slots:
                 if slot.process is not None:
                     slot.process.end()
 
     def stuck(self) -> None:
-        """Nothing came to its end in time."""
+        """The world did not end in time."""
         lines = []
         for job in self.jobs:
             truth = self.invariants.truth(job)
@@ -448,7 +448,7 @@ class World:
         )
 
     def accounts(self) -> list[tuple[str, Account]]:
-        """The account of each job, at a reader that reads committed."""
+        """The account of each job, as a read-committed reader sees it."""
         result = []
         for job in self.jobs:
             intervals = {
@@ -469,7 +469,7 @@ class World:
         return result
 
     def check_end(self) -> None:
-        """The account is clean, and compaction has changed nothing."""
+        """Check that the account is clean, and that compaction has changed nothing."""
         self.kafka.down = False
         for name, found in self.accounts():
             if not found.clean:
