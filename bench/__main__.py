@@ -1,8 +1,7 @@
 """Runs every script of bench that has a `main()`, each in a process of its own: `python -m bench [names] [options]`.
 
-Everything from the first word that begins with `-` on goes to the scripts: `python -m bench throughput --quick --works AB`.
-
-What a script prints is shown and kept in `bench/out/<name>.txt`, under a line that says on what machine and from what commit.
+All words from the first one that begins with `-` are passed to the scripts: `python -m bench throughput --quick --works AB`. The output of
+a script is shown and kept in `bench/out/<name>.txt`, after a line with the machine and the commit.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def scripts() -> list[Path]:
-    """The files beside this one that define `main`."""
+    """The files in this directory that define `main`."""
     return [
         path
         for path in sorted(HERE.glob("*.py"))
@@ -31,7 +30,7 @@ def scripts() -> list[Path]:
 
 
 def surroundings() -> str:
-    """One line that makes a figure comparable: commit, Python, machine."""
+    """One line that makes figures comparable: commit, Python, machine."""
     git = subprocess.run(
         ["git", "-C", HERE, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
@@ -40,7 +39,7 @@ def surroundings() -> str:
 
 
 def run(name: str, options: list[str], kept: Path) -> int:
-    """One script; its lines are shown as they come, and kept. Its exit code."""
+    """Run one script; show and keep its output. Returns its exit code."""
     command = [sys.executable, "-u", "-m", f"bench.{name}", *options]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent) as running,
@@ -54,7 +53,7 @@ def run(name: str, options: list[str], kept: Path) -> int:
 
 
 def main(words: list[str]) -> int:
-    """Run the named scripts, or all; 0 when all came through, 2 for a name that is not there."""
+    """Run the named scripts, or all. Returns 0 if all succeeded, 2 for an unknown name."""
     first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     wanted, options = words[:first], words[first:]
     found = {path.stem: path for path in scripts()}

@@ -1,9 +1,9 @@
 """What does it cost to choose the next chunk, and to place tasks on workers?
 
-    python bench/choosing.py        prints a table; exits 1 above what is promised
+    python bench/choosing.py        prints a table; exits with 1 if a limit is exceeded
 
-Promised: 1,000 tasks on 100 processors in 50 ms; a choice among 50 partitions typically in 20 µs (a chunk has hundreds of records).
-The best of several rounds counts: these are pure functions, and everything above the best is somebody else's work.
+Promised: 1,000 tasks on 100 processors in 50 ms; a choice among 50 partitions typically in 20 µs (a chunk has hundreds of records). The
+best of several rounds counts: these are pure functions, and everything above the best is other load on the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def best(work: Callable[[], object], rounds: int = 9) -> float:
 
 
 def choosing(settings: ChooserSettings) -> float:
-    """Microseconds for one choice and the word of what was taken."""
+    """Microseconds for one choice and the report of what was taken."""
     heads = [
         Head(StreamPartition(f"s{n % 5}", n // 5), 100 + n, 1000, n, end=5000, start_end=900, bootstrap=n % 5 == 4)
         for n in range(50)
@@ -49,7 +49,7 @@ def choosing(settings: ChooserSettings) -> float:
 
 
 def placing() -> float:
-    """Milliseconds, with a third of the tasks homeless and locations everywhere."""
+    """Milliseconds, with a third of the tasks without a processor, and with locations."""
     processors = {f"worker-{n}": f"host-{n % 40}" for n in range(100)}
     tasks = [f"Partition {n}" for n in range(1000)]
     previous = {task: f"worker-{(n * 7) % 150}" for n, task in enumerate(tasks)}

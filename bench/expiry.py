@@ -1,10 +1,10 @@
-"""How fast rows with a ttl go, beside a task that writes new ones as fast as it can: they must not heap up.
+"""How fast rows with a ttl are deleted while a task writes new ones as fast as it can: they must not pile up.
 
     python -m bench expiry [--keys 600000] [--ttl 2] [--rounds 3] [--quick]
 
 First without Kafka, on RocksDB alone: the CPU time of each stage in the life of a row (written, committed, expired, committed), with a
-commit for every 10,000 keys. Then one task of a real worker on a real broker: each record is a row with a key of its own. What was written
-and what was deleted, and when, is read from the task log by librdkafka, read committed; the same is done without a ttl, in turn.
+commit for every 10,000 keys. Then one task of a real worker on a real broker: each record is a row with a key of its own. librdkafka reads
+from the task log, read committed, what was written and deleted, and when. Runs with and without a ttl alternate.
 
 Prints a table; writes `bench/out/expiry.json`.
 """
@@ -45,7 +45,7 @@ PREFIX = table_prefix("seen")
 
 
 def on_rocks(directory: Path, keys: int, ttl_s: float) -> dict[str, float]:
-    """Microseconds of CPU for each key, by stage; a made-up clock runs at 50,000 keys a second."""
+    """Microseconds of CPU for each key, by stage. A simulated clock runs at 50,000 keys a second."""
     now = [0]
     store = open_rocks(directory / f"rocks-{uuid.uuid4().hex[:6]}", StoreMemory(), "bench")
     tables = TaskTables(store, clock=lambda: now[0])
@@ -93,7 +93,7 @@ def on_rocks(directory: Path, keys: int, ttl_s: float) -> dict[str, float]:
 
 
 def fill(bootstrap: str, topic: str, keys: int) -> None:
-    """One record for each key, all in one partition."""
+    """Write one record for each key, all to one partition."""
     client = admin(bootstrap)
     for future in client.create_topics([NewTopic(topic, 1, 1)]).values():
         future.result(30)
@@ -108,7 +108,7 @@ def fill(bootstrap: str, topic: str, keys: int) -> None:
 
 
 class Log:
-    """The task log, as it grows: (time, rows written, rows deleted) for each commit."""
+    """The task log as it grows: (time, rows written, rows deleted) for each commit."""
 
     def __init__(self, bootstrap: str, job: str, program: Program) -> None:
         self.written = self.gone = self.most = 0
@@ -133,7 +133,7 @@ class Log:
             raise AssertionError(f"{self.written} rows written, {self.gone} deleted:\n{self._program.told()}")
 
     def until(self, enough: Callable[[Log], bool]) -> None:
-        """Read on."""
+        """Read until there is enough."""
         while not enough(self):
             self._alive(self._deadline)
             for message in self._reader.consume(20_000, timeout=0.2):
@@ -202,7 +202,7 @@ def on_kafka(broker: Broker, directory: Path, source: str, keys: int, ttl_s: flo
 
 
 def told(what: str, rows: list[dict[str, float]]) -> dict[str, float]:
-    """The median of each figure, printed."""
+    """Print the median of each figure."""
     middle = {name: median(row[name] for row in rows) for name in rows[0]}
     line = f"{what:12} written {middle['written_per_s'] / 1e3:6.1f} k/s"
     if "most" in middle:
@@ -217,7 +217,7 @@ def told(what: str, rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, keep."""
+    """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench expiry", description=(__doc__ or "").partition("\n")[0])
     words.add_argument("--quick", action="store_true", help="one round of 200,000 keys")
     words.add_argument("--keys", type=int, default=0)

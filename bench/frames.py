@@ -1,9 +1,9 @@
 """How fast are frames decoded, against plain `msgpack.unpackb` of the same bodies in the same run?
 
-    python bench/frames.py          prints a table, writes bench/out/frames.json, exits 1 below the promised 30 %
+    python bench/frames.py          prints a table, writes bench/out/frames.json, exits with 1 below 30 %
 
-Every frame of a round is distinct, so that nothing can be remembered. What counts is the processor time of this thread, so that a
-busy machine takes nothing from either side; the two take turns, and the median of their ratios is judged.
+All frames of a round differ, so that nothing can be cached. The CPU time of this thread counts, so that other load on the machine does not
+matter. The two alternate, and the median of their ratios is compared with the limit.
 """
 
 from __future__ import annotations

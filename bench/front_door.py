@@ -1,6 +1,6 @@
-"""How long `import headgate` and `headgate --help` take, as a process sees it; wanted: 0.2 s and 0.4 s.
+"""How long `import headgate` and `headgate --help` take as processes; the limits are 0.2 s and 0.4 s.
 
-Each is run a few times; the median counts, and the start of the bare interpreter is shown beside it.
+Each runs a few times and the median counts. The start of the bare interpreter is shown for comparison.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TIMES = 7
 
 
 def seconds(arguments: list[str]) -> float:
-    """The median time of a process."""
+    """The median duration of a process."""
     taken: list[float] = []
     for _ in range(TIMES):
         begin = time.perf_counter()

@@ -1,9 +1,9 @@
-"""The hot path, stage by stage, beside a bare aiokafka loop, in one run on one broker.
+"""The hot path, stage by stage, compared with a bare aiokafka loop, in one run on one broker.
 
     python bench/hotpath.py -b HOST:PORT [--records 400000]     (without -b an embedded broker is started)
 
-Prints one line a stage: thousand records a second of wall time, and of this process's CPU time (the broker works beside it).
-Work "A" is: parse 96-byte JSON, keep nine of ten, add a field, write; every record counts once.
+Prints one line for each stage: thousands of records per second of wall time, and of this process's CPU time (without the broker's). Work
+"A" is: parse 96-byte JSON, keep nine of ten, add a field, write; every record counts once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMMIT_S = 0.2
 
 
 async def committed(outbox: Outbox, writes: Iterable[LogWrite] = ()) -> dict[StreamPartition, int]:
-    """Commit what is complete, and these writes; the position behind the last record of each target."""
+    """Commit what is complete, and these writes. Returns the position after the last record of each target."""
     outbox.divide(writes)
     positions = await outbox.flush()
     await outbox.commit()
@@ -52,7 +52,7 @@ async def committed(outbox: Outbox, writes: Iterable[LogWrite] = ()) -> dict[Str
 
 
 class Bench:
-    """The stages, and what they measured."""
+    """The stages, and their figures."""
 
     def __init__(self, bootstrap: str, records: int) -> None:
         self.client = ClientSettings(bootstrap)
@@ -71,7 +71,7 @@ class Bench:
         print(f"{stage:<58}{row['k_per_s']:>8} k/s{row['k_per_cpu_s']:>8} k per CPU-s", flush=True)
 
     def values(self) -> list[bytes]:
-        """One chunk's worth of records of about 96 bytes."""
+        """One chunk of records of about 96 bytes."""
         made = ({"id": i, "user": f"u{i * 7919 % 10_000}", "amount": i % 100, "pad": "x" * 42} for i in range(CHUNK))
         return [orjson.dumps(one) for one in made]
 
@@ -204,7 +204,7 @@ class Bench:
         await consumer.stop()
 
     async def tables(self, directory: Path) -> None:
-        """Count and sum per key in a table that is logged, then the log back into a fresh store."""
+        """Count and sum by key in a logged table, then restore the log into a new store."""
         log = StreamPartition(self.topic + "-log", 0)
         memory = StoreMemory(256 << 20)
         store = open_rocks(directory / "written", memory, "bench")

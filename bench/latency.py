@@ -1,11 +1,11 @@
-"""How long a record is on its way: work A at 1,000 records a second, from before it is produced to the reader of the output.
+"""The latency of a record: work A at 1,000 records a second, from just before it is produced until a reader has its output.
 
     python -m bench latency [--quick] [--peers headgate,headgate-alo,streams,quix] [--seconds 15]
 
-The record carries the time at which it was handed to the producer; librdkafka reads the outputs, read committed, and takes the time when
-it has each in hand, one at a time, for a call that waits until a number of them is there would add its own wait to every program's figure.
-The first seconds do not count. `floor` is the same reader on the input: what producing and reading cost before anybody does anything.
-Prints p50, p90 and p99 in ms; writes `bench/out/latency.json` and `bench/out/latency.png`.
+Each record contains the time at which it was given to the producer. librdkafka reads the outputs, read committed, and notes the time of
+each. It reads them one at a time, because a call that waits for several would add its own wait to every figure. The first seconds do not
+count. `floor` is the same reader on the input: the cost of producing and reading alone. Prints p50, p90 and p99 in ms; writes
+`bench/out/latency.json` and `bench/out/latency.png`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ PEERS = {
 
 
 class Reader(threading.Thread):
-    """Takes each output as it comes, and the time."""
+    """Reads each output as it arrives, with the time."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
         self.delays: list[tuple[float, float]] = []
-        """(when it was produced, ms until it was here)."""
+        """(when it was produced, ms until it arrived)."""
         self.ended = threading.Event()
         self.reader = Consumer(
             {
@@ -61,11 +61,11 @@ class Reader(threading.Thread):
         self.reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
 
     def since(self, when: float) -> int:
-        """How many have arrived of those produced since then."""
+        """How many records produced since then have arrived."""
         return sum(1 for sent, _ in list(self.delays) if sent >= when)
 
     def run(self) -> None:
-        """Until it is told to end."""
+        """Read until told to end."""
         while not self.ended.is_set():
             message = self.reader.poll(0.1)
             if message is not None and message.error() is None:
@@ -76,7 +76,7 @@ class Reader(threading.Thread):
 
 
 def produce(bootstrap: str, topic: str, seconds: float) -> int:
-    """A steady stream, in steps of a few milliseconds; how many records were written."""
+    """Produce a steady stream, in steps of a few milliseconds. Returns how many records were written."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "1", "log_level": 0})
     began = time.time()
     made = 0
@@ -92,7 +92,7 @@ def produce(bootstrap: str, topic: str, seconds: float) -> int:
 
 
 def measure(run: Run, name: str, seconds: float, skipped: float) -> dict[str, Any]:
-    """One program."""
+    """Measure one program."""
     peer, settings, label = PEERS[name]
     job = f"late-{name}-{uuid.uuid4().hex[:6]}"
     source, target = f"{job}-in", f"{job}-out"
@@ -107,14 +107,14 @@ def measure(run: Run, name: str, seconds: float, skipped: float) -> dict[str, An
         one.start()
     program.start()
     try:
-        produce(run.bootstrap, source, 2.0)  # until it is up, and its caches warm
+        produce(run.bootstrap, source, 2.0)  # until it is up, and its caches are warm
         patience = time.monotonic() + 60
         while not reader.delays and time.monotonic() < patience and program.popen.poll() is None:
             produce(run.bootstrap, source, 0.5)
         if not reader.delays:
             raise AssertionError(f"{label} writes nothing:\n{program.told()}")
         while len(reader.delays) < len(floor.delays) and time.monotonic() < patience:
-            time.sleep(0.1)  # what came before it was up is no part of anybody's figure
+            time.sleep(0.1)  # records from before it was up belong to no figure
         before = time.time()
         made = produce(run.bootstrap, source, seconds + skipped)
         after = time.time()
@@ -149,14 +149,14 @@ def measure(run: Run, name: str, seconds: float, skipped: float) -> dict[str, An
 
 
 def percentile(ordered: list[float], percent: int) -> float:
-    """The smallest value that so many percent do not exceed; NaN of nothing."""
+    """The smallest value that so many percent do not exceed; NaN for an empty list."""
     if not ordered:
         return float("nan")
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> None:
-    """One line a program, from p50 over p90 to p99, by a logarithmic scale."""
+    """One line for each program, from p50 over p90 to p99, on a logarithmic scale."""
     pyplot = report.canvas()
     if pyplot is None or not rows:
         return
@@ -183,7 +183,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Measure, print, keep."""
+    """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench latency", description=(__doc__ or "").partition("\n")[0])
     words.add_argument("--quick", action="store_true", help="5 seconds each, headgate only")
     words.add_argument("--peers", default="")
@@ -207,7 +207,7 @@ def main() -> int:
                 AssertionError,
                 KafkaException,
                 OSError,
-            ) as error:  # one program's trouble leaves the others their turn
+            ) as error:  # a failed program does not prevent the others
                 left_out[name] = str(error) or repr(error)
     for name, why in left_out.items():
         print(f"left out: {name}: {why}")

@@ -1,11 +1,11 @@
-"""What the operators of a task cost, without Kafka: records per CPU-second through a pipeline, and through the same work by hand.
+"""The cost of a task's operators, without Kafka: records per CPU-second through a pipeline, compared with hand-written loops.
 
     python -m bench.operators [records]
 
 A  parse, filter, add a field, write      B  repartition by user, count and sum      C  parse and add up
 
-Chunks of 2,000 records of about 100 bytes of JSON; commits every 100 chunks. The hand-written loops do what the prototypes do:
-they keep no atomicity, no keys, no headers, no event time. So they are the bound, and the difference is the price of the promises.
+Chunks of 2,000 records of about 100 bytes of JSON; commits every 100 chunks. The hand-written loops have no atomicity, keys, headers or
+event time. So they are the upper bound, and the difference is the cost of the guarantees.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ USERS = 10_000
 
 
 class Raw(NamedTuple):
-    """A record as the intake hands it out."""
+    """A record as the intake returns it."""
 
     offset: int
     timestamp: int
@@ -48,7 +48,7 @@ class Raw(NamedTuple):
 
 
 def records(number: int, base: int) -> list[Raw]:
-    """About 100 bytes of JSON each."""
+    """Records with about 100 bytes of JSON each."""
     made: list[Raw] = []
     for n in range(base, base + number):
         value = {"id": n, "user": f"user-{n * 7919 % USERS}", "amount": n % 100, "country": "DE", "note": "x" * 22}
@@ -57,7 +57,7 @@ def records(number: int, base: int) -> list[Raw]:
 
 
 class Ready:
-    """A ready buffer that counts, and keeps what goes into intermediate streams."""
+    """A ready buffer that counts, and keeps what goes to intermediate streams."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -81,7 +81,7 @@ class Ready:
 
 
 class Rig:
-    """One task's pipeline over memory."""
+    """One task's pipeline in memory."""
 
     def __init__(self, app: hg.App, streams: list[str]) -> None:
         declared = Declared(app)
@@ -118,7 +118,7 @@ def plain_chunks(kept: list[list[Raw]]) -> Iterator[Chunk]:
 
 
 def framed_chunks(frames: list[tuple[int, bytes]], stream: str) -> Iterator[Chunk]:
-    """Frames of one partition as chunks, as the intake unpacks them."""
+    """The frames of one partition as chunks, as the intake unpacks them."""
     for n, (_, data) in enumerate(frames):
         frame = decode(data)
         assert isinstance(frame, BatchFrame)
@@ -127,7 +127,7 @@ def framed_chunks(frames: list[tuple[int, bytes]], stream: str) -> Iterator[Chun
 
 
 async def run(rig: Rig, chunks: Iterator[Chunk]) -> float:
-    """CPU-seconds for all of it, with its commits."""
+    """CPU-seconds for all chunks, with commits."""
     began = time.process_time()
     for n, chunk in enumerate(chunks, 1):
         await rig.chunk(chunk)
@@ -179,7 +179,7 @@ def hand_a(kept: list[list[Raw]]) -> int:
 
 
 def hand_b(kept: list[list[Raw]]) -> int:
-    """Combining, as the faster of the two prototypes does: partial states, then the sums, then the updates."""
+    """With combining, like the faster of the two prototypes: partial states, then sums, then updates."""
     loads, dumps, pack = orjson.loads, orjson.dumps, msgpack.packb
     combined: dict[str, list[int]] = {}
     states: dict[str, list[int]] = {}

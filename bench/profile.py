@@ -1,4 +1,4 @@
-"""Where the time of a worker goes: works A, B and C under py-spy, each sample counted for the innermost thing that it is part of.
+"""Where a worker spends its time: works A, B and C under py-spy, each sample counted for the innermost matching stage.
 
     python -m bench profile [--works ABC] [--seconds 8]
 
@@ -25,7 +25,7 @@ from .throughput import Ends, Run
 
 RECORDS = {"A": 10_000_000, "B": 4_000_000, "C": 9_000_000}
 WARM = 1_500_000
-"""Sampling begins when so many records are through."""
+"""Sampling begins after this many records."""
 MAIN = "agents/cli/run.py"
 
 STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -48,7 +48,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def stage_of(stack: list[str]) -> str:
-    """What a sample is counted for.
+    """The stage for which a sample counts.
 
     >>> stage_of(["run (asyncio/runners.py:1)", "Intake.take (agents/runtime/intake.py:3)", "Buffer.take (agents/records/chunks.py:9)"])
     'record batches to columns'
@@ -61,7 +61,7 @@ def stage_of(stack: list[str]) -> str:
 
 
 def sampled(raw: str) -> Counter[str]:
-    """Samples by stage, of py-spy's collapsed stacks."""
+    """Samples by stage, from py-spy's collapsed stacks."""
     found: Counter[str] = Counter()
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
@@ -72,7 +72,7 @@ def sampled(raw: str) -> Counter[str]:
 
 
 def measure(run: Run, work: str, seconds: float, directory: Path) -> dict[str, Any]:
-    """One work."""
+    """Measure one work."""
     source, name = run.source(RECORDS[work]), f"bench-profile-{work.lower()}-{uuid.uuid4().hex[:6]}"
     target = f"{name}-out"
     make_topic(run.bootstrap, target)
@@ -95,7 +95,7 @@ def measure(run: Run, work: str, seconds: float, directory: Path) -> dict[str, A
 
 
 def is_warm(program: Any, watch: Ends, work: str) -> bool:
-    """Whether enough is through for the figures of a worker that has found its pace."""
+    """Whether enough records were processed for the worker to run at full speed."""
     watch.silent_s()
     if work == "C":
         return bool(program.marks) and program.marks[-1][1] >= WARM
@@ -103,7 +103,7 @@ def is_warm(program: Any, watch: Ends, work: str) -> bool:
 
 
 def main() -> int:
-    """Measure, print, keep."""
+    """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench profile", description=(__doc__ or "").partition("\n")[0])
     words.add_argument("--works", default="ABC")
     words.add_argument("--seconds", type=float, default=8.0)

@@ -1,4 +1,4 @@
-"""What the benches show: a line for each figure as it comes, a table, JSON, and plots where matplotlib is installed."""
+"""The output of the benches: a line for each figure, a table, JSON, and plots if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKS = {
 
 
 def line(f: Figures) -> None:
-    """One figure, at once."""
+    """Print one figure."""
     spread = f"{min(f.rates) / 1e3:.0f}-{max(f.rates) / 1e3:.0f}"
     print(
         f"{f.work}  {f.peer:68} {median(f.rates) / 1e3:7.1f} k/s ({spread:>9})  {median(f.per_cpu) / 1e3:7.1f} k/CPU-s  "
@@ -42,7 +42,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def throughput(figures: Sequence[Figures], left_out: Mapping[str, str], *, quick: bool) -> None:
-    """Table with ratios, JSON, plot."""
+    """Print a table with ratios, write JSON, draw a plot."""
     by = {(f.peer, f.work): f for f in figures}
     peers = list(dict.fromkeys(f.peer for f in figures))
     works = sorted({f.work for f in figures})
@@ -70,7 +70,7 @@ def throughput(figures: Sequence[Figures], left_out: Mapping[str, str], *, quick
 
 
 def keep(name: str, document: dict[str, Any]) -> None:
-    """JSON into `bench/out`."""
+    """Write JSON to `bench/out`."""
     OUT.mkdir(exist_ok=True)
     path = OUT / f"{name}.json"
     path.write_text(json.dumps({**surroundings(), **document}, indent=1) + "\n", encoding="utf-8")
@@ -78,7 +78,7 @@ def keep(name: str, document: dict[str, Any]) -> None:
 
 
 def canvas() -> Any:
-    """matplotlib without a screen, or None."""
+    """matplotlib without a screen; None if it is not installed."""
     if find_spec("matplotlib") is None:
         print("# no plot: matplotlib is not installed (`make bench` installs it)")
         return None
@@ -91,7 +91,7 @@ def canvas() -> Any:
 
 
 def bars(name: str, figures: Sequence[Figures], works: Sequence[str]) -> None:
-    """One panel a work, one bar a peer, by a logarithmic scale: Faust would not be seen by a plain one."""
+    """One panel for each work, one bar for each peer, on a logarithmic scale, because Faust would be invisible on a linear one."""
     pyplot = canvas()
     if pyplot is None:
         return

@@ -2,9 +2,9 @@
 
     python -m bench restart [--quick] [--keys 10000,100000,1000000,10000000]
 
-A job counts records by key; the worker is ended by SIGTERM and started again, and then on an empty disk. What is measured is the time that
-its tasks spend restoring (from `restoring` to `running` in its log), and the time from the process's start until it says that it is ready.
-Prints a table; writes `bench/out/restart.json` and `.png`.
+A job counts records by key. Its worker is ended by SIGTERM and started again, then killed and started again, then started on an empty disk.
+The figures are the time that its tasks spend restoring (from `restoring` to `running` in its log), and the time from the start of the
+process until it logs that it is ready. Prints a table; writes `bench/out/restart.json` and `.png`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STARTS = (("same_disk", "same disk"), ("after_kill", "same disk after kill -9"),
 
 
 def fill(bootstrap: str, topic: str, keys: int) -> None:
-    """One record for each key."""
+    """Write one record for each key."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000, "log_level": 0}
     )
@@ -56,7 +56,7 @@ def lines(program: Program) -> list[dict[str, Any]]:
 
 
 def wait_ready(program: Program, seconds: float) -> float:
-    """Until all tasks run and the worker says that it is ready; how long that took."""
+    """Wait until all tasks run and the worker logs that it is ready. Returns how long that took."""
     began = time.monotonic()
     while not is_ready(program):
         if time.monotonic() - began > seconds or program.popen.poll() is not None:
@@ -66,7 +66,7 @@ def wait_ready(program: Program, seconds: float) -> float:
 
 
 def is_ready(program: Program) -> bool:
-    """Whether every task runs, and the worker has said so."""
+    """Whether every task runs, and the worker has logged that it is ready."""
     running: set[str] = set()
     for line in lines(program):
         if line.get("event") == "task state" and line["state"] == "running":
@@ -91,14 +91,14 @@ def restoring_s(program: Program) -> float:
 
 
 def started(run: Run, name: str, source: str, target: str, number: int) -> Program:
-    """The worker, once more."""
+    """Start the worker once more."""
     program = run.program("headgate", "B", f"{name}", source, target)
     program.log = run.directory / f"{name}-{number}.log"
     return program.start()
 
 
 def measure(run: Run, keys: int) -> dict[str, Any]:
-    """One size."""
+    """Measure one size."""
     name = f"restart-{keys}-{uuid.uuid4().hex[:6]}"
     source, target = f"{name}-in", f"{name}-out"
     make_topic(run.bootstrap, source)
@@ -132,7 +132,7 @@ def measure(run: Run, keys: int) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]]) -> None:
-    """Time by keys."""
+    """Plot the time by the number of keys."""
     pyplot = report.canvas()
     if pyplot is None or not rows:
         return
@@ -152,7 +152,7 @@ def plot(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Measure, print, keep."""
+    """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench restart", description=(__doc__ or "").partition("\n")[0])
     words.add_argument("--quick", action="store_true", help="up to 10^5 keys")
     words.add_argument("--keys", default="")

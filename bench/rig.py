@@ -1,12 +1,12 @@
-"""What the benches of whole jobs share: a broker, an input that is known in every byte, programs that are watched, outputs that are proven.
+"""What the benches of whole jobs share: a broker, a known input, programs that are watched, outputs that are checked.
 
-Decides how a rate is taken, in the same way for everybody:
+The rate is measured in the same way for all programs:
 
-- the input lies in the topic before the program starts: `warm` records that do not count, then `rounds` of equal size;
-- where a program writes (A, B), the broker's append times of its committed outputs say when it had come how far; where it does not (C),
-  the program says so itself, with what it has added up;
-- a round's rate is its size by the time between its first and its last record; the median of the rounds counts;
-- CPU is that of the program's processes (psutil, 20 times a second), the broker excluded.
+- The input is in the topic before the program starts: `warm` records that do not count, then `rounds` of equal size.
+- For programs that write (A, B), the broker's append times of their committed outputs show the progress. For the others (C), the program
+  reports its progress itself, with its sum.
+- The rate of a round is its size divided by the time between its first and its last record. The median of the rounds counts.
+- CPU time is that of the program's processes (psutil, 20 times a second), without the broker.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ OUT = HERE / "out"
 
 
 def user_of(p: int, i: int) -> int:
-    """Whose record it is: all users come equally often, in a mixed order."""
+    """The user of a record: all users are equally frequent, in a mixed order."""
     return ((i * PARTITIONS + p) * 7919) % USERS
 
 
 def amount_of(p: int, i: int) -> int:
-    """Its amount: one in ten is below 10."""
+    """The amount of a record: one in ten is below 10."""
     return (i * 37 + p * 11) % 100
 
 
 def record(p: int, i: int) -> bytes:
-    """The record number `i` of partition `p`; about 100 bytes."""
+    """Record number `i` of partition `p`; about 100 bytes."""
     return b'{"user":"user%d","amount":%d,"p":%d,"i":%d,"city":"Leuven","pad":"%s"}' % (
         user_of(p, i), amount_of(p, i), p, i, PAD.encode(),
     )  # fmt: skip
@@ -63,14 +63,14 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 def make_topic(bootstrap: str, name: str, config: Mapping[str, str] | None = None) -> None:
-    """A topic of four partitions."""
+    """Create a topic with four partitions."""
     client = admin(bootstrap)
     for future in client.create_topics([NewTopic(name, PARTITIONS, 1, config=dict(config or {}))]).values():
         future.result(30)
 
 
 def drop_topics(bootstrap: str, *names: str) -> None:
-    """Delete what a run left."""
+    """Delete the topics of a run."""
     client = admin(bootstrap)
     there = set(client.list_topics(timeout=20).topics) & set(names)
     for future in client.delete_topics(list(there)).values() if there else ():
@@ -78,7 +78,7 @@ def drop_topics(bootstrap: str, *names: str) -> None:
 
 
 def fill(bootstrap: str, topic: str, records: int) -> None:
-    """Write the first `records` records, a quarter into each partition."""
+    """Write the first `records` records, a quarter to each partition."""
     make_topic(bootstrap, topic)
     producer = Producer(
         {
@@ -106,7 +106,7 @@ def fill(bootstrap: str, topic: str, records: int) -> None:
 
 
 def read_all(bootstrap: str, topic: str) -> Iterator[Any]:
-    """Every committed record of a topic; librdkafka reads, not we."""
+    """Every committed record of a topic, read by librdkafka."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -136,18 +136,18 @@ def read_all(bootstrap: str, topic: str) -> Iterator[Any]:
 
 @dataclass
 class Program:
-    """A running peer: its CPU time over time, its memory, and what it says."""
+    """A running peer: its CPU time over time, its memory, and its output."""
 
     command: Sequence[str]
     env: Mapping[str, str]
     log: Path
     marks: list[tuple[float, int, int]] = field(default_factory=list)
-    """What work C says: (wall, records, sum)."""
+    """The marks that a program prints for work C: (wall, records, sum)."""
     cpu: list[tuple[float, float]] = field(default_factory=list)
     rss: int = 0
 
     def start(self) -> Program:
-        """Start it, and the two threads that watch."""
+        """Start it, and the two threads that watch it."""
         self.popen = subprocess.Popen(
             self.command, env={**os.environ, **self.env}, stdout=subprocess.PIPE, stderr=self.log.open("wb"),
             stdin=subprocess.DEVNULL, text=True, start_new_session=True, cwd=self.log.parent,
@@ -176,11 +176,11 @@ class Program:
             return
 
     def cpu_between(self, begin: float, end: float) -> float:
-        """CPU seconds in an interval of wall time."""
+        """CPU seconds in an interval of wall-clock time."""
         return at(self.cpu, end) - at(self.cpu, begin)
 
     def stop(self) -> None:
-        """End it, in good order if it listens."""
+        """End it, by SIGTERM if it reacts."""
         for number, patience in ((signal.SIGTERM, 15), (signal.SIGKILL, 10)):
             if self.popen.poll() is None:
                 os.killpg(self.popen.pid, number)
@@ -192,12 +192,12 @@ class Program:
             thread.join(5)
 
     def told(self) -> str:
-        """The end of what it said on standard error."""
+        """The end of its standard error."""
         return "\n".join(line[:400] for line in self.log.read_text(errors="replace").splitlines()[-12:])
 
 
 def at(curve: Sequence[tuple[float, float]], when: float) -> float:
-    """The value of a growing curve at a time, between two samples by proportion."""
+    """The value of a growing curve at a time, interpolated between two samples."""
     i = bisect_left(curve, (when,))
     if i == 0 or i == len(curve):
         return curve[min(i, len(curve) - 1)][1]
@@ -207,23 +207,23 @@ def at(curve: Sequence[tuple[float, float]], when: float) -> float:
 
 @dataclass(frozen=True)
 class Figures:
-    """What came out of one program at one work."""
+    """The figures of one program for one work."""
 
     peer: str
     work: str
     rates: tuple[float, ...]
-    """Records a second, round by round."""
+    """Records per second, round by round."""
     per_cpu: tuple[float, ...]
     rss_mb: float
     start_s: float
     outputs: int
     warm: int
     load: float
-    """The machine's load average when it ended: how much to believe."""
+    """The machine's load average at the end, as a measure of reliability."""
     proven: str = "equal"
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The figures as JSON."""
         return {
             "peer": self.peer, "work": self.work, "records_per_s": median(self.rates), "records_per_cpu_s": median(self.per_cpu),
             "rounds": list(self.rates), "rss_mb": self.rss_mb, "start_s": self.start_s, "outputs": self.outputs,
@@ -234,19 +234,19 @@ class Figures:
 def rounds_of(
     curve: Sequence[tuple[float, float]], program: Program, warm: int, size: int, rounds: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Rates and rates per CPU second; `curve` is (wall, records done)."""
+    """Rates, and rates per CPU second. `curve` is (wall, records done)."""
     swapped = [(done, wall) for wall, done in curve]
     walls = [at(swapped, warm + size * k) for k in range(rounds + 1)]
     pairs = list(itertools.pairwise(walls))
     rates = tuple(size / max(1e-6, end - begin) for begin, end in pairs)
-    # CPU over all rounds at once where a round is shorter than a few samples
+    # CPU time over all rounds at once if a round is shorter than a few samples
     per_cpu = tuple(size / max(1e-3, program.cpu_between(begin, end)) for begin, end in pairs)
     return rates, per_cpu
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for one bench; a gigabyte of topics lies in it, so it goes with the bench, also by SIGTERM (`timeout`)."""
+    """A directory for one bench. Its topics take a gigabyte, so it is removed with the bench, also after SIGTERM (`timeout`)."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = Path(tempfile.mkdtemp(prefix="headgate-bench-"))
     try:
@@ -256,7 +256,7 @@ def scratch() -> Iterator[Path]:
 
 
 def loads(raw: bytes) -> Any:
-    """JSON."""
+    """Parse JSON."""
     return orjson.loads(raw)
 
 

@@ -2,9 +2,9 @@
 
     python -m bench throughput [--quick] [--works AB] [--peers headgate,streams] [--rounds 5]
 
-A: parse, keep nine of ten, add a field, write. B: re-key by another field, count and sum per key in a changelogged store, updates out.
-C: parse and add up. Four partitions, about 100 bytes of JSON, one worker process, everything read from the topic's beginning. Whatever a
-program wrote is read back by librdkafka, read committed, and held against what must come out: A record by record, B and C as sums.
+A: parse, keep nine of ten, add a field, write. B: re-key by another field, count and sum per key in a changelogged store, updates out. C:
+parse and add up. Four partitions, about 100 bytes of JSON, one worker process, everything read from the beginning of the topic. librdkafka
+reads back the outputs, read committed, and compares them with the expected ones: A record by record, B and C as sums.
 
 Prints a table; writes `bench/out/throughput.json` and `bench/out/throughput.png`.
 """
@@ -46,7 +46,7 @@ from .rig import (
 
 PATIENCE_S = 900.0
 SETTLE_S = 3.0
-"""After the last input is taken, what is still under way may come out."""
+"""After the last input was read, the time for outstanding outputs."""
 
 #            warm      round      and in a quick run
 SIZES = {
@@ -57,7 +57,7 @@ SIZES = {
     "quix": ((200_000, 100_000), (40_000, 20_000)),
     "faust": ((20_000, 8_000), (4_000, 4_000)),
 }
-"""No JIT needs warming in the slow ones, and four million records would take Faust half an hour."""
+"""The slow ones have no JIT to warm up, and four million records would take Faust half an hour."""
 LABELS = {
     "headgate": "headgate, exactly once", "streams": "Kafka Streams, 1 thread, exactly_once_v2, as shipped",
     "streams-tuned": "Kafka Streams, 1 thread, exactly_once_v2, tuned to our batches and interval",
@@ -80,7 +80,7 @@ class Run:
         self._filled: dict[int, str] = {}
 
     def source(self, records: int) -> str:
-        """An input of so many records."""
+        """An input with this many records."""
         if records not in self._filled:
             name = f"bench-in-{records}-{uuid.uuid4().hex[:6]}"
             began = time.monotonic()
@@ -90,7 +90,7 @@ class Run:
         return self._filled[records]
 
     def measure(self, peer: str, work: str) -> Figures | None:
-        """One program at one work."""
+        """Measure one program with one work."""
         if why := self.cannot(peer, work):
             self.left_out[f"{peer} {work}"] = why
             return None
@@ -122,7 +122,7 @@ class Run:
         return figures
 
     def topics(self) -> list[str]:
-        """All there are."""
+        """All topics."""
         client = admin(self.bootstrap)
         return list(client.list_topics(timeout=20).topics)
 
@@ -138,7 +138,7 @@ class Run:
         return ""
 
     def program(self, peer: str, work: str, name: str, source: str, target: str) -> Program:
-        """What is started for a peer."""
+        """The program for a peer."""
         state = self.directory / name
         state.mkdir(exist_ok=True)
         peers = HERE / "peers"
@@ -168,7 +168,7 @@ class Run:
         return Program(words, env, self.directory / f"{name}.log")
 
     def wait(self, program: Program, work: str, target: str, records: int) -> None:
-        """Until everything is through: C says so, A has written nine tenths, B's output has been silent for a while."""
+        """Wait until everything is processed: C reports it, A has written nine tenths, B's output has been silent for a while."""
         deadline = time.monotonic() + PATIENCE_S
         watch = Ends(self.bootstrap, target)
         while time.monotonic() < deadline:
@@ -183,19 +183,19 @@ class Run:
         raise AssertionError(f"not through after {PATIENCE_S:g} s:\n{program.told()}")
 
     def counted(self, target: str) -> int:
-        """How many records the counts speak for by now."""
+        """How many records the counts include by now."""
         last = {message.key(): loads(message.value())["n"] for message in read_all(self.bootstrap, target)}
         return sum(last.values())
 
     def of_marks(self, program: Program, _: str, records: int) -> tuple[list[tuple[float, float]], int, str]:
-        """C: what the program said."""
+        """C: what the program reported."""
         wanted = sum(amount_of(p, i) for p in range(PARTITIONS) for i in range(records // PARTITIONS))
         _wall, seen, total = program.marks[-1]
         wrong = "" if (seen, total) == (records, wanted) else f"{seen} records of {records}, {total} of {wanted}"
         return [(wall, done) for wall, done, _ in program.marks], seen, wrong
 
     def of_a(self, _program: Program, target: str, records: int) -> tuple[list[tuple[float, float]], int, str]:
-        """A: when each output was appended, and whether each is there once and right."""
+        """A: when each output was appended, and whether each is there exactly once and correct."""
         each = records // PARTITIONS
         seen = [bytearray(each) for _ in range(PARTITIONS)]
         curve: list[tuple[float, float]] = []
@@ -221,7 +221,7 @@ class Run:
         return curve, outputs, wrong
 
     def of_b(self, _program: Program, target: str, records: int) -> tuple[list[tuple[float, float]], int, str]:
-        """B: how many records the counts spoke for at each time, and whether the last ones are the recount."""
+        """B: how many records the counts included at each time, and whether the last ones equal the recount."""
         updates: dict[int, int] = {}
         last: dict[bytes, dict[str, int]] = {}
         outputs = 0
@@ -249,12 +249,12 @@ class Run:
 
 
 def plain(key: bytes) -> str:
-    """A key as text; some write it as JSON."""
+    """A key as text; some programs write it as JSON."""
     return key.decode().strip('"')
 
 
 class Ends:
-    """How much a topic holds, asked again and again."""
+    """The size of a topic, polled."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.topic = topic
@@ -263,7 +263,7 @@ class Ends:
         self.since = time.monotonic()
 
     def silent_s(self) -> float:
-        """For how long nothing has come; 0 before the first."""
+        """For how long nothing has come; 0 before the first record."""
         try:
             now = sum(
                 self.reader.get_watermark_offsets(TopicPartition(self.topic, p), timeout=20)[1]
@@ -272,14 +272,14 @@ class Ends:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
                 raise
-            return 0.0  # a topic that was made just now has no leader yet
+            return 0.0  # a new topic has no leader yet
         if now != self.last:
             self.last, self.since = now, time.monotonic()
         return time.monotonic() - self.since if self.last else 0.0
 
 
 def main() -> int:
-    """Measure, print, keep."""
+    """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench throughput", description=(__doc__ or "").partition("\n")[0])
     words.add_argument(
         "--quick", action="store_true", help="small rounds: minutes; nothing is warm, so the JVM looks bad"

@@ -1,1 +1,1 @@
-"""The same three works on headgate and on its peers; each program is told its work and its topics by `BENCH_…` variables."""
+"""The same three works on headgate and its peers. `BENCH_…` variables give each program its work and its topics."""

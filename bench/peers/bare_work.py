@@ -1,4 +1,4 @@
-"""Works A and C as a bare loop over aiokafka and orjson, by its public names: at least once, 256 KiB batches. B would be a framework."""
+"""Works A and C as a bare loop over aiokafka's public API and orjson: at least once, 256 KiB batches. B would need a framework."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOOTSTRAP = os.environ["BENCH_BOOTSTRAP"]
 
 
 async def main() -> None:
-    """Until it is killed."""
+    """Run until killed."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=BOOTSTRAP,
         enable_auto_commit=False,

@@ -14,7 +14,7 @@ seen = total = 0
 
 
 def add_up(batch: hg.Batch[Any, Any]) -> None:
-    """Work C: adds up a batch, and says how far it is."""
+    """Work C: adds up a batch, and prints the progress."""
     global seen, total
     total += sum([value["amount"] for value in batch.values])
     seen += len(batch.values)

@@ -37,7 +37,7 @@ def add_up(value: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Until it is killed."""
+    """Run until killed."""
     app = Application(
         broker_address=os.environ["BENCH_BOOTSTRAP"],
         consumer_group=os.environ["BENCH_JOB"],
