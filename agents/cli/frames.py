@@ -1,23 +1,41 @@
-"""`headgate frames cat TOPIC`: an intermediate stream for people, with decoded control messages.
+"""`headgate frames cat TOPIC`: an intermediate stream for people, everything decoded.
 
-Each Kafka record is one line: its position, its type and its content. A record that is no frame is shown with the reason.
+Each Kafka record is a frame: where it stands, what it is, and what is in it, down to the single rows. A record that is no frame is shown
+with the reason. With `-f` it goes on behind the end of the topic; as JSON it is one document a line then.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...core.progress.frames import ArrowFrame, BatchFrame, Drain, EndOfStream, FrameError, UserFrame, Watermark, decode
+from ...core.progress.frames import (
+    HEADER,
+    TYPE_NAMES,
+    ArrowFrame,
+    BatchFrame,
+    Drain,
+    EndOfStream,
+    FrameError,
+    UserFrame,
+    Watermark,
+    decode,
+)
 from ..kafka.scan import scan_topic
 from ..process.configuration import CommandLine
+from ..records.arrow_rows import plain_rows
 from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
 from .options import broker_options, configured, run_async
 from .output import as_typed, output_option, show_json
+
+BAD = "bad"
+CONTROL = TYPE_NAMES[1:4]
 
 
 @click.group(cls=Group)
@@ -30,7 +48,9 @@ def frames() -> None:
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option("--first", type=click.IntRange(0), metavar="OFFSET", help="Start at this offset.")
 @click.option("--last", type=click.IntRange(0), metavar="N", help="Only the last N records of each partition.")
+@click.option("--type", "kinds", multiple=True, type=click.Choice([*TYPE_NAMES, BAD]), help="Only frames of this type.")
 @click.option("--control", is_flag=True, help="Only control messages.")
+@click.option("-f", "--follow", is_flag=True, help="Do not stop at the end of the topic.")
 @click.option("--uncommitted", is_flag=True, help="Include open and aborted transactions.")
 @broker_options
 @output_option
@@ -39,30 +59,35 @@ def cat(
     partition: int | None,
     first: int | None,
     last: int | None,
+    kinds: tuple[str, ...],
     control: bool,
+    follow: bool,
     uncommitted: bool,
     bootstrap: str,
     pairs: tuple[str, ...],
     config: Path | None,
     output: str,
 ) -> None:
-    """Show all frames in a topic."""
+    """Show all frames in a topic, with the records in them."""
     client = configured(CommandLine(bootstrap, pairs, config)).client
+    wanted = {*kinds, *(CONTROL if control else ())} or {*TYPE_NAMES, BAD}
 
     async def read() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         good = bad = 0
         async for record in scan_topic(
-            client, topic, partition=partition, first=first, last=last, committed=not uncommitted
+            client, topic, partition=partition, first=first, last=last, committed=not uncommitted, follow=follow
         ):
-            one = frame_document(record.partition, record.offset, record.key, record.value)
-            good, bad = good + (one["type"] != "bad"), bad + (one["type"] == "bad")
-            if control and one["type"] not in ("watermark", "end", "drain"):
+            one = frame_document(record)
+            good, bad = good + (one["type"] != BAD), bad + (one["type"] == BAD)
+            if one["type"] not in wanted:
                 continue
-            if output == "json":
-                found.append(one)
+            if output != "json":
+                click.echo("\n".join(lines(one)))
+            elif follow:
+                click.echo(json.dumps({"topic": topic, "frames": [one]}, default=str))
             else:
-                click.echo(line(one))
+                found.append(one)
         if bad and not good:
             told = f"Note: no record of '{topic}' is a frame; `headgate model JOB` lists the intermediate streams"
             click.echo(told, err=True)
@@ -73,42 +98,75 @@ def cat(
         show_json({"topic": topic, "frames": found})
 
 
-def frame_document(partition: int, offset: int, key: bytes | None, value: bytes | None) -> dict[str, Any]:
+def frame_document(record: Any) -> dict[str, Any]:
     """One record of an intermediate stream as plain values."""
-    front: dict[str, Any] = {"partition": partition, "offset": offset}
-    if value is None:
-        return {**front, "type": "bad", "problem": "no value"}
+    front: dict[str, Any] = {"partition": record.partition, "offset": record.offset}
+    if record.value is None:
+        return {**front, "type": BAD, "problem": "no value"}
     try:
-        frame = decode(value)
+        frame = decode(record.value)
+        rows = plain_rows(frame) if isinstance(frame, ArrowFrame) else None
     except FrameError as error:
-        return {**front, "type": "bad", "problem": error.reason}
-    match frame:
-        case UserFrame(body):
-            return {**front, "type": "record", "key": _key(key), "value": guess(body)}
-        case Watermark():
-            return {**front, "type": "watermark", **_said(frame), "ts": time_of(frame.ts), "idle": frame.idle}
-        case EndOfStream():
-            return {**front, "type": "end", **_said(frame)}
-        case Drain():
-            return {**front, "type": "drain", **_said(frame), "drain": frame.id}
-        case BatchFrame():
-            return {**front, "type": "batch", "records": len(frame.values), "bytes": len(value)}
-        case ArrowFrame():
-            return {**front, "type": "arrow", "bytes": len(value)}
+        return {**front, "type": BAD, "problem": error.reason}
+    front["type"] = TYPE_NAMES[record.value[0]]
+    if isinstance(frame, Watermark):
+        return {**front, **_said(frame), "ts": time_of(frame.ts), "idle": frame.idle}
+    if isinstance(frame, EndOfStream):
+        return {**front, **_said(frame)}
+    if isinstance(frame, Drain):
+        return {**front, **_said(frame), "drain": frame.id}
+    if isinstance(frame, UserFrame):
+        own = [one for one in record.headers if one[0] != HEADER]
+        return {**front, **_rows(None, [record.key], [record.timestamp], [frame.body], [own])}
+    if isinstance(frame, BatchFrame):
+        return {**front, **_rows(frame.plan, frame.keys, frame.timestamps, frame.values, frame.headers)}
+    assert rows is not None
+    return {**front, "schema": frame.schema, **_rows(frame.plan, rows.keys, rows.timestamps, rows.values, rows.headers)}
 
 
-def _key(key: bytes | None) -> Any:
-    return None if key is None else guess_key(key)
+def _rows(
+    plan: int | None,
+    keys: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    values: Sequence[Any],
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None,
+) -> dict[str, Any]:
+    """The records of a frame, and what they are: rows, or partial states of an aggregate with this digest."""
+    kind = {"kind": "rows"} if plan is None else {"kind": "partial states", "plan": plan}
+    columns = zip(keys, timestamps, values, headers or [()] * len(keys), strict=True)
+    rows = [
+        {
+            "key": None if key is None else guess_key(key),
+            "timestamp": time_of(at),
+            "value": _read(value),
+            "headers": [[name, _read(content)] for name, content in pairs],
+        }
+        for key, at, value, pairs in columns
+    ]
+    return {**kind, "records": len(rows), "rows": rows}
+
+
+def _read(value: Any) -> Any:
+    """Bytes as what they probably are; in columns also those within a value."""
+    if isinstance(value, bytes):
+        return guess(value)
+    if isinstance(value, dict):
+        return {name: _read(one) for name, one in value.items()}
+    return [_read(one) for one in value] if isinstance(value, list) else value
 
 
 def _said(frame: Any) -> dict[str, Any]:
     return {"job": frame.job, "run": frame.run, "task": frame.task, "tasks": frame.tasks, "epoch": frame.epoch}
 
 
-def line(one: dict[str, Any]) -> str:
-    """One frame as a line."""
-    front = f"[{one['partition']}] {one['offset']:>8}  {one['type']:<9}"
-    if one["type"] == "record":
-        return f"{front} {as_typed(one['key'])}  {one['value']}"
-    rest = "  ".join(f"{name}={value}" for name, value in one.items() if name not in ("partition", "offset", "type"))
-    return f"{front} {rest}"
+def lines(one: dict[str, Any]) -> list[str]:
+    """One frame: a line of its own, and one for each row."""
+    front = f"[{one['partition']}] {one['offset']:>8}  {one['type']:<13}"
+    known = ("partition", "offset", "type", "rows")
+    said = "  ".join(f"{name}={value}" for name, value in one.items() if name not in known)
+    return [f"{front} {said}", *map(_row, one.get("rows", ()))]
+
+
+def _row(row: dict[str, Any]) -> str:
+    headers = "  ".join(f"{name}={value}" for name, value in row["headers"])
+    return f"{'':14}{row['timestamp']}  {as_typed(row['key'])}  {row['value']}{'  ' if headers else ''}{headers}"

@@ -1,20 +1,19 @@
 """Where records enter a task: bytes of a chunk become rows.
 
-What it decides: what of a record is decoded. Keys and headers become columns only where a step behind asks for them. An Arrow frame
-is rows, too: its columns are the fields, and two columns of its own hold keys and times, if there are any.
+What it decides: what of a record is decoded. Keys and headers become columns only where a step behind asks for them.
 
 A record that cannot be read is a `BadRecord` with its index; who decides what happens then is the task.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import DataError
 from ...core.progress.frames import FrameError
 from ..cancellation import passes
 from ..job import steps as s
+from ..job.declaration import Declared
 from ..job.timestamps import BadTimestamp, timestamps_of
 from ..records.chunks import Chunk
 from ..records.record import Rows
@@ -25,11 +24,6 @@ from .stateless import VALUES, Operator
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
-
-ARROW_KEY = "__key"
-"""The column of an Arrow frame that holds the keys, as bytes."""
-ARROW_TIMESTAMP = "__timestamp"
-"""The column that holds event times, in ms."""
 
 _OTHER_KIND = ("partial states instead of rows", "rows instead of partial states")
 
@@ -53,16 +47,26 @@ def _unsaid(stream: str, what: str) -> DataError:
     )
 
 
+def serde_of(step: s.InputStep | s.ShuffleStep) -> Any:
+    """The serde of the values that stand in a stream."""
+    return PARTIAL if isinstance(step, s.ShuffleStep) and step.combine is not None else step.serde
+
+
+def value_serdes(declared: Declared) -> dict[str, Any]:
+    """The same, by topic, of all streams that the job reads."""
+    read = [step for step in declared.steps if isinstance(step, s.InputStep | s.ShuffleStep)]
+    return {step.topic if isinstance(step, s.InputStep) else declared.topic(step): serde_of(step) for step in read}
+
+
 class SourceOp(Operator):
     """The beginning of a chain of operators: an input, or the reading side of a shuffle."""
 
     def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: Pipeline) -> None:
         super().__init__(step, pipeline)
         self.pipeline = pipeline
-        self.framed = isinstance(step, s.ShuffleStep)
         self.partial = isinstance(step, s.ShuffleStep) and step.combine is not None
         """Whether the values are partial states of the aggregate behind the shuffle."""
-        self.serde: Any = step.serde
+        self.serde: Any = serde_of(step)
         self.key_serde: Any = step.key_serde or pipeline.app.key_serde
         """What has written the keys; of an input that declares nothing it is believed only where a step behind needs keys."""
         self.declared = step.key_serde is not None
@@ -74,8 +78,6 @@ class SourceOp(Operator):
         self.timestamp = None
         self.wants_headers = True
         self.wants_offsets = False
-        if self.partial:
-            self.serde = PARTIAL
         if isinstance(step, s.InputStep):
             self.key = column_of(step.key) if step.key is not None else None
             self.timestamp = timestamps_of(step.timestamp) if step.timestamp is not None else None
@@ -84,15 +86,11 @@ class SourceOp(Operator):
         """Decode a chunk and push it on; its greatest event time."""
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
-        if (chunk.plan is not None) != self.partial and chunk.arrow is None:
+        if (chunk.plan is not None) != self.partial:
             raise BadRecord(
                 0, FrameError(_OTHER_KIND[self.partial], remedy="only the job itself may write this stream")
             )
-        if chunk.arrow is not None:
-            rows = self._arrow(chunk.arrow, chunk)
-            offsets: list[int] | None = [chunk.next_position - 1] * len(rows)
-        else:
-            rows, offsets = self._rows(chunk, skip)
+        rows, offsets = self._rows(chunk, skip)
         greatest = self._greatest(rows.timestamps, chunk, skip)
         if self.wants_offsets:
             rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
@@ -107,7 +105,7 @@ class SourceOp(Operator):
         greatest = max(times)
         if greatest < TIME_LIMIT and min(times) > -TIME_LIMIT:
             return greatest
-        kept = [index for index in range(len(times) + len(skip)) if index not in skip] if chunk.arrow is None else [0]
+        kept = [index for index in range(len(times) + len(skip)) if index not in skip]
         for index, time in zip(kept, times, strict=False):
             if not -TIME_LIMIT < time < TIME_LIMIT:
                 raise BadRecord(index, Unwritable(index, f"the event time {time} is out of range"))
@@ -200,27 +198,3 @@ class SourceOp(Operator):
                         what = f"the key {key!r:.60} is {type(key).__name__}, and other streams are to meet it"
                         bad.append((index, _unsaid(self.step.name, what)))
         return keys
-
-    def _arrow(self, body: bytes, chunk: Chunk) -> Rows:
-        pa: Any = importlib.import_module("pyarrow")
-        try:
-            table: Any = pa.ipc.open_stream(body).read_all()
-        except Exception as error:
-            raise BadRecord(0, error) from error
-        keys: list[Any] | None = None
-        key_serde: Any = None
-        timestamps: list[int] = [chunk.timestamps[0] if chunk.timestamps else 0] * table.num_rows
-        if ARROW_KEY in table.column_names:
-            keys = table.column(ARROW_KEY).to_pylist()
-            key_serde = self.key_serde
-            table = table.drop_columns([ARROW_KEY])
-        if ARROW_TIMESTAMP in table.column_names:
-            timestamps = table.column(ARROW_TIMESTAMP).to_pylist()
-            table = table.drop_columns([ARROW_TIMESTAMP])
-        values: list[Any] = table.to_pylist()
-        if keys is None and self.framed:
-            step: Any = self.step
-            keys = column_of(step.by)(values) if step.by is not None else None
-        elif self.key is not None:
-            keys, key_serde = self.key(values), None
-        return Rows(values, timestamps, keys, key_serde=key_serde)

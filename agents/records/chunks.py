@@ -4,7 +4,7 @@ What it decides: where a chunk ends. Promises:
 
 - A chunk holds at most as many records as asked for; only a batch frame, which is taken whole, may make it larger.
 - All records of a chunk are rows, or all are partial states of one aggregate plan.
-- In a framed stream a control message, an Arrow frame and an unreadable frame are chunks of their own.
+- In a framed stream a control message and an unreadable frame are chunks of their own. Records, batches and columns make chunks together.
 - `next_position` counts Kafka records and steps over what nobody may read (control, aborted, compacted-away).
 - A column that nobody looks at is never built.
 - Looking changes nothing: only `put`, `take` and `clear` move a buffer. A batch that cannot be decoded stays where it is, as `damaged`,
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...core.names import StreamPartition
 from ...core.progress.frames import (
@@ -29,8 +29,10 @@ from ...core.progress.frames import (
     decode,
     is_control,
 )
+from .arrow_rows import as_batch
 from .columns import Bytes, Columns, DamagedBatch, Header, joined
 from .fetched import RecordBatch
+from .serdes import Serde
 
 
 class Next(NamedTuple):
@@ -44,11 +46,11 @@ class Next(NamedTuple):
 class Chunk:
     """A run of records of one partition; the unit of all work. Columns have equal lengths.
 
-    `control` (a control message), `arrow` (an Arrow frame's body) and `bad` (an unreadable frame) mark chunks of their own. `plan`: the
-    digest of the aggregate plan whose partial states the values are; None for rows.
+    `control` (a control message) and `bad` (an unreadable frame) mark chunks of their own. `plan`: the digest of the aggregate plan whose
+    partial states the values are; None for rows.
     """
 
-    __slots__ = ("arrow", "at", "bad", "columns", "control", "next_position", "plan")
+    __slots__ = ("at", "bad", "columns", "control", "next_position", "plan")
 
     def __init__(
         self,
@@ -57,7 +59,6 @@ class Chunk:
         columns: Columns,
         *,
         control: ControlFrame | None = None,
-        arrow: bytes | None = None,
         bad: FrameError | None = None,
         plan: int | None = None,
     ) -> None:
@@ -66,7 +67,6 @@ class Chunk:
         self.next_position = next_position
         self.columns = columns
         self.control = control
-        self.arrow = arrow
         self.bad = bad
 
     @classmethod
@@ -99,8 +99,8 @@ class Chunk:
 
     @property
     def is_data(self) -> bool:
-        """Whether it holds records, and not one control, Arrow or unreadable frame."""
-        return self.control is None and self.arrow is None and self.bad is None
+        """Whether it holds records, and not one control or unreadable frame."""
+        return self.control is None and self.bad is None
 
     @property
     def has_keys(self) -> bool:
@@ -142,7 +142,7 @@ class Chunk:
     def __repr__(self) -> str:
         what = f"{len(self)} records"
         if not self.is_data:
-            what = repr(self.control or self.bad or f"Arrow, {len(self.arrow or b'')} bytes")
+            what = repr(self.control or self.bad)
         return f"Chunk({self.at}, {what}, next {self.next_position})"
 
 
@@ -171,11 +171,14 @@ class FetchBuffer:
         at: StreamPartition,
         position: int,
         *,
-        framed: bool = False,
+        framed: Serde[Any] | None = None,
         until: int | None = None,
         times: Callable[[Columns], list[int]] | None = None,
     ) -> None:
-        """`times`: the times that a chooser goes by, where they are not Kafka's own."""
+        """`framed`: the serde of the values, where the stream holds frames.
+
+        `times`: the times that a chooser goes by, where they are not Kafka's own.
+        """
         self.at = at
         self._times = times
         self.framed = framed
@@ -258,7 +261,7 @@ class FetchBuffer:
                     return
             self._batches.popleft()
             self._head, self._index, self._count = head, head.index_from(start), len(head)
-            self._stamps = head.timestamps if self._times is None and not self.framed else self._when(head)
+            self._stamps = head.timestamps if self._times is None and self.framed is None else self._when(head)
             if batch is not None and self._index < self._count:
                 self._head_size = batch.size
             elif batch is not None:
@@ -286,7 +289,7 @@ class FetchBuffer:
 
     def control(self) -> tuple[int, ControlFrame] | None:
         """The control message at the head, with its offset; it stays there until it is taken."""
-        if not self.framed or self.empty or self.ended:
+        if self.framed is None or self.empty or self.ended:
             return None
         value = self._head.values[self._index]
         if value is None or not is_control(value):
@@ -303,7 +306,8 @@ class FetchBuffer:
         """The next chunk: at most so many records, none younger than `up_to_ms`; None when there is none."""
         if self.empty or self.ended or most <= 0:
             return None
-        chunk = self._take_framed(most, up_to_ms) if self.framed else self._take_plain(most, up_to_ms)
+        framed = self.framed
+        chunk = self._take_plain(most, up_to_ms) if framed is None else self._take_framed(framed, most, up_to_ms)
         self._settle()
         return chunk
 
@@ -338,7 +342,7 @@ class FetchBuffer:
         self.position = self._after()
         return Chunk(self.at, self.position, joined(parts))
 
-    def _take_framed(self, most: int, up_to_ms: int | None) -> Chunk | None:
+    def _take_framed(self, serde: Serde[Any], most: int, up_to_ms: int | None) -> Chunk | None:
         rows = _Rows()
         while len(rows.values) < most and not self.empty:
             index = self._index
@@ -347,6 +351,8 @@ class FetchBuffer:
             head = self._head
             try:
                 frame = decode(head.values[index] or b"")
+                if isinstance(frame, ArrowFrame):
+                    frame = as_batch(frame, serde)
             except FrameError as error:
                 return self._alone(rows, bad=error)
             if isinstance(frame, UserFrame):
@@ -357,8 +363,6 @@ class FetchBuffer:
                 if rows.values and (frame.plan != rows.plan or len(rows.values) + len(frame.values) > most):
                     break
                 rows.batch(frame, head.offset(index))
-            elif isinstance(frame, ArrowFrame):
-                return self._alone(rows, arrow=frame.body)
             else:
                 return self._alone(rows, control=frame)
             self._index += 1
@@ -368,21 +372,14 @@ class FetchBuffer:
             return None
         return rows.chunk(self.at, self.position)
 
-    def _alone(
-        self,
-        before: _Rows,
-        *,
-        control: ControlFrame | None = None,
-        arrow: bytes | None = None,
-        bad: FrameError | None = None,
-    ) -> Chunk:
+    def _alone(self, before: _Rows, *, control: ControlFrame | None = None, bad: FrameError | None = None) -> Chunk:
         """A frame that is a chunk of its own; what stands before it goes first."""
         if before.values:
             return before.chunk(self.at, self.position)
         own = self._head.cut(self._index, self._index + 1)
         self._index += 1
         self.position = self._after()
-        return Chunk(self.at, self.position, own, control=control, arrow=arrow, bad=bad)
+        return Chunk(self.at, self.position, own, control=control, bad=bad)
 
 
 class _Rows:

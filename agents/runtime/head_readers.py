@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...core.progress.frames import NO_TIME, BatchFrame, FrameError, UserFrame, decode
+from ...core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, FrameError, UserFrame, decode
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.timestamps import BadTimestamp, timestamps_of
-from ..operators.keyed import PARTIAL
+from ..operators.decode import serde_of
+from ..records.arrow_rows import as_batch
 from ..records.columns import Columns
 
 ReadTimes = Callable[[Columns], list[int]]
@@ -31,13 +32,13 @@ def event_times(declared: Declared) -> dict[str, ReadTimes]:
 
 
 def head_values(declared: Declared) -> dict[str, Value]:
-    """For each stream that the job reads: the value of one record; of a batch frame its first row's, of a control message None."""
+    """For each stream that the job reads: the value of one record; of a batch or of columns its first row's, of a control message None."""
     found: dict[str, Value] = {}
     for step in declared.steps:
         if isinstance(step, s.InputStep):
             found[step.topic] = _plain(step.serde)
         elif isinstance(step, s.ShuffleStep):
-            found[declared.topic(step)] = _framed(step.serde if step.combine is None else PARTIAL)
+            found[declared.topic(step)] = _framed(serde_of(step))
     return found
 
 
@@ -77,6 +78,8 @@ def _framed(serde: Any) -> Value:
     def value(data: bytes | None) -> Any:
         try:
             frame = decode(data or b"")
+            if isinstance(frame, ArrowFrame):
+                frame = as_batch(frame, serde)
         except FrameError:
             return None
         if isinstance(frame, UserFrame):

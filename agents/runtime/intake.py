@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -32,6 +33,7 @@ from ..port.waiting import fetched, pause
 from ..records.chunks import Chunk, FetchBuffer
 from ..records.columns import Columns, DamagedBatch
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
+from ..records.serdes import Serde
 
 log = structlog.get_logger("headgate.intake")
 
@@ -46,11 +48,12 @@ RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionSource:
-    """One partition to read: from where, whether it carries frames, and up to where (exclusive)."""
+    """One partition to read: from where, and up to where (exclusive)."""
 
     at: StreamPartition
     position: int
-    framed: bool = False
+    framed: Serde[Any] | None = None
+    """The serde of the values, where the stream holds frames."""
     until: int | None = None
     times: Callable[[Columns], list[int]] | None = None
     """The times that a chooser goes by, where they are not Kafka's own."""

@@ -25,6 +25,7 @@ from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..job.declaration import Declared
 from ..live_settings import Settings
+from ..operators.decode import value_serdes
 from ..port.absence import Unread
 from ..port.bounds import log_ends, resolved
 from ..port.outlasting import outlasted
@@ -165,8 +166,14 @@ class Runtime:
         """A consumer for a task, and the chooser of what it has fetched."""
         inputs = {plan.stream: plan for plan in site.plan.inputs}
         chooser = TaskChooser(self.declared, site.plan, self.settings.given)
+        serdes = value_serdes(self.declared)
         sources = [
-            PartitionSource(at, position, framed=inputs[at.stream].framed, times=chooser.times.get(at.stream))
+            PartitionSource(
+                at,
+                position,
+                framed=serdes[at.stream] if inputs[at.stream].framed else None,
+                times=chooser.times.get(at.stream),
+            )
             for at, position in positions.items()
         ]
         name = f"{self.declared.app.job.slug}-{site.name}".replace(" ", "-")

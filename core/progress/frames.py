@@ -7,10 +7,10 @@
     2 end of stream   msgpack map  v job run task tasks epoch
     3 drain           msgpack map  v job run task tasks epoch id
     4 user batch      msgpack array  v, keys, timestamps, values, headers or nil, kind
-    5 columns         an Arrow IPC stream, which this room does not look into
+    5 columns         an Arrow IPC stream of the shape that `arrow` asks for; its metadata says v, kind and schema
 
 `kind` is 0 where the values are rows, and `[1, digest]` where they are partial states of the aggregate plan with this digest. Elements of
-the array behind `kind` are ignored.
+the array behind `kind` are ignored. In the metadata of columns the kind is the text `0`, or `1 digest`.
 
 Promises:
 
@@ -19,7 +19,7 @@ Promises:
   holds is refused before anything is built from it.
 - Unknown map keys are ignored, so that a later minor version may add some; a higher `v` is refused, and named.
 - Every field has its type and range; a bool is not a number, and text that is not UTF-8 is not text.
-- `decode(encode(frame)) == frame`, and equal frames have equal bytes. `encode` refuses what `decode` would refuse.
+- `decode(encode(frame)) == frame`, and equal frames have equal bytes. `encode` refuses what `decode` would refuse. Columns are read only.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from typing import Any, cast
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
 from ..errors import DataError
+from .arrow import KIND_OF, SCHEMA_OF, VERSION_OF, arrow_shape
 from .shape import msgpack_flaw
 
 HEADER = "hg-type"
@@ -126,13 +127,20 @@ class BatchFrame:
 
 @dataclass(frozen=True, slots=True)
 class ArrowFrame:
-    """Many records of the user as an Arrow IPC stream."""
+    """Many records of the user as an Arrow IPC stream that was looked through: what it promises stands in `arrow`. It is only read here.
+
+    `plan` as in a batch; `schema` is the name that its writer gave to the columns of its values.
+    """
 
     body: bytes
+    records: int
+    plan: int | None
+    schema: str
 
 
 ControlFrame = Watermark | EndOfStream | Drain
-Frame = ControlFrame | UserFrame | BatchFrame | ArrowFrame
+WrittenFrame = ControlFrame | UserFrame | BatchFrame
+Frame = WrittenFrame | ArrowFrame
 
 # -------------------------------------------------------------------------------------------------------------- decoding
 
@@ -353,6 +361,24 @@ def _plan(kind: Any) -> int | None:
     return digest
 
 
+def _arrow(body: bytes) -> ArrowFrame:
+    shape = arrow_shape(body, MAX_BATCH_RECORDS, str(VERSION))
+    if isinstance(shape, str):
+        raise FrameError(f"Arrow stream {shape}")
+    version = shape.metadata.get(VERSION_OF, "")
+    if version != str(VERSION):
+        raise _wrong_version(_numbers(version)[0])
+    kind = _numbers(shape.metadata.get(KIND_OF, ""))
+    plan = _plan(kind if len(kind) > 1 else kind[0])
+    return ArrowFrame(body, shape.records, plan, shape.metadata.get(SCHEMA_OF, ""))
+
+
+def _numbers(text: str) -> list[int | None]:
+    """Whole numbers with one space between them; None for what is none."""
+    words = text.split(" ")
+    return [int(one) if one.isascii() and one.isdecimal() and len(one) <= 19 else None for one in words]
+
+
 def _check_columns(keys: list[Any], timestamps: list[Any], values: list[Any]) -> None:
     if not len(keys) == len(timestamps) == len(values):
         raise FrameError("columns differ in length")
@@ -382,26 +408,21 @@ def _check_headers(headers: Any, records: int) -> None:
 
 
 _CONTROL = (UserFrame, Watermark, EndOfStream, Drain)
-_DECODERS: tuple[Callable[[bytes], Frame], ...] = (UserFrame, _watermark, _end_of_stream, _drain, _batch, ArrowFrame)
+_DECODERS: tuple[Callable[[bytes], Frame], ...] = (UserFrame, _watermark, _end_of_stream, _drain, _batch, _arrow)
 
 
 # -------------------------------------------------------------------------------------------------------------- encoding
 
 
-def frame_type(frame: Frame) -> int:
-    """The type byte of a frame."""
-    return _TYPES[type(frame)]
-
-
-def header_value(frame: Frame) -> bytes:
+def header_value(frame: WrittenFrame) -> bytes:
     """What stands in the header `hg-type`: the type's name, readable in any Kafka tool."""
-    return TYPE_NAMES[frame_type(frame)].encode()
+    return TYPE_NAMES[_TYPES[type(frame)]].encode()
 
 
-def encode(frame: Frame) -> bytes:
+def encode(frame: WrittenFrame) -> bytes:
     """The bytes of a frame. Keys stand in a fixed order; a field that is absent takes no room."""
-    if isinstance(frame, UserFrame | ArrowFrame):
-        return bytes((_TYPES[type(frame)],)) + frame.body
+    if isinstance(frame, UserFrame):
+        return b"\x00" + frame.body
     if isinstance(frame, BatchFrame):
         return _encode_batch(frame)
     fields: dict[str, object] = {"v": VERSION, "job": frame.job, "run": frame.run}
@@ -441,5 +462,4 @@ _TYPES: dict[type, int] = {
     EndOfStream: END_OF_STREAM,
     Drain: DRAIN,
     BatchFrame: BATCH,
-    ArrowFrame: ARROW,
 }

@@ -91,7 +91,7 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/status": "agents/worker agents/process agents/runtime",
         "agents/web": "agents/status agents/worker agents/process agents/state",
         "agents/cli": "agents/web agents/status agents/process agents/worker agents/runtime agents/coordinator agents/broker agents/kafka "
-        "agents/state agents/job agents/port",
+        "agents/records agents/state agents/job agents/port",
     }.items()
 }
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.

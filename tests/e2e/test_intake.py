@@ -15,6 +15,7 @@ from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.private import _KeptRecords
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.records.chunks import Chunk
+from headgate.agents.records.serdes import json
 from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode
@@ -156,7 +157,7 @@ async def test_control_frames_cut_chunks_and_batch_frames_are_taken_whole(kafka,
     batch = BatchFrame([b"a", None, b"c"], [1, 2, 3], [b"1", b"2", None])
     frames = [UserFrame(b"u0"), batch, end, UserFrame(b"u1")]
     await write(kafka, name, [*map(encode, frames), b"\x63rubbish", encode(UserFrame(b"u2"))])
-    async with intake_on(kafka, PartitionSource(at, 0, framed=True)) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0, framed=json())) as intake:
         while intake.head(at).count < 6:
             await intake.fill(0.1)
         first = intake.take(at, 100)

@@ -6,20 +6,19 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import headgate as hg
 from headgate.agents.job.aggregates import plan
 from headgate.agents.job.declaration import Declared
-from headgate.agents.operators.decode import ARROW_KEY, ARROW_TIMESTAMP, BadRecord
+from headgate.agents.operators.decode import BadRecord
 from headgate.agents.operators.failures import dead_letter, find_bad, policy_of
 from headgate.agents.operators.pipeline import Pipeline
 from headgate.agents.records.chunks import Chunk, FetchBuffer
 from headgate.agents.records.columns import Columns
 from headgate.agents.records.fetched import RecordBatch
 from headgate.agents.records.framing import frame_cuts
-from headgate.agents.records.serdes import msgpack
+from headgate.agents.records.serdes import json, msgpack
 from headgate.agents.runtime.buffer import Joining
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
@@ -263,30 +262,6 @@ def test_numbers_and_other_values_in_one_chunk() -> None:
     assert msgpack().loads(frame.values[0] or b"") == [9, 4]
 
 
-def test_an_arrow_frame_is_rows() -> None:
-    """Its columns are the fields; two columns of its own hold keys and times."""
-    app = hg.App("job")
-    app.input("in").repartition("k").map(lambda v: v["n"]).to("out")
-    table = pa.table({"k": ["a", "b"], "n": [1, 2], ARROW_KEY: [b"x", b"y"], ARROW_TIMESTAMP: [5, 9]})
-    plain = table.drop_columns([ARROW_KEY, ARROW_TIMESTAMP])
-    rig = Rig(app, "job-1-by-k")
-    at = StreamPartition("job-1-by-k", 0)
-
-    def arrow(of: Any) -> Chunk:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, of.schema) as writer:
-            writer.write_table(of)
-        return Chunk(at, 4, Columns([], [], 0), arrow=sink.getvalue().to_pybytes())
-
-    assert asyncio.run(rig.run(arrow(table))) == 9
-    assert rig.out() == [b"1", b"2"]
-    assert rig.topics.open[0].keys == [b"x", b"y"]
-    asyncio.run(rig.run(arrow(plain)))
-    assert rig.topics.open[1].keys == [b"a", b"b"]
-    with pytest.raises(BadRecord):
-        asyncio.run(rig.run(Chunk(at, 4, [], arrow=b"no arrow")))
-
-
 def test_an_unreadable_frame_is_bad_data() -> None:
     """It is never taken for an empty chunk."""
     app = hg.App("job")
@@ -321,7 +296,7 @@ def test_headers_travel_through_a_shuffle() -> None:
     assert isinstance(frame, BatchFrame)
     assert frame.headers == [[("x", b"1"), ("n", None)], [("n", None)]]
     behind = Rig(app, "job-1-by-k")
-    buffer = FetchBuffer(StreamPartition("job-1-by-k", 0), 0, framed=True)
+    buffer = FetchBuffer(StreamPartition("job-1-by-k", 0), 0, framed=json())
     buffer.put([RecordBatch.of([SimpleNamespace(offset=0, timestamp=1, key=None, value=value, headers=())])], 0, 1)
     moved = buffer.take(10)
     assert moved is not None

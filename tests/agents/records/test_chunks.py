@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.records.chunks import Chunk, FetchBuffer
 from headgate.agents.records.fetched import RecordBatch
+from headgate.agents.records.serdes import json
 from headgate.core.names import StreamPartition
-from headgate.core.progress.frames import ArrowFrame, BatchFrame, Drain, UserFrame, Watermark, encode
+from headgate.core.progress.frames import BatchFrame, Drain, UserFrame, Watermark, encode
 
 AT = StreamPartition("orders", 0)
 
@@ -83,26 +85,25 @@ def test_the_size_counts_the_batch_that_is_being_handed_out():
 
 
 def test_frames_that_are_chunks_of_their_own():
-    """Control messages, Arrow and what cannot be read; what stands before them goes first."""
+    """Control messages and what cannot be read; what stands before them goes first."""
     mark = Watermark("sales/1", "r", None, 1, 0, 5)
     drain = Drain("sales/1", "r", "Partition 0", 1, 0, "d")
-    frames = [UserFrame(b"a"), mark, ArrowFrame(b"columns"), drain]
-    buffer = buffer_of([*map(encode, frames), None, encode(UserFrame(b"z"))], framed=True)
+    frames = [UserFrame(b"a"), mark, drain]
+    buffer = buffer_of([*map(encode, frames), None, encode(UserFrame(b"z"))], framed=json())
     assert buffer.control() is None
     assert buffer.take(9).values == [b"a"]
     assert buffer.control() == (1, mark)
     assert buffer.take(9).control == mark
-    arrow = buffer.take(9)
-    assert (arrow.arrow, len(arrow), arrow.is_data, arrow.next_position) == (b"columns", 0, False, 3)
-    assert "Arrow, 7 bytes" in repr(arrow)
-    assert buffer.take(9).control == drain
+    control = buffer.take(9)
+    assert (control.control, len(control), control.is_data, control.next_position) == (drain, 0, False, 3)
+    assert "Drain" in repr(control)
     assert buffer.take(9).bad.reason == "empty"
     assert buffer.take(9).values == [b"z"]
 
 
 def test_a_damaged_control_frame_is_no_control_message():
     """It is taken as what it is, and judged there."""
-    buffer = buffer_of([b"\x01rubbish"], framed=True)
+    buffer = buffer_of([b"\x01rubbish"], framed=json())
     assert buffer.control() is None
     assert buffer.take(1).bad is not None
 
@@ -111,7 +112,7 @@ def test_a_chunk_holds_values_of_one_kind():
     """Rows, or partial states of one plan: what stands behind them in the partition is the next chunk."""
     states = [BatchFrame([b"k"], [1], [b"%d" % plan], None, plan) for plan in (7, 7, 8)]
     frames = [UserFrame(b"a"), BatchFrame([b"k"], [1], [b"b"]), *states, UserFrame(b"c"), states[0]]
-    buffer = buffer_of([*map(encode, frames)], framed=True)
+    buffer = buffer_of([*map(encode, frames)], framed=json())
     taken = [buffer.take(9) for _ in range(5)]
     assert [(chunk.plan, chunk.values) for chunk in taken] == [
         (None, [b"a", b"b"]),
@@ -135,11 +136,62 @@ def test_headers_of_frames_of_all_types_make_one_column():
         Rec(3, encode(UserFrame(b"e")), headers=[("y", b"1"), hg_type]),
         Rec(4, encode(bare)),
     ]
-    buffer = FetchBuffer(AT, 0, framed=True)
+    buffer = FetchBuffer(AT, 0, framed=json())
     buffer.put([batch(frames)], 0, 5)
     without = buffer.take(2)
     assert (without.values, without.has_headers) == ([b"a", b"b"], False)
     assert buffer.take(9).headers == [[("x", None)], [], [("y", b"1")], []]
+
+
+def columns(rows, first=0, **more):
+    """A frame of columns with so many rows."""
+    keys = pa.array([b"k%d" % n for n in range(first, first + rows)], pa.binary())
+    table = pa.table({"__key": keys, "__timestamp": pa.array(range(first, first + rows), pa.int64()), **more})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema.with_metadata({"hg.v": "1", "hg.kind": "0"})) as writer:
+        writer.write_table(table)
+    return b"\x05" + sink.getvalue().to_pybytes()
+
+
+def test_records_batches_and_columns_make_one_chunk():
+    """In their order; the rows of one frame share its offset. A row of columns is the record of its fields."""
+    headers = pa.array([[("x", b"1")], None], pa.list_(pa.struct([("name", pa.utf8()), ("value", pa.binary())])))
+    frames = [
+        encode(UserFrame(b"0")),
+        columns(2, 3, n=[1, None], text=["a", "ä"], __headers=headers),
+        encode(BatchFrame([b"b"], [9], [b"2"])),
+        columns(1, n=[3]),
+    ]
+    chunk = buffer_of(frames, framed=json()).take(9)
+    assert chunk.values == [b"0", b'{"n":1,"text":"a"}', '{"n":null,"text":"ä"}'.encode(), b"2", b'{"n":3}']
+    assert chunk.keys == [None, b"k3", b"k4", b"b", b"k0"]
+    assert (chunk.timestamps, chunk.offsets) == ([0, 3, 4, 9, 0], [0, 1, 1, 2, 3])
+    assert chunk.headers == [[], [("x", b"1")], [], [], []]
+    assert chunk.next_position == 4
+
+
+def test_a_frame_with_more_rows_than_a_chunk_may_have_is_a_chunk_of_its_own():
+    """Another writer may make it; it is taken whole, and nothing else with it."""
+    many = BatchFrame([None] * 5, [0] * 5, [b"b"] * 5)
+    buffer = buffer_of(
+        [encode(UserFrame(b"a")), columns(7, n=range(7)), encode(many), encode(UserFrame(b"c"))], framed=json()
+    )
+    assert [(len(chunk), chunk.next_position) for chunk in (buffer.take(3) for _ in range(4))] == [
+        (1, 1),
+        (7, 2),
+        (5, 3),
+        (1, 4),
+    ]
+
+
+def test_columns_that_have_no_rows_in_this_stream():
+    """The serde of the stream cannot write them, or Python has no such value: the frame is refused, with the reason."""
+    far = pa.array([2**62], pa.timestamp("s"))
+    buffer = buffer_of([columns(1, n=[b"data"]), columns(1, at=far), b"\x05"], framed=json())
+    reasons = [buffer.take(9).bad.reason for _ in range(3)]
+    assert "row 0 of its columns cannot be encoded as json" in reasons[0]
+    assert "its columns cannot be read as rows" in reasons[1]
+    assert reasons[2] == "Arrow stream is cut off"
 
 
 VALUES = st.lists(
@@ -156,7 +208,7 @@ VALUES = st.lists(
 @given(VALUES, st.integers(1, 6), st.lists(st.integers(1, 4), min_size=1, max_size=12))
 def test_nothing_is_lost_doubled_or_reordered(frames, most, cuts):
     """However frames fall into batches, and whatever the size of chunks: all rows come out once, in order, and positions rise."""
-    buffer = FetchBuffer(AT, 0, framed=True)
+    buffer = FetchBuffer(AT, 0, framed=json())
     records = [Rec(i, encode(frame)) for i, frame in enumerate(frames)]
     at = 0
     for cut in cuts:

@@ -11,6 +11,7 @@ from headgate.agents.job.declaration import Declared
 from headgate.agents.records.chunks import FetchBuffer
 from headgate.agents.records.columns import Columns
 from headgate.agents.records.fetched import RecordBatch
+from headgate.agents.records.serdes import json
 from headgate.agents.runtime.chooser import TaskChooser
 from headgate.agents.runtime.head_readers import event_times, head_values
 from headgate.agents.runtime.intake import PartitionHead
@@ -169,7 +170,7 @@ def test_a_chunk_is_cut_by_event_time_and_a_control_message_has_none():
     assert buffer.head().timestamp == 1
     assert len(buffer.take(10, up_to_ms=5)) == 2
     assert buffer.take(10, up_to_ms=5) is None
-    framed = FetchBuffer(LOW, 0, framed=True)
+    framed = FetchBuffer(LOW, 0, framed=json())
     values = [encode(UserFrame(b"1")), encode(Drain("j/1", "r1", "t", 1, 1, "d"))]
     framed.put([RecordBatch(lambda: Columns(values, [900, 901], 0), 0, 2, 2, 0, 0, 10)], 0, 2)
     assert framed.head().timestamp == 900

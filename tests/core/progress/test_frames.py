@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import msgpack
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,6 @@ from headgate.core.progress.frames import (
     Watermark,
     decode,
     encode,
-    frame_type,
     header_value,
     is_control,
 )
@@ -57,8 +57,24 @@ GOLDEN = [
         "04960191c4016b910591c4029101c09201cedeadbeef",
         b"batch",
     ),
-    (ArrowFrame(b"\xff\xff"), "05ffff", b"arrow"),
+    (BatchFrame([], [], []), "049601909090c000", b"batch"),
 ]
+COLUMNS = bytes.fromhex(
+    "05ffffffff500100001000000000000a000e000600050008000a000000000104001000000000000a000c000000040008000a0000005c0000"
+    "0004000000020000003000000004000000e0ffffff100000000400000001000000300000000700000068672e6b696e640008000c00040008"
+    "0008000000100000000400000001000000310000000400000068672e76000000000300000094000000440000000400000088ffffff000001"
+    "0210000000140000000400000000000000010000006e000000bcffffff0000000140000000100014000800000007000c0000001000100000"
+    "0000000002100000002400000004000000000000000b0000005f5f74696d657374616d700008000c00080007000800000000000001400000"
+    "00100014000800060007000c00000010001000000000000104100000001c0000000400000000000000050000005f5f6b6579000000040004"
+    "000400000000000000fffffffff800000014000000000000000c0016000600050008000c000c000000000304001800000048000000000000"
+    "0000000a0018000c00040008000a0000008c0000001000000002000000000000000000000007000000000000000000000001000000000000"
+    "0008000000000000000c00000000000000180000000000000001000000000000002000000000000000000000000000000020000000000000"
+    "0010000000000000003000000000000000010000000000000038000000000000001000000000000000000000000300000002000000000000"
+    "0001000000000000000200000000000000000000000000000002000000000000000100000000000000010000000000000000000000010000"
+    "0001000000000000006b000000000000000500000000000000ffffffffffffffff0100000000000000010000000000000000000000000000"
+    "00ffffffff00000000"
+)
+"""Keys k and none, times 5 and -1, and a column n of 1 and null, as pyarrow 26 writes them."""
 
 
 @pytest.mark.parametrize(("frame", "data", "header"), GOLDEN, ids=[g[2].decode() for g in GOLDEN])
@@ -67,7 +83,13 @@ def test_golden_bytes(frame, data, header):
     assert encode(frame).hex() == data
     assert decode(bytes.fromhex(data)) == frame
     assert header_value(frame) == header
-    assert frame_type(frame) == bytes.fromhex(data)[0]
+
+
+def test_golden_bytes_of_columns():
+    """They are only read here; whoever writes them may lay them out in another way."""
+    assert decode(COLUMNS) == ArrowFrame(COLUMNS[1:], 2, None, "")
+    table = pa.ipc.open_stream(COLUMNS[1:]).read_all()
+    assert table.to_pydict() == {"__key": [b"k", None], "__timestamp": [5, -1], "n": [1, None]}
 
 
 def test_a_decoded_frame_is_a_frame_like_any_other():
@@ -246,7 +268,6 @@ ANY_FRAME = st.one_of(
     st.builds(EndOfStream, **WHO),
     st.builds(Drain, **WHO, id=NAMES),
     st.builds(UserFrame, st.binary(max_size=50)),
-    st.builds(ArrowFrame, st.binary(max_size=50)),
     st.builds(in_columns, RECORDS, st.booleans(), st.integers(0, 2**32 - 1) | st.none()),
 )
 
@@ -295,7 +316,8 @@ def test_any_bytes_are_a_frame_or_a_frame_error(data):
         frame = decode(data)
     except FrameError:
         return
-    assert decode(encode(frame)) == frame
+    if not isinstance(frame, ArrowFrame):
+        assert decode(encode(frame)) == frame
 
 
 def test_nothing_is_built_that_the_input_does_not_deserve():

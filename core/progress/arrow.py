@@ -1,0 +1,328 @@
+"""A walk over an Arrow IPC stream that builds nothing: is it one that every reader reads alike, and how many rows has it?
+
+What a frame of columns may hold is far less than what Arrow knows, and it is decided here, before a library written in another language
+sees bytes that somebody sent. Promises:
+
+- What passes is whole: every length, offset and bitmap lies inside of its message, texts are UTF-8, no two buffers share a byte. So
+  a library that reads it reads no other memory, and needs no more than the bytes are worth.
+- There is no compression, no dictionary, no extension type, no endianness but the little one, and no type but those of `_KNOWN`.
+- The columns `__key`, `__timestamp` and `__headers` are what they must be. Other names that begin with two underscores are refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from operator import gt
+
+from .flat import FlatTable, Flaw, root
+
+KEY, TIMESTAMP, HEADERS = "__key", "__timestamp", "__headers"
+"""The columns that hold what a record has besides its value."""
+VERSION_OF, KIND_OF, SCHEMA_OF = "hg.v", "hg.kind", "hg.schema"
+"""The metadata of the schema that a frame has: the format's version, what the rows are, and the name of the schema of the values."""
+MAX_NESTING = 8
+
+_CONTINUED = 0xFFFFFFFF
+_V5 = 4
+_SCHEMA, _DICTIONARY, _RECORD_BATCH = 1, 2, 3
+_LITTLE = 0
+_DAYS, _SECONDS, _MILLISECONDS = 0, 0, 1
+_INT, _FLOAT, _BINARY, _UTF8, _BOOL, _DATE, _TIMESTAMP, _LIST, _STRUCT = 2, 3, 4, 5, 6, 8, 10, 12, 13
+_DURATION, _LARGE_BINARY, _LARGE_UTF8, _LARGE_LIST = 18, 19, 20, 21
+_FIXED = frozenset((_INT, _FLOAT, _BOOL, _DATE, _TIMESTAMP, _DURATION))
+_TEXTS, _LISTS = frozenset((_UTF8, _LARGE_UTF8)), frozenset((_LIST, _LARGE_LIST))
+_SIZED = _TEXTS | _LISTS | {_BINARY, _LARGE_BINARY}
+"""Types whose values have lengths of their own."""
+_KNOWN = _FIXED | _SIZED | {_STRUCT}
+_REFUSED = {
+    1: "null",
+    7: "decimal",
+    9: "time",
+    11: "interval",
+    14: "union",
+    15: "fixed-size binary",
+    16: "fixed-size list",
+    17: "map",
+    22: "run-end encoded",
+    23: "binary view",
+    24: "text view",
+    25: "list view",
+    26: "large list view",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One column, or a part of one: how its buffers are read."""
+
+    name: str
+    type: int
+    bits: int
+    """Bits a value, or an offset where values have lengths of their own; 0 for a struct."""
+    signed: bool
+    required: bool
+    """Whether it may hold no null."""
+    children: tuple[_Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowShape:
+    """What is known of a stream that has passed: the metadata of its schema, and how many rows it has."""
+
+    metadata: dict[str, str]
+    records: int
+
+
+def arrow_shape(body: bytes, max_records: int, version: str) -> ArrowShape | str:
+    """The shape of an Arrow IPC stream; a text where it is none that may stand in a frame, which says why.
+
+    Of a stream whose metadata says another version, nothing but the metadata.
+
+    >>> arrow_shape(b"", 10, "1")
+    'is cut off'
+    """
+    try:
+        return _stream(body, max_records, version)
+    except Flaw as flaw:
+        return str(flaw)
+
+
+def _stream(body: bytes, max_records: int, version: str) -> ArrowShape:
+    at, records = 0, 0
+    fields: tuple[_Field, ...] | None = None
+    metadata: dict[str, str] = {}
+    while (found := _message(body, at)) is not None:
+        kind, header, begin, at = found
+        if (kind == _SCHEMA) != (fields is None):
+            raise Flaw("does not begin with one schema")
+        if fields is None:
+            metadata = _metadata(header, 2)
+            if metadata.get(VERSION_OF) != version:
+                return ArrowShape(metadata, 0)
+            fields = _schema(header)
+        else:
+            batch = _Batch(header, memoryview(body)[begin:at], max_records - records)
+            records += batch.length
+            batch.walk(fields)
+    if at + 8 != len(body):
+        raise Flaw("has trailing bytes")
+    if fields is None:
+        raise Flaw("has no schema")
+    return ArrowShape(metadata, records)
+
+
+def _message(body: bytes, at: int) -> tuple[int, FlatTable, int, int] | None:
+    """The message that begins here: its type, its header, and where its body begins and ends; None where the stream ends."""
+    if at + 8 > len(body):
+        raise Flaw("is cut off")
+    mark, size = struct.unpack_from("<Ii", body, at)
+    if mark != _CONTINUED:
+        raise Flaw("is no Arrow stream")
+    if size == 0:
+        return None
+    begin = at + 8 + size
+    if size < 0 or size % 8 or begin > len(body):
+        raise Flaw("is cut off")
+    message = root(body[at + 8 : begin])
+    kind, length = message.number(1, "<B"), message.number(3, "<q")
+    if message.number(0, "<h") != _V5:
+        raise Flaw("is not of metadata version 5")
+    if kind not in (_SCHEMA, _RECORD_BATCH):
+        raise Flaw("has a dictionary" if kind == _DICTIONARY else "has a message of an unknown type")
+    if message.has(4):
+        raise Flaw("has a message with metadata of its own")
+    if length < 0 or length % 8 or (kind == _SCHEMA and length):
+        raise Flaw("has a body of a wrong length")
+    if length > len(body) - begin:
+        raise Flaw("is cut off")
+    return kind, message.table(2), begin, begin + length
+
+
+# ---------------------------------------------------------------------------------------------------------------- schema
+
+
+def _schema(schema: FlatTable) -> tuple[_Field, ...]:
+    if schema.number(0, "<h") != _LITTLE:
+        raise Flaw("is not little-endian")
+    if schema.has(3):
+        raise Flaw("asks for features")
+    fields = _fields(schema, 1, ())
+    _own_columns(fields)
+    return fields
+
+
+def _metadata(owner: FlatTable, field: int) -> dict[str, str]:
+    pairs = [(one.text(0), one.text(1)) for one in owner.tables(field)] if owner.has(field) else []
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Flaw("has metadata twice")
+    return found
+
+
+def _fields(owner: FlatTable, field: int, path: tuple[str, ...]) -> tuple[_Field, ...]:
+    """The fields of a schema, or of a field; `path` leads there."""
+    if len(path) > MAX_NESTING:
+        raise Flaw(f"is nested deeper than {MAX_NESTING}")
+    found = tuple(_field(one, path) for one in owner.tables(field))
+    if len({one.name for one in found}) != len(found):
+        raise Flaw("has two fields of one name")
+    return found
+
+
+def _field(field: FlatTable, above: tuple[str, ...]) -> _Field:
+    name, type_ = field.text(0), field.number(2, "<B")
+    path = (*above, name)
+    field.number(1, "<B")
+    if field.has(4):
+        raise Flaw("has a dictionary")
+    if any(key.startswith("ARROW:extension") for key in _metadata(field, 6)):
+        raise Flaw("has an extension type")
+    if type_ not in _KNOWN:
+        raise Flaw(f"has a column of type {_REFUSED.get(type_, type_)}")
+    own = field.table(3)
+    children = _fields(field, 5, path)
+    if len(children) != 1 if type_ in _LISTS else bool(children) != (type_ == _STRUCT):
+        raise Flaw("has a field with a wrong number of children")
+    signed = type_ == _INT and bool(own.number(1, "<B"))
+    required = path == (TIMESTAMP,) or (path[0] == HEADERS and (len(path) == 2 or path[2:] == ("name",)))
+    return _Field(name, type_, _bits(type_, own), signed, required, children)
+
+
+def _bits(type_: int, own: FlatTable) -> int:
+    if type_ == _INT:
+        bits = own.number(0, "<i")
+        if bits not in (8, 16, 32, 64):
+            raise Flaw("has whole numbers of an unknown width")
+        return bits
+    if type_ == _FLOAT:
+        precision = own.number(0, "<h")
+        if precision not in (0, 1, 2):
+            raise Flaw("has floats of an unknown width")
+        return 16 << precision
+    if type_ == _DATE:
+        if own.number(0, "<h", _MILLISECONDS) != _DAYS:
+            raise Flaw("has dates that are not days")
+        return 32
+    if type_ in (_TIMESTAMP, _DURATION):
+        if own.number(0, "<h", _SECONDS if type_ == _TIMESTAMP else _MILLISECONDS) not in (0, 1, 2, 3):
+            raise Flaw("has times of an unknown unit")
+        if type_ == _TIMESTAMP and own.has(1):
+            own.text(1)
+        return 64
+    return {_BOOL: 1, _STRUCT: 0, _BINARY: 32, _UTF8: 32, _LIST: 32}.get(type_, 64)
+
+
+def _own_columns(fields: tuple[_Field, ...]) -> None:
+    """The columns of the frame itself: keys and times must be there."""
+    by_name = {one.name: one for one in fields}
+    key, timestamp, headers = by_name.get(KEY), by_name.get(TIMESTAMP), by_name.get(HEADERS)
+    if key is None or key.type != _BINARY:
+        raise Flaw(f"has no column {KEY} of type binary")
+    if timestamp is None or (timestamp.type, timestamp.bits, timestamp.signed) != (_INT, 64, True):
+        raise Flaw(f"has no column {TIMESTAMP} of type int64")
+    if headers is not None:
+        parts = headers.children[0].children if headers.type == _LIST else ()
+        if [(one.name, one.type) for one in parts] != [("name", _UTF8), ("value", _BINARY)]:
+            raise Flaw(f"has a column {HEADERS} that is not a list of structs of name (utf8) and value (binary)")
+    if len(by_name) == (2 if headers is None else 3):
+        raise Flaw("has no column of values")
+    if any(name.startswith("__") and name not in (KEY, TIMESTAMP, HEADERS) for name in by_name):
+        raise Flaw("has an unknown column whose name begins with __")
+
+
+# --------------------------------------------------------------------------------------------------------------- batches
+
+
+class _Batch:
+    """One record batch: its nodes and buffers, taken one after the other, as its fields ask for them."""
+
+    def __init__(self, header: FlatTable, body: memoryview, max_records: int) -> None:
+        if header.has(3):
+            raise Flaw("is compressed")
+        if header.has(4):
+            raise Flaw("has views")
+        self.length = header.number(0, "<q")
+        if not 0 <= self.length <= max_records:
+            raise Flaw("has too many records")
+        self._body = body
+        self._nodes = header.pairs(1)
+        self._buffers = header.pairs(2)
+        self._free = 0
+        """Where the next buffer may begin."""
+
+    def walk(self, fields: tuple[_Field, ...]) -> None:
+        for field in fields:
+            self._column(field, self.length, self.length)
+        if next(self._nodes, None) is not None or next(self._buffers, None) is not None:
+            raise Flaw("has more buffers than its columns")
+
+    def _column(self, field: _Field, least: int, most: int | None) -> None:
+        count, nulls = next(self._nodes, (-1, 0))
+        if count < least or (most is not None and count > most):
+            raise Flaw("has a column of a wrong length")
+        if not 0 <= nulls <= (0 if field.required else count):
+            raise Flaw("has nulls where none may be" if field.required else "has a wrong number of nulls")
+        self._validity(count, nulls)
+        if field.type in _FIXED:
+            if 8 * len(self._buffer()) < count * field.bits:
+                raise Flaw("has a buffer that is too short")
+        elif field.type in _SIZED:
+            self._sized(field, count)
+        for child in field.children if field.type == _STRUCT else ():
+            self._column(child, count, count)
+
+    def _sized(self, field: _Field, count: int) -> None:
+        offsets = self._offsets(count, field.bits // 8)
+        if field.type in _LISTS:
+            self._column(field.children[0], offsets[-1], None)
+            return
+        data = self._buffer()
+        if offsets[-1] > len(data):
+            raise Flaw("has an offset behind its data")
+        if field.type in _TEXTS:
+            _check_texts(data, offsets)
+
+    def _buffer(self) -> memoryview:
+        offset, length = next(self._buffers, (-1, 0))
+        if offset < 0 or length < 0 or offset % 8 or offset + length > len(self._body):
+            raise Flaw("has a buffer outside of its body")
+        if length:
+            if offset < self._free:
+                raise Flaw("has buffers that overlap")
+            self._free = offset + length
+        return self._body[offset : offset + length]
+
+    def _validity(self, count: int, nulls: int) -> None:
+        """The bitmap of what is there; without nulls nobody looks at it."""
+        bitmap = self._buffer()
+        if not nulls:
+            return
+        if 8 * len(bitmap) < count:
+            raise Flaw("has a buffer that is too short")
+        there = int.from_bytes(bitmap[: (count + 7) // 8], "little") & ((1 << count) - 1)
+        if count - there.bit_count() != nulls:
+            raise Flaw("has a wrong number of nulls")
+
+    def _offsets(self, count: int, width: int) -> tuple[int, ...]:
+        """One more than there are values, rising; of no values there may be none."""
+        buffer = self._buffer()
+        if not count and not buffer:
+            return (0,)
+        if len(buffer) < (count + 1) * width:
+            raise Flaw("has a buffer that is too short")
+        offsets = struct.unpack_from(f"<{count + 1}{'i' if width == 4 else 'q'}", buffer)
+        if offsets[0] < 0 or any(map(gt, offsets, offsets[1:])):
+            raise Flaw("has offsets that do not rise")
+        return offsets
+
+
+def _check_texts(data: memoryview, offsets: tuple[int, ...]) -> None:
+    """All of it is UTF-8, and no text begins within a character."""
+    first, last = offsets[0], offsets[-1]
+    try:
+        text = str(data[first:last], "utf-8")
+    except UnicodeDecodeError:
+        raise Flaw("has a text that is not UTF-8") from None
+    if len(text) < last - first and any(data[at] & 0xC0 == 0x80 for at in offsets if at < last):
+        raise Flaw("has a text that is not UTF-8")
