@@ -149,7 +149,7 @@ class SourceOp(Operator):
         raw = list(chunk.keys)
         if self.wants_keys == VALUES:
             return self._decoded(raw, bad)
-        if not self.framed and (self.declared or self.wants_keys):
+        if isinstance(self.step, s.InputStep) and (self.declared or self.wants_keys):
             self._decoded(raw, bad)  # in the same bytes: what is no key must be found where it came in
         return raw
 
