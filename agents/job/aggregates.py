@@ -40,6 +40,8 @@ class Aggregate:
     source: str = ""
     """The body of `add` in place: `s` is the list of states, `{i}` this one's index, `x` the selected value."""
     copy: Callable[[Any], Any] | None = None
+    join: Callable[[Any, Any], Any] | None = None
+    """How the states of two sessions become one, the earlier one first, where the order of rows counts and nothing can `merge`."""
 
 
 def _selected(of: Any, name: str) -> Any:
@@ -96,19 +98,35 @@ def mean(of: Selector) -> Aggregate:
 def first(of: Selector) -> Aggregate:
     """The value of the first row, in the order of the stream's partition."""
     return Aggregate(
-        "first", _selected(of, "first"), tuple, lambda s, x: s or (x,), None, lambda s: s[0] if s else None
+        "first",
+        _selected(of, "first"),
+        tuple,
+        lambda s, x: s or (x,),
+        None,
+        lambda s: s[0] if s else None,
+        join=lambda a, b: a or b,
     )
 
 
 def last(of: Selector) -> Aggregate:
     """The value of the last row."""
-    return Aggregate("last", _selected(of, "last"), _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}")
+    return Aggregate(
+        "last", _selected(of, "last"), _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}", join=lambda _a, b: b
+    )
 
 
 def collect(of: Selector) -> Aggregate:
     """All values, as a list. It grows without bound: give the key a window, or keep it short."""
     return Aggregate(
-        "collect", _selected(of, "collect"), list, lambda s, x: [*s, x], None, list, "s[{i}].append({x})", list
+        "collect",
+        _selected(of, "collect"),
+        list,
+        lambda s, x: [*s, x],
+        None,
+        list,
+        "s[{i}].append({x})",
+        list,
+        lambda a, b: [*a, *b],
     )
 
 
@@ -154,6 +172,7 @@ class AggregatePlan:
         """What tells partial states of this plan from those of another: each frame of them names it."""
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
+        self.joins = [part.merge or part.join for part in self.parts]
         self.merge: Loop = _compile_merge(self.parts)
         """Adds partial states in place: `merge(keys, partials, states)`."""
         self._add_items = _compile_add(self.parts, items=True)
@@ -237,6 +256,10 @@ class AggregatePlan:
         for i, copy in self._copies:
             made[i] = copy(made[i])
         return made
+
+    def joined(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
+        """The states of two sessions that have become one."""
+        return [join(a, b) for join, a, b in zip(self.joins, earlier, later, strict=True) if join is not None]
 
     def results(self, states: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """What users see of the states of many keys."""

@@ -31,7 +31,7 @@ from .schemas import (
     schema_of_window,
 )
 from .timestamps import TimeField
-from .windows import BLOCK_KEY, said
+from .windows import said
 
 if TYPE_CHECKING:
     from .app import App
@@ -138,6 +138,7 @@ class Declared:
         if isinstance(step, s.WindowStep):
             writes = (step.late,) if step.late else ()
             between = (("window", str(step.window)), ("grace", said(step.window.grace_ms)))
+            between += (("at_end", "keep"),) if step.keeps_open else ()
         return Stage(
             name=self.name(step),
             verb=step.verb,
@@ -165,7 +166,9 @@ class Declared:
                     yield TableSpec(step.name, step.key_serde, plain, schema, None, step.migrate, step.plan)
                 case s.WindowStep():
                     schema = schema_of_window(str(step.window), step.plan, step.key_serde)
-                    yield TableSpec(step.name, BLOCK_KEY, plain, schema, None, step.migrate, step.plan, blocks=True)
+                    yield TableSpec(
+                        step.name, step.window.key, plain, schema, None, step.migrate, step.plan, blocks=True
+                    )
                 case s.TableStep():
                     schema = schema_of_table(step.key_serde, step.serde)
                     yield TableSpec(step.name, step.key_serde, step.serde, schema, step.ttl_ms, step.migrate)

@@ -168,13 +168,14 @@ class Layout:
         return self.adapt(number, self.spec.value.loads(body))
 
     def _block(self, number: int, body: bytes) -> Any:
-        """A block of keys with their states; other rows of a window's table have no shape that could change."""
+        """A block of keys with their states, or a session, which is the time of its last row and its states; other rows of a window's
+        table have no shape that could change."""
         stored = self.spec.value.loads(body)
         if not isinstance(stored, list):
             return stored
-        keys, states = stored
+        head, states = stored
         one = self._migrated if self.history.needs_function(number) else self.adapt
-        return [keys, [one(number, state) for state in states]]
+        return [head, [one(number, state) for state in states] if isinstance(head, list) else one(number, states)]
 
     def adapt(self, number: int, states: Sequence[Any]) -> list[Any]:
         """States by the places of an earlier schema, by those of the present one."""

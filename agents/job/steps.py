@@ -212,12 +212,14 @@ class WindowStep(Step):
     late: str | None = None
     """The topic that takes late rows."""
     late_serde: Any = None
+    keeps_open: bool = False
+    """An end or a drain closes nothing."""
     migrate: Migrate | None = None
 
     @property
     def holds_ms(self) -> int:
         """A window closes so long after its end, and its results are of its end."""
-        return self.window.grace_ms
+        return self.window.holds_ms
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -294,12 +294,20 @@ class Stream(Generic[K, V]):
         )
         return self._then(step)
 
-    def window(self, window: Window, *, late: str | None = None, name: str | None = None) -> WindowedStream[K, V]:
+    def window(
+        self,
+        window: Window,
+        *,
+        late: str | None = None,
+        at_end: Literal["close", "keep"] = "close",
+        name: str | None = None,
+    ) -> WindowedStream[K, V]:
         """Rows by key and by window of time; `.agg(…)` says what is made of them.
 
-        `late`: the topic that takes rows whose window is closed, unchanged; without it they are counted only.
+        `late`: the topic that takes rows whose window is closed, unchanged; without it they are counted only. The end of the stream and
+        a drain close all windows, and the next run begins them from nothing; with `at_end="keep"` it goes on with them.
         """
-        return WindowedStream(self, window, late, name)
+        return WindowedStream(self, window, late, at_end, name)
 
     def table(
         self,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ...core.errors import DeclarationError
-from ...core.windows.blocks import BlockKey, pack_key, unpack_key
+from ...core.windows.blocks import BlockKey, SessionKey, pack_key, pack_session, unpack_key, unpack_session
 from ...core.windows.results import RESERVED
 from ...core.windows.spans import Spans
 from ..records.serdes import Serde
@@ -26,7 +26,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 BLOCK_KEY: Serde[BlockKey] = Serde("blocks", pack_key, unpack_key)
-"""The keys of a window's table."""
+"""The keys of the table of windows of a fixed length."""
+SESSION_KEY: Serde[SessionKey] = Serde("sessions", pack_session, unpack_session)
+"""The keys of the table of sessions."""
 UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
@@ -35,16 +37,31 @@ class Window:
     """What `hg.tumbling(…)` and the like return; give it to `.window(…)`."""
 
     kind: str
-    spans: Spans
+    spans: Spans | None
+    """None for sessions."""
     grace_ms: int
+    gap_ms: int = 0
+    """Of sessions."""
     where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         spans = self.spans
+        if spans is None:
+            return f"{self.kind}-{said(self.gap_ms)}"
         parts = [self.kind, said(spans.size)]
         parts += [f"every-{said(spans.every)}"] if spans.every != spans.size else []
         parts += [f"at-{said(spans.offset)}"] if spans.offset else []
         return "-".join(parts)
+
+    @property
+    def holds_ms(self) -> int:
+        """By how much a result may be older than the time that closes its window. A session is closed only when time has passed its end."""
+        return self.grace_ms + (1 if self.spans is None else 0)
+
+    @property
+    def key(self) -> Serde[Any]:
+        """How the keys of its table are stored."""
+        return SESSION_KEY if self.spans is None else BLOCK_KEY
 
 
 def said(ms: int) -> str:
@@ -68,6 +85,32 @@ def tumbling(size: str | float, *, grace: str | float = 0, offset: str | float =
     return _fixed("tumbling", length, length, grace, offset)
 
 
+def hopping(size: str | float, *, every: str | float, grace: str | float = 0, offset: str | float = 0) -> Window:
+    """Windows of one size, a new one `every` so often: a row is in all that hold its time.
+
+    >>> str(hopping("1m", every="10s"))
+    'hopping-1m-every-10s'
+    """
+    length, step = _length(size, "hopping(size)"), _length(every, "hopping(every)")
+    if step > length:
+        raise DeclarationError(
+            f"hopping({size!r}, every={every!r}): rows between two windows would be in none",
+            remedy="every= is at most the size; leave rows out with .filter(…)",
+        )
+    return _fixed("hopping", length, step, grace, offset)
+
+
+def session(gap: str | float, *, grace: str | float = 0) -> Window:
+    """Windows that grow with the rows of a key, for as long as none is farther than `gap` from the next. They end `gap` after their last
+    row.
+
+    >>> str(session("30m"))
+    'session-30m'
+    """
+    length = _length(gap, "session(gap)")
+    return Window("session", None, duration(grace, "session(grace)"), length, called_from())
+
+
 def _fixed(kind: str, size: int, every: int, grace: str | float, offset: str | float) -> Window:
     shift = duration(offset, f"{kind}(offset)")
     if shift >= every:
@@ -75,7 +118,7 @@ def _fixed(kind: str, size: int, every: int, grace: str | float, offset: str | f
             f"{kind}(offset={offset!r}) is not shorter than the distance of two windows ({said(every)})",
             remedy="windows repeat, so a shorter offset says the same",
         )
-    return Window(kind, Spans(size, every, shift), duration(grace, f"{kind}(grace)"), called_from())
+    return Window(kind, Spans(size, every, shift), duration(grace, f"{kind}(grace)"), where=called_from())
 
 
 def _length(given: str | float, what: str) -> int:
@@ -88,7 +131,7 @@ def _length(given: str | float, what: str) -> int:
 class WindowedStream(Generic[K, V]):
     """Rows in windows, waiting for what shall be made of them."""
 
-    def __init__(self, stream: Stream[K, V], window: Any, late: str | None, name: str | None) -> None:
+    def __init__(self, stream: Stream[K, V], window: Any, late: str | None, at_end: str, name: str | None) -> None:
         if not isinstance(window, Window):
             raise DeclarationError(
                 f"window() takes a window, not {window!r}", remedy='for example .window(hg.tumbling("10s", grace="2s"))'
@@ -96,6 +139,9 @@ class WindowedStream(Generic[K, V]):
         self._stream = stream
         self._window = window
         self._late = None if late is None else check_topic(late, "window(late=…)")
+        if at_end not in ("close", "keep"):
+            raise DeclarationError(f"window(at_end={at_end!r})", remedy="'close' or 'keep'")
+        self._keeps_open = at_end == "keep"
         self._name = name_of("window", None, name or str(window))
 
     if not TYPE_CHECKING:  # so that type checkers say it, too
@@ -127,14 +173,21 @@ class WindowedStream(Generic[K, V]):
                 f"agg({reserved[0]}=…): every result of a window has a field of this name", remedy="take another name"
             )
         app = self._stream.app
+        made = plan(aggregates)
+        if self._window.spans is None and None in made.joins:
+            raise DeclarationError(
+                f"agg({made.names[made.joins.index(None)]}=hg.aggregate(…)): sessions become one when a row comes between them",
+                remedy="tell how two states become one: hg.aggregate(init, add, merge)",
+            )
         step = s.WindowStep(
             parents=(self._stream.step,),
             name=self._name,
             window=self._window,
-            plan=plan(aggregates),
+            plan=made,
             key_serde=app.key_serde,
             late=self._late,
             late_serde=app.serde,
+            keeps_open=self._keeps_open,
             migrate=check_migrate(migrate, "agg"),
             on_error=check_policy(on_error, "agg"),
             where=called_from(),

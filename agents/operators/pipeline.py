@@ -153,8 +153,10 @@ class Pipeline:
         for operator in reversed(self.operators):  # parents stand before children
             below = any(wants[id(child)] for child in operator.children)
             wants[id(operator)] = below or operator.awaits or operator.letters or self._may_leave_out(operator)
-            if isinstance(operator, CombineOp | AggregateOp | WindowOp):
+            if isinstance(operator, CombineOp | AggregateOp):
                 operator.careful = careful
+            if isinstance(operator, WindowOp) and careful:
+                operator.be_careful()
             if isinstance(operator, AggregateOp):
                 operator.at_once = careful or below
         for source in self.sources.values():

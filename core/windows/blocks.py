@@ -41,3 +41,32 @@ def unpack_key(data: bytes) -> BlockKey:
         return data.decode()
     end, number = _KEY.unpack(data)
     return end - _SIGN, number
+
+
+_START = struct.Struct(">Q")
+
+SessionKey = tuple[bytes, int] | str
+"""A session by its key and its first row's time; any other row by its name."""
+
+
+def pack_session(key: SessionKey) -> bytes:
+    """The bytes of a session's key: sessions of a key stand in the order of time.
+
+    >>> pack_session((b"k", -1)).hex(), pack_session("floor")
+    ('6b7fffffffffffffff', b'floor')
+    """
+    if isinstance(key, str):
+        return key.encode()
+    return key[0] + _START.pack(key[1] + _SIGN)
+
+
+def unpack_session(data: bytes) -> SessionKey:
+    """Back from its bytes; names are shorter than a start.
+
+    >>> unpack_session(pack_session((b"", 7))), unpack_session(b"floor")
+    ((b'', 7), 'floor')
+    """
+    if len(data) < _START.size:
+        return data.decode()
+    (start,) = _START.unpack(data[-_START.size :])
+    return data[: -_START.size], start - _SIGN

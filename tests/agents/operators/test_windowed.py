@@ -221,46 +221,158 @@ def test_a_field_more_finds_the_open_window_of_the_old_code() -> None:
         open_tables(store, Declared(job(hg.tumbling("20s"), n=hg.count())), clock=lambda: 0)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_any_order_any_chunks_any_restarts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a plain recount: a row counts in its window unless that was closed when it came."""
+def test_a_row_is_in_all_hopping_windows_that_hold_it() -> None:
+    """Where some of its windows are closed it counts in the others, and that is counted; where all are, it is late."""
+    with Driver(job(hg.hopping("10s", every="5s"), late="late")) as d:
+        assert passed(d, row(7_000, "a", 2)) == []
+        assert passed(d, row(10_000)) == [("a", 0, 1, 2, "watermark")]
+        assert passed(d, row(6_000, "a", 3), row(4_999)) == []
+        assert d.counters["late_for_some_windows"] == 1
+        assert [one.value["ts"] for one in d.read("late")] == [4_999]
+        assert passed(d, row(15_000)) == [("a", 5_000, 3, 6, "watermark")]
+
+
+def test_a_session_grows_as_long_as_rows_come_within_the_gap() -> None:
+    """Exactly the gap still joins; a row between two sessions makes one of them, over a commit and a restart."""
+    with Driver(job(hg.session("10s"))) as d:
+        assert passed(d, row(0), row(10_000), row(30_000, "b"), row(20_000, "a")) == []
+        assert passed(d, row(30_001)) == [("a", 0, 3, 3, "watermark")]
+        d.restart()
+        assert passed(d, row(30_001, "a", 5), row(35_000, "c")) == []
+        assert passed(d, row(50_000, "c")) == [
+            ("b", 30_000, 1, 1, "watermark"),
+            ("a", 30_001, 2, 6, "watermark"),
+            ("c", 35_000, 1, 1, "watermark"),
+        ]
+        d.drain()
+        assert results(d) == [("c", 50_000, 1, 1, "drain")]
+
+
+def test_a_row_between_two_sessions_makes_one_of_them() -> None:
+    """What was stored of both is one row then; lists keep the earlier session's rows in front."""
+    app = job(hg.session("10s", grace="30s"), n=hg.count(), all=hg.collect("x"), one=hg.first("x"), other=hg.last("x"))
+    with Driver(app) as d:
+        passed(d, row(40_000, "a", "late"), row(22_000, "a", "early"))
+        d.restart()
+        assert len(d.table("w")) == 3
+        passed(d, row(31_000, "a", "between"))
+        assert len(d.table("w")) == 2
+        d.drain()
+        assert results(d) == [("a", 22_000, 3, ["early", "late", "between"], "early", "between", "drain")]
+
+
+def test_an_old_row_that_joins_an_open_session_is_not_late() -> None:
+    with Driver(job(hg.session("10s"), late="late")) as d:
+        passed(d, row(20_000), row(25_000, "b"))
+        passed(d, row(12_000), row(12_000, "c"))
+        assert [one.key for one in d.read("late")] == ["c"]
+        assert passed(d, row(60_000, "d")) == [("a", 12_000, 2, 2, "watermark"), ("b", 25_000, 1, 1, "watermark")]
+
+
+@pytest.mark.parametrize("window", [hg.tumbling("10s"), hg.session("10s")])
+@pytest.mark.parametrize("over", ["end", "drain"])
+def test_what_an_end_is_to_leave_open_goes_on_in_the_next_run(window: hg.Window, over: str) -> None:
+    app = hg.App("job")
+    rows = app.input("in", key="k", timestamp="ts")
+    rows.window(window, at_end="keep").agg(n=hg.count(), total=hg.sum("x")).to("out")
+    with Driver(app) as d:
+        passed(d, row(1_000, "a", 5))
+        d.drain() if over == "drain" else d.end()
+        d.restart()
+        assert results(d) == []
+        assert passed(d, row(2_000), row(15_000, "b")) == [
+            ("a", 1_000 if window.spans is None else 0, 2, 6, "watermark")
+        ]
+
+
+class Sessions:
+    """A plain account of sessions: every row that was taken, by key, regrouped each time."""
+
+    def __init__(self, gap: int, grace: int) -> None:
+        self.gap, self.grace = gap, grace
+        self.rows: dict[str, list[tuple[int, int]]] = {}
+        self.done: Counter[tuple[str, int]] = Counter()
+
+    def sessions(self, key: str, more: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+        found: list[list[tuple[int, int]]] = []
+        for time, x in sorted([*self.rows.get(key, []), *more]):
+            if found and time - found[-1][-1][0] <= self.gap:
+                found[-1].append((time, x))
+            else:
+                found.append([(time, x)])
+        return found
+
+    def takes(self, key: str, time: int, x: int, heard: int) -> bool:
+        mine = next(one for one in self.sessions(key, [(time, x)]) if (time, x) in one)
+        if mine[-1][0] + self.gap + self.grace < heard:
+            return False
+        self.rows.setdefault(key, []).append((time, x))
+        return True
+
+    def pass_(self, heard: int) -> None:
+        for key in self.rows:
+            for one in self.sessions(key, []):
+                if one[-1][0] + self.gap + self.grace < heard:
+                    self.done[key, one[0][0]] += sum(x + 1000 for _, x in one)
+                    self.rows[key] = [row for row in self.rows[key] if row not in one]
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "uneven", "session"])
+@pytest.mark.parametrize("seed", range(8))
+def test_any_order_any_chunks_any_restarts(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a plain recount: a row counts in its windows unless they were closed when it came."""
     monkeypatch.setattr(windowed, "STEP_RESULTS", 5)
-    chance = random.Random(seed)
+    chance = random.Random(f"{kind} {seed}")
     size, grace = chance.choice([1_000, 7_000]), chance.choice([0, 500, 3_000])
+    every = {"hopping": size // 2, "uneven": size * 3 // 7}.get(kind, size)
+    window = {
+        "session": lambda: hg.session(size / 1000, grace=grace / 1000),
+        "tumbling": lambda: hg.tumbling(size / 1000, grace=grace / 1000),
+    }.get(kind, lambda: hg.hopping(size / 1000, every=every / 1000, grace=grace / 1000))()
     app = hg.App("job")
     rows = app.input("in", key="k", timestamp="ts", max_out_of_order="2s")
-    rows.window(hg.tumbling(size / 1000, grace=grace / 1000), late="late").agg(n=hg.count(), x=hg.sum("x")).to("out")
+    rows.window(window, late="late").agg(n=hg.count(), x=hg.sum("x")).to("out")
     expected: Counter[tuple[str, int]] = Counter()
+    plain = Sessions(size, grace)
     late: list[int] = []
-    heard = -(2**60)
+    heard, time = -(2**60), 20_000
     with Driver(app) as d:
-        time = 20_000
         for number in range(60):
             time += chance.randint(0, 900)
             chunk = [
-                row(time - chance.choice([0, 1, 100, 1_999, 2_000, 5_000, 9_000]), chance.choice("abcdefg"), number)
-                for _ in range(chance.randint(1, 5))
+                row(
+                    time - chance.choice([0, 1, 100, 1_999, 2_000, 5_000, 9_000]),
+                    chance.choice("abcdefg"),
+                    7 * number + n,
+                )
+                for n in range(chance.randint(1, 5))
             ]
             for one in chunk:
-                end = one["ts"] // size * size + size
-                if end + grace <= heard:
-                    late.append(one["ts"])
+                ts, key, x = one["ts"], one["k"], one["x"]
+                if kind == "session":
+                    taken = plain.takes(key, ts, x, heard)
                 else:
-                    expected[one["k"], end - size] += one["x"] + 1000
+                    ends = [
+                        end for end in range(ts + 1, ts + size + 1) if (end - size) % every == 0 and end + grace > heard
+                    ]
+                    for end in ends:
+                        expected[key, end - size] += x + 1000
+                    taken = bool(ends)
+                if not taken:
+                    late.append(ts)
             d.send_all("in", chunk)
             d.advance("1s")
             heard = max(heard, max(one["ts"] for one in chunk) - 2_000)
+            plain.pass_(heard)
             if chance.random() < 0.2:
                 d.restart()
         d.drain()
         found: Counter[tuple[str, int]] = Counter()
-        ends: list[tuple[int, str]] = []
         for key, start, n, x, _ in results(d):
             assert (key, start) not in found
             found[key, start] = x + 1000 * n
-            ends.append((start, key))
-        assert found == expected
-        assert ends == sorted(ends)
+        plain.pass_(2**60)
+        assert found == expected + plain.done
         assert [one.value["ts"] for one in d.read("late")] == late
 
 
@@ -270,6 +382,9 @@ def test_any_order_any_chunks_any_restarts(seed: int, monkeypatch: pytest.Monkey
         (lambda rows: rows.window("10s"), "takes a window"),
         (lambda rows: rows.window(hg.tumbling(0)), "no time at all"),
         (lambda rows: rows.window(hg.tumbling("1m", offset="1m")), "offset"),
+        (lambda rows: rows.window(hg.hopping("1m", every="2m")), "in none"),
+        (lambda rows: rows.window(hg.session("1m"), at_end="open"), "at_end"),
+        (lambda rows: rows.window(hg.session("1m")).agg(x=hg.aggregate(int, max)), "tell how two states"),
         (lambda rows: rows.window(hg.tumbling("1m")).agg(closed_by=hg.count()), "closed_by"),
         (lambda rows: rows.window(hg.tumbling("1m")).agg(), "at least one aggregate"),
         (lambda rows: rows.window(hg.tumbling("1m")).to("out"), "a window is not a record"),

@@ -1,0 +1,240 @@
+"""The open sessions of one step and task: of each key its sessions in order, each with first and last time and its states.
+
+All of it is kept here, decoded, and found by time through a heap. The table holds a row for each session, by key and start, written at
+each commit where it has changed. What the running letter does happens to copies of the keys that it touches.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core.windows.sessions import end_of, join
+from ..job.aggregates import AggregatePlan
+from ..records.columns import pick
+from ..records.selecting import all_mappings
+from .open_windows import ClosedWindows, TooLate
+
+SessionEnd = tuple[int, bytes, int]
+"""A session by its end, its key and its start: the order of results."""
+
+
+@dataclass(slots=True)
+class KeySessions:
+    """The sessions of one key, in order."""
+
+    starts: list[int] = field(default_factory=list[int])
+    lasts: list[int] = field(default_factory=list[int])
+    states: list[list[Any]] = field(default_factory=list[list[Any]])
+
+
+class OpenSessions:
+    """The open sessions. `careful`: what changes is written to the table with its letter."""
+
+    def __init__(self, gap: int, plan: AggregatePlan, table: Any) -> None:
+        self.gap = gap
+        self.plan = plan
+        self.table = table
+        self.careful = False
+        self.open: dict[bytes, KeySessions] = {}
+        self.stored: dict[bytes, list[int]] = {}
+        """By key, the starts of the sessions that the table has."""
+        self.endings: list[SessionEnd] = []
+        """A heap; of a session that has grown or left, entries remain until they are met."""
+        self._most = 64
+        """More entries are looked through."""
+        self.changed: set[bytes] = set()
+        """Keys to write."""
+        self.taken: list[tuple[list[bytes], list[int], list[Any]]] = []
+        self.fresh: dict[bytes, KeySessions] = {}
+        """Copies, with what was taken."""
+        self.copied = 0
+        """How much of `taken` is in the copies."""
+        self.given: list[SessionEnd] = []
+        for key, value in table.range():
+            if isinstance(key, tuple):
+                one = self.open.setdefault(key[0], KeySessions())
+                one.starts.append(key[1])
+                one.lasts.append(value[0])
+                one.states.append(list(value[1]))
+        self.stored = {key: list(one.starts) for key, one in self.open.items()}
+        self._index(self.open)
+
+    def _index(self, keys: Iterable[bytes]) -> None:
+        """The sessions of these keys may end at other times than before."""
+        for key in keys:
+            one = self.open[key]
+            for start, last in zip(one.starts, one.lasts, strict=True):
+                heapq.heappush(self.endings, (end_of(last, self.gap), key, start))
+        if len(self.endings) > self._most:
+            self.endings = sorted({ending for ending in self.endings if self._is_open(ending)})
+            self._most = 64 + 2 * len(self.endings)
+
+    def _is_open(self, ending: SessionEnd) -> bool:
+        end, key, start = ending
+        one = self.open.get(key)
+        return one is not None and any(
+            start == first and end == end_of(last, self.gap) for first, last in zip(one.starts, one.lasts, strict=True)
+        )
+
+    # ------------------------------------------------------------------------------------------------------------ rows come in
+
+    def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
+        """Rows into sessions, one after the other, so that the result is the same in whatever chunks they come."""
+        late = self._add(keys, times, values, closed)
+        if late:
+            kept = sorted(set(range(len(keys))).difference(late))
+            keys, times, values = pick(keys, kept), pick(times, kept), pick(values, kept)
+        self.taken.append((keys, times, values))
+        self.copied += 1
+        return TooLate(late)
+
+    def _add(self, keys: list[bytes], times: list[int], values: list[Any], closed: int | None) -> list[int]:
+        """Into the copies; which rows are late."""
+        fresh, gap = self.fresh, self.gap
+        late: list[int] = []
+        rows = _Additions(self.plan, all_mappings(values))
+        for place, (key, time, value) in enumerate(zip(keys, times, values, strict=True)):
+            one = fresh.get(key)
+            if one is None:
+                one = fresh[key] = self._copy(key)
+            first, upto, start, last = join(one.starts, one.lasts, time, gap)
+            if closed is not None and end_of(last, gap) <= closed:
+                late.append(place)
+                continue
+            if upto == first:
+                state = self.plan.start()
+            else:
+                state = one.states[first]
+                if upto - first > 1:
+                    rows.flush()
+                    for other in one.states[first + 1 : upto]:
+                        state = self.plan.joined(state, other)
+            one.starts[first:upto], one.lasts[first:upto], one.states[first:upto] = [start], [last], [state]
+            rows.add(state, value)
+        rows.flush()
+        return late
+
+    def _copy(self, key: bytes) -> KeySessions:
+        one = self.open.get(key)
+        if one is None:
+            return KeySessions()
+        return KeySessions(list(one.starts), list(one.lasts), [self.plan.copy(state) for state in one.states])
+
+    # ------------------------------------------------------------------------------------------------------- with the letter
+
+    def prepare(self) -> None:
+        """Raises as `take` does."""
+        for keys, times, values in self.taken[self.copied :]:
+            self._add(keys, times, values, None)
+        self.copied = len(self.taken)
+        if self.careful:
+            for key, one in self.fresh.items():
+                self._write(key, one)
+        gone = [(key, start) for _, key, start in self.given if start in self.stored.get(key, ())]
+        if gone:
+            self.table.delete_many(gone)
+
+    def _write(self, key: bytes, one: KeySessions) -> None:
+        rows = zip(one.starts, one.lasts, one.states, strict=True)
+        self.table.update({(key, start): [last, self.plan.copy(state)] for start, last, state in rows})
+        if gone := [(key, start) for start in self.stored.get(key, ()) if start not in one.starts]:
+            self.table.delete_many(gone)
+
+    def complete(self) -> None:
+        """The letter counts."""
+        if self.fresh:
+            fresh = {key: one for key, one in self.fresh.items() if one.starts}
+            self.open.update(fresh)
+            self._index(fresh)
+            if self.careful:
+                self.stored.update({key: list(one.starts) for key, one in fresh.items()})
+            else:
+                self.changed.update(fresh)
+        given, self.given = self.given, []
+        for _, key, start in given:
+            one = self.open[key]
+            at = one.starts.index(start)
+            del one.starts[at], one.lasts[at], one.states[at]
+            if start in (stored := self.stored.get(key, [])):
+                stored.remove(start)
+            if not one.starts:
+                del self.open[key]
+                self.stored.pop(key, None)
+                self.changed.discard(key)
+        self.drop()
+
+    def drop(self) -> None:
+        """The letter does not count."""
+        self.taken, self.fresh, self.copied = [], {}, 0
+        for ending in self.given:
+            heapq.heappush(self.endings, ending)
+        self.given = []
+
+    def suspend(self) -> Any:
+        """Put aside what the letter has done. Copies are made again: the sessions may change meanwhile."""
+        aside = self.taken, self.given
+        self.given = []
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        """Go on with the letter."""
+        self.taken, self.given = aside
+
+    def seal(self) -> None:
+        """Write what has changed."""
+        for key in self.changed:
+            one = self.open[key]
+            self._write(key, one)
+            self.stored[key] = list(one.starts)
+        self.changed.clear()
+
+    # ------------------------------------------------------------------------------------------------------------ closing
+
+    def awaits(self, closed: int | None) -> bool:
+        """Whether rows of this letter belong to a session that closes: they count when it is complete, so the next step closes it."""
+        touched = [one for key in self.fresh for one in (self.fresh[key], self.open.get(key)) if one is not None]
+        return any(closed is None or end_of(last, self.gap) <= closed for one in touched for last in one.lasts)
+
+    def close(self, closed: int | None, room: int) -> ClosedWindows:
+        """Take out what ends no later than `closed` (None: all), in the order of ends and then of keys; so many results at most."""
+        found = ClosedWindows([], [], [], [], False)
+        while self.endings and (closed is None or self.endings[0][0] <= closed):
+            ending = self.endings[0]
+            if len(found.keys) == room and self._is_open(ending):
+                return found._replace(more=True)
+            heapq.heappop(self.endings)
+            end, key, start = ending
+            if self.given[-1:] == [ending] or not self._is_open(ending):
+                continue
+            one = self.open[key]
+            self.given.append(ending)
+            found.starts.append(start)
+            found.ends.append(end)
+            found.keys.append(key)
+            found.states.append(one.states[one.starts.index(start)])
+        return found
+
+
+class _Additions:
+    """Rows and the states that they are added to, all by one call of the plan."""
+
+    def __init__(self, plan: AggregatePlan, items: bool) -> None:
+        self.plan = plan
+        self.items = items
+        self.keys: list[int] = []
+        self.values: list[Any] = []
+        self.states: dict[int, list[Any]] = {}
+
+    def add(self, state: list[Any], value: Any) -> None:
+        self.states[id(state)] = state
+        self.keys.append(id(state))
+        self.values.append(value)
+
+    def flush(self) -> None:
+        if self.keys:
+            self.plan.add(self.keys, self.values, self.states, items=self.items)
+            self.keys, self.values, self.states = [], [], {}

@@ -1,0 +1,301 @@
+"""The open windows of one step and task: keys with their states, by the end of the window; and how they are stored.
+
+All of it is kept here, decoded. The table holds blocks of 64 keys (`core.windows.blocks`), written at each commit where they have changed.
+What the running letter has taken waits in `taken`, and joins the windows when the letter is complete: numbers are added then, everything
+else was added to copies before, so a letter that fails leaves no trace.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ...core.windows.blocks import BLOCK_KEYS
+from ...core.windows.spans import Spans, due
+from ..job.aggregates import AggregatePlan
+from ..records.columns import pick
+from ..records.selecting import all_mappings
+
+CLOSING = "closing"
+"""The row that says how far a closing has come that takes several steps: end and last key."""
+
+States = dict[bytes, list[Any]]
+
+
+class TooLate(NamedTuple):
+    """Rows that no window took, by their places; and how many others are missing in some of their windows."""
+
+    late: list[int]
+    partly: int = 0
+
+
+class ClosedWindows(NamedTuple):
+    """What leaves the open windows in one step: parallel columns in the order of the results. `more`: another step is needed."""
+
+    starts: list[int]
+    ends: list[int]
+    keys: list[Any]
+    states: list[list[Any]]
+    more: bool
+
+
+class WindowRows(NamedTuple):
+    """Rows of the running letter for one window. `columns`: their numbers, where nothing in them can fail."""
+
+    end: int
+    keys: list[bytes]
+    values: list[Any]
+    columns: list[Any] | None
+
+
+class GivenOut(NamedTuple):
+    """What the running letter has given out of one window."""
+
+    end: int
+    out: int
+    """Results given, of all of its keys in order."""
+    last: bytes
+    whole: bool
+
+
+class OpenWindow:
+    """One window: states by key, and the keys in the order in which they came, which says what stands in which block."""
+
+    def __init__(self) -> None:
+        self.states: States = {}
+        self.keys: list[bytes] = []
+        self.places: dict[bytes, int] = {}
+        self.plain = True
+        """Columns of numbers can be added to its states."""
+        self.dirty: set[int] = set()
+        """Blocks that have changed since they were written."""
+        self.stored = 0
+        """Blocks that the table has."""
+        self.out = 0
+        """Results that were given, where closing takes several steps."""
+        self._queue: list[bytes] | None = None
+
+    def touch(self, keys: Iterable[bytes]) -> None:
+        """These keys have new states."""
+        distinct = dict.fromkeys(keys)
+        places = self.places
+        new = [key for key in distinct if key not in places]
+        if new:
+            places.update(zip(new, range(len(self.keys), len(self.keys) + len(new)), strict=True))
+            self.keys += new
+            self._queue = None
+        self.dirty.update({places[key] // BLOCK_KEYS for key in distinct})
+
+    def queue(self) -> list[bytes]:
+        """Its keys in the order of their results."""
+        if self._queue is None:
+            self._queue = sorted(self.keys)
+        return self._queue
+
+    def block(self, number: int) -> list[Any]:
+        """A block as it is stored."""
+        keys = self.keys[number * BLOCK_KEYS : (number + 1) * BLOCK_KEYS]
+        return [keys, [self.states[key] for key in keys]]
+
+    def blocks_with(self, fresh: States) -> dict[int, list[Any]]:
+        """The blocks that change with these states, as they will be stored."""
+        keys = self.keys + [key for key in fresh if key not in self.places]
+        places = {**self.places, **{key: place for place, key in enumerate(keys) if key not in self.places}}
+        states = {**self.states, **fresh}
+        found: dict[int, list[Any]] = {}
+        for number in sorted({places[key] // BLOCK_KEYS for key in fresh}):
+            part = keys[number * BLOCK_KEYS : (number + 1) * BLOCK_KEYS]
+            found[number] = [part, [states[key] for key in part]]
+        return found
+
+
+class OpenWindows:
+    """The open windows of a fixed length. `careful`: what changes is written to the table with its letter, so that a failure there is one
+    of its records."""
+
+    def __init__(self, spans: Spans, plan: AggregatePlan, table: Any) -> None:
+        self.spans = spans
+        self.plan = plan
+        self.table = table
+        self.careful = False
+        self.open: dict[int, OpenWindow] = {}
+        self.changed: set[int] = set()
+        """Windows with blocks to write."""
+        self.taken: list[WindowRows] = []
+        self.fresh: dict[int, States] = {}
+        """Copies of states, with what was taken."""
+        self.copied = 0
+        """How much of `taken` is in the copies."""
+        self.copying = False
+        """What was taken goes into copies: it may fail, or its states may be no numbers."""
+        self.given: list[GivenOut] = []
+        self._load()
+
+    def _load(self) -> None:
+        """What the table has: everything that is open."""
+        closing: Any = None
+        for key, value in self.table.range():
+            if key == CLOSING:
+                closing = value
+            elif isinstance(key, tuple):
+                window = self.open.setdefault(key[0], OpenWindow())
+                keys, states = value
+                window.states.update(zip(keys, map(list, states), strict=True))
+                window.touch(keys)
+                window.stored += 1
+        for window in self.open.values():
+            window.dirty.clear()
+            window.plain = self.plan.numeric and self.plan.all_plain(window.states.values())
+        if closing is not None and closing["end"] in self.open:
+            window = self.open[closing["end"]]
+            window.out = bisect_right(window.queue(), closing["key"])
+
+    # ------------------------------------------------------------------------------------------------------------ rows come in
+
+    def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
+        """Rows into the windows that are open, which end after `closed`. Raises what the user's functions do."""
+        found = self.spans.assign_open(times, closed)
+        if not found.open:
+            return TooLate(found.late, found.partly)
+        columns = None if found.late or self.copying else self.plan.columns(values)
+        for end, places in found.open.items():
+            if places is None:
+                part = WindowRows(end, keys, values, columns)
+            else:
+                picked = None if columns is None else [c if c is None else pick(c, places) for c in columns]
+                part = WindowRows(end, pick(keys, places), pick(values, places), picked)
+            self.taken.append(part)
+        self.copying = self.copying or columns is None or self.careful or not self._all_plain(found.open)
+        if self.copying:
+            self._copy()
+        return TooLate(found.late, found.partly)
+
+    def _all_plain(self, ends: Collection[int]) -> bool:
+        return all(end not in self.open or self.open[end].plain for end in ends)
+
+    def _copy(self) -> None:
+        """What was taken and is not in the copies yet goes there."""
+        for part in self.taken[self.copied :]:
+            states = self._copies(part.end, part.keys)
+            if part.columns is not None:
+                self.plan.add_columns(part.keys, part.columns, states, partial=False)
+            else:
+                self.plan.add(part.keys, part.values, states, items=all_mappings(part.values))
+        self.copied = len(self.taken)
+
+    def _copies(self, end: int, keys: list[bytes]) -> States:
+        found = self.fresh.setdefault(end, {})
+        window = self.open.get(end)
+        states: Mapping[bytes, list[Any]] = {} if window is None else window.states
+        start, copy = self.plan.start, self.plan.copy
+        for key in dict.fromkeys(keys):
+            if key not in found:
+                known = states.get(key)
+                found[key] = start() if known is None else copy(known)
+        return found
+
+    # ------------------------------------------------------------------------------------------------------- with the letter
+
+    def prepare(self) -> None:
+        """A commit in the middle of the letter may have changed the windows since its rows were taken. Raises as `take` does."""
+        if not self.copying and self.taken:
+            self.copying = not self._all_plain({part.end for part in self.taken})
+        if self.copying:
+            self._copy()
+        if self.careful:
+            for end, fresh in self.fresh.items():
+                blocks = self.open.get(end, OpenWindow()).blocks_with(fresh)
+                self.table.update({(end, number): block for number, block in blocks.items()})
+        for one in self.given:
+            if not one.whole:
+                self.table.update({CLOSING: {"end": one.end, "key": one.last}})
+                continue
+            window = self.open[one.end]
+            self.table.delete_many((one.end, number) for number in range(window.stored))
+            if window.out:
+                self.table.delete_many([CLOSING])
+
+    def complete(self) -> None:
+        """The letter counts."""
+        if self.copying:
+            for end, fresh in self.fresh.items():
+                window = self._opened(end)
+                window.plain = window.plain and self.plan.numeric and self.plan.all_plain(fresh.values())
+                window.states.update(fresh)
+                self._touched(end, window, fresh)
+        else:
+            for part in self.taken:
+                window = self._opened(part.end)
+                self.plan.add_columns(part.keys, part.columns or [], window.states, partial=False)
+                self._touched(part.end, window, part.keys)
+        for one in self.given:
+            if one.whole:
+                del self.open[one.end]
+                self.changed.discard(one.end)
+            else:
+                self.open[one.end].out = one.out
+        self.drop()
+
+    def _opened(self, end: int) -> OpenWindow:
+        window = self.open.get(end)
+        if window is None:
+            window = self.open[end] = OpenWindow()
+        return window
+
+    def _touched(self, end: int, window: OpenWindow, keys: Iterable[bytes]) -> None:
+        window.touch(keys)
+        if self.careful:  # written with the letter
+            window.dirty.clear()
+            window.stored = -(-len(window.keys) // BLOCK_KEYS)
+        else:
+            self.changed.add(end)
+
+    def drop(self) -> None:
+        """The letter does not count."""
+        self.taken, self.fresh, self.copied, self.copying = [], {}, 0, False
+        self.given = []
+
+    def suspend(self) -> Any:
+        """Put aside what the letter has done. Copies are made again: the windows may change meanwhile."""
+        aside = self.taken, self.copying, self.given
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        """Go on with the letter."""
+        self.taken, self.copying, self.given = aside
+
+    def seal(self) -> None:
+        """Write what has changed."""
+        for end in self.changed:
+            window = self.open[end]
+            self.table.update({(end, number): window.block(number) for number in window.dirty})
+            window.dirty.clear()
+            window.stored = -(-len(window.keys) // BLOCK_KEYS)
+        self.changed.clear()
+
+    # ------------------------------------------------------------------------------------------------------------ closing
+
+    def awaits(self, closed: int | None) -> bool:
+        """Whether rows of this letter belong to a window that closes: they count when it is complete, so the next step closes it."""
+        return bool(due({part.end for part in self.taken}, closed))
+
+    def close(self, closed: int | None, room: int) -> ClosedWindows:
+        """Take out what ends no later than `closed` (None: all), in the order of ends and then of keys; so many results at most."""
+        ends = due(self.open, closed)
+        found = ClosedWindows([], [], [], [], False)
+        for end in ends:
+            window = self.open[end]
+            keys = window.queue()[window.out : window.out + room]
+            out = window.out + len(keys)
+            self.given.append(GivenOut(end, out, keys[-1] if keys else b"", out == len(window.keys)))
+            found.starts.extend([end - self.spans.size] * len(keys))
+            found.ends.extend([end] * len(keys))
+            found.keys.extend(keys)
+            found.states.extend(map(window.states.__getitem__, keys))
+            room -= len(keys)
+            if room <= 0:
+                break
+        more = bool(ends) and (self.given[-1].end != ends[-1] or not self.given[-1].whole)
+        return found._replace(more=more)
