@@ -10,12 +10,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from ...core.errors import DeclarationError, SettingError
 from ...core.names import topic_name
 from ...core.settings import duration_ms, nearest
 from ..records.serdes import Serde
+from . import steps as s
 from .steps import Policy
 
 Selector = str | Callable[[Any], Any]
@@ -118,6 +119,52 @@ def check_serde(serde: Any, where: str) -> None:
     name = getattr(serde, "__name__", "")
     remedy = f"call it: {name}()" if name else "for example hg.json(), hg.text(), hg.custom(loads, dumps, name=…)"
     raise DeclarationError(f"{where}={serde!r} is not a serde", remedy=remedy)
+
+
+def check_output_key(step: s.Step, key: Any, topic: str) -> None:
+    """Refuse keys of an output of which it is known that only a key_serde= says how to write them: booleans and tuples."""
+    kind = _kind_of(key) if key is not None else _kind_of_rows(step)
+    plain = get_origin(kind) or kind
+    if plain in (bool, tuple):
+        raise DeclarationError(
+            f"to('{topic}'): the key is {plain.__name__}, of which nobody knows how an output topic has it",
+            remedy="say it with key_serde=: hg.json(), or hg.key() as headgate's own topics have it",
+        )
+
+
+def _kind_of(selector: Any) -> Any:
+    """The type that a function says it returns."""
+    try:
+        return get_type_hints(selector).get("return") if inspect.isroutine(selector) else None
+    except (NameError, TypeError):
+        return None
+
+
+def _kind_of_rows(step: s.Step) -> Any:
+    """The type of the keys that this step passes on, where the declaration says it."""
+    while True:
+        if isinstance(step, s.RekeyStep):
+            return _kind_of(step.by)
+        if isinstance(step, s.ShuffleStep) and step.by is not None:
+            return step.key_serde.type or _kind_of(step.by)
+        if isinstance(step, s.InputStep):
+            return step.key_serde.type if step.key_serde is not None else None
+        if len(step.parents) != 1 or not isinstance(step, KEEPING) or getattr(step, "with_record", False):
+            return None
+        step = step.parents[0]
+
+
+KEEPING = (
+    s.MapStep,
+    s.FilterStep,
+    s.FlatMapStep,
+    s.MapAsyncStep,
+    s.AggregateStep,
+    s.JoinTableStep,
+    s.WindowStep,
+    s.ShuffleStep,
+)
+"""Steps whose rows have the key of the rows that they were made of."""
 
 
 def check_topic(topic: Any, verb: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from ...core.errors import DeclarationError
 from ..records.record import Batch, Record
+from ..records.serdes import OUTPUT_KEY
 from . import steps as s
 from .actors import check_actor
 from .aggregates import Aggregate, plan
@@ -20,6 +21,7 @@ from .checks import (
     called_from,
     check_function,
     check_migrate,
+    check_output_key,
     check_policy,
     check_selector,
     check_serde,
@@ -427,6 +429,8 @@ class Stream(Generic[K, V]):
             check_selector(key, f"to('{topic}', key=…)")
         if partition is not None:
             check_function(partition, f"to('{topic}', partition=…)", signature="(record)")
+        if key_serde is None and self.app.output_key_serde.name == OUTPUT_KEY:
+            check_output_key(self.step, key, topic)
         step = s.ToStep(
             parents=(self.step,),
             topic=topic,

@@ -13,11 +13,9 @@ from ...core.errors import DataError
 from ..job import steps as s
 from ..records.record import Rows
 from ..records.selecting import all_mappings, column_of
-from ..records.serdes import KEY, msgpack
+from ..records.serdes import msgpack, writes_utf8
 from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, encode_keys, select_rows
 
-UTF8 = (KEY, "text")
-"""Serdes that write text as its UTF-8."""
 PARTIAL = msgpack()
 """How partial states of an aggregate travel between two stages, whatever the stream's serde."""
 
@@ -85,7 +83,7 @@ class CombineOp(ShuffleOp):
 
     def keys_of(self, rows: Rows) -> list[Any]:
         step = self.shuffle_step
-        if self.by is None or step.key_serde.name not in UTF8:
+        if self.by is None or not writes_utf8(step.key_serde):
             return super().keys_of(rows)
         keys = self.select(self.by, rows.values, step.by)
         return keys if set(map(type, keys)) == {str} else self.encoded(keys)

@@ -424,7 +424,7 @@ AS_THEY_ARE = ("text", "bytes")
 def encode_keys(step: s.Step, serde: Any, keys: list[Any], written: Any = None) -> list[Any]:
     """Keys as the bytes of this serde; None stays None. `written`: they are bytes already, which that serde has written."""
     if written is not None:
-        if written.name == serde.name:
+        if written.name == serde.name and serde.type in (None, written.type):
             return keys
         if serde.name == OUTPUT_KEY and written.name in AS_THEY_ARE:
             return keys

@@ -101,6 +101,18 @@ _PLAIN: list[tuple[type, Callable[[Any], Any]]] = [
 """Of a type derived from one of these the plain value is the key."""
 
 
+TYPES: tuple[type, ...] = (str, int, bytes, bool, UUID, tuple)
+
+
+def checked(key: Any, kind: type) -> Any:
+    """A key that is of this one of `TYPES`; raises `KeyRefused`. A boolean is no number."""
+    if isinstance(key, kind) and (kind is bool or not isinstance(key, bool)):
+        return key
+    raise KeyRefused(
+        f"is {type(key).__name__} and not {kind.__name__} ({key!r:.60})", remedy="declare another key type"
+    )
+
+
 def _number(key: int) -> bytes:
     if not LEAST <= key <= MOST:
         raise KeyRefused(f"is a number of more than 64 bits ({key!r:.60})", remedy="use its text or its bytes")

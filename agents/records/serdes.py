@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar, is_typeddict, overload
+from typing import Any, Generic, TypeVar, get_origin, is_typeddict, overload
 
 import msgpack as _msgpack
 import orjson
@@ -280,13 +280,37 @@ def raw() -> Serde[bytes]:
     return Serde("bytes", same, same, bytes)
 
 
-def key() -> Serde[Any]:
+@overload
+def key() -> Serde[Any]: ...
+@overload
+def key(kind: type[T]) -> Serde[T]: ...
+def key(kind: Any = None) -> Serde[Any]:
     """Text, whole numbers of 64 bits, bytes, booleans, UUIDs and tuples of them, as headgate's own topics and tables have them.
 
-    >>> key().dumps("DE"), key().dumps(("DE", 7))
-    (b'DE', b'\\xff\\x05\\x02DE\\x00\\x15\\x07\\x00')
+    With a type (`key(int)`, `key(tuple[str, int])`), keys of another type are refused; the bytes are the same.
+
+    >>> key().dumps("DE"), key(int).dumps(7)
+    (b'DE', b'\\xff\\x15\\x07')
     """
-    return Serde(KEY, keys.encode, keys.decode, None, keys.decode_column, keys.encode_column)
+    if kind is None:
+        return Serde(KEY, keys.encode, keys.decode, None, keys.decode_column, keys.encode_column)
+    plain = get_origin(kind) or kind
+    if plain not in keys.TYPES:
+        names = ", ".join(one.__name__ for one in keys.TYPES)
+        raise DeclarationError(f"key({kind!r}) is no type of key", remedy=f"one of {names}, or a tuple of them")
+
+    def encode(value: Any) -> bytes:
+        return keys.encode(keys.checked(value, plain))
+
+    def decode(data: bytes) -> Any:
+        return keys.checked(keys.decode(data), plain)
+
+    return Serde(KEY, encode, decode, kind)
+
+
+def writes_utf8(serde: Serde[Any]) -> bool:
+    """Whether it writes any text as its UTF-8."""
+    return serde.name in (KEY, "text") and serde.type in (None, str)
 
 
 KEY, OUTPUT_KEY = "key", "output key"

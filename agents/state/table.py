@@ -29,7 +29,7 @@ from ...core.errors import DataError
 from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..job.schemas import Layout
 from ..records.keys import KeyRefused
-from ..records.serdes import KEY, Serde
+from ..records.serdes import Serde, writes_utf8
 from .cache_memory import CacheMemory, Held
 from .expiry_index import ExpiryIndex, IndexRows
 from .store import Store
@@ -87,7 +87,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.prefix = table_prefix(name)
         self._store = store
         self._key = key
-        self._utf8 = key.name in (KEY, "text")
+        self._utf8 = writes_utf8(key)
         self._value = value
         self._ttl_ms = ttl_ms
         self._clock = clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, TypedDict, assert_type
@@ -105,6 +106,14 @@ assert_type(counts.get("DE"), Priced | None)
 assert_type(counts.get("DE", 0), Priced | int)
 assert_type(counts.get_many(["DE"]), list[Priced | None])
 counts["DE"] = 3  # pyright: ignore[reportArgumentType]
+numbered = app.table("numbered", key=hg.key(int), value=hg.json(Priced))
+assert_type(numbered[7], Priced)
+numbered["7"]  # pyright: ignore[reportArgumentType]
+placed = app.input("placed", key_serde=hg.key(tuple[str, int]))
+assert_type(placed, Stream[tuple[str, int], Any])
+assert_type(placed.repartition(name="placed"), Stream[tuple[str, int], Any])
+assert_type(totals.repartition("land", name="by-own", key_serde=hg.key(uuid.UUID)), Stream[uuid.UUID, Priced])
+assert_type(app.table("any", key=hg.key()), Table[Any, Any])
 
 # ends
 totals.to("totals", key="country", partition=lambda record: hash(record.key) % 2)

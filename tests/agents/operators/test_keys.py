@@ -267,3 +267,84 @@ def test_a_null_value_of_a_key_that_is_no_text_needs_the_serde_of_its_key(app):
         [letter] = d.dead_letters()
         assert "the key of a null value cannot be read" in letter.exception
         assert d.table("rates")[7] == {"id": 7, "r": 2}
+
+
+def of_place(value: dict[str, Any]) -> tuple[str, int]:
+    return value["k"], value["n"]
+
+
+def is_even(value: dict[str, Any]) -> bool:
+    return value["n"] % 2 == 0
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda stream: stream.to("out", key=of_place),
+        lambda stream: stream.to("out", key=is_even),
+        lambda stream: stream.rekey(is_even).to("out"),
+        lambda stream: stream.repartition(of_place, name="by-place").agg(n=hg.count()).to("out"),
+        lambda stream: stream.repartition("k", key_serde=hg.key(bool)).map(str).to("out"),
+        lambda stream: stream.app.input("in-2", key_serde=hg.key(tuple[str, int])).filter(bool).to("out"),
+    ],
+)
+def test_an_output_of_booleans_or_tuples_is_refused_when_it_is_declared(app, declare):
+    """Where a function or a serde says the type of the key."""
+    with pytest.raises(hg.DeclarationError, match=r"to\('out'\): the key is (bool|tuple).*key_serde=: hg.json\(\)"):
+        declare(app.input("in"))
+
+
+def test_what_may_be_written_as_it_is_stays_allowed(app):
+    """A key of another type in between, and an output that is told."""
+    stream = app.input("in").repartition(of_place, name="by-place")
+    stream.to("told", key_serde=hg.json())
+    stream.rekey(lambda value: value["k"]).to("rekeyed")
+    stream.map(lambda record: hg.Record("x", record.value), with_record=True).to("mapped")
+    with Driver(app) as d:
+        d.send("in", {"k": "DE", "n": 1})
+        assert [d.read(topic)[0].key for topic in ("told", "rekeyed", "mapped")] == [["DE", 1], "DE", "x"]
+
+
+def test_a_table_with_a_type_of_keys_takes_no_other(app):
+    """`hg.key(int)`: a boolean is no number."""
+    seen = app.table("seen", key=hg.key(int))
+    keys = [1, True, "1"]
+
+    def see(value: dict[str, int]) -> None:
+        seen[keys[value["n"]]] = 1
+
+    app.input("in", on_error="dead_letter").map(see).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [{"n": n} for n in range(3)])
+        assert list(d.table("seen")) == [1]
+        assert [
+            "is bool and not int" in d_.exception or "is str and not int" in d_.exception for d_ in d.dead_letters()
+        ] == [
+            True,
+            True,
+        ]
+
+
+def test_windows_tell_keys_apart_and_give_results_in_the_order_of_their_bytes(app):
+    """Text first, then numbers by value."""
+    keys = ["b", 256, True, 1, "1", -1]
+    app.input("in", timestamp="ts").repartition(lambda value: keys[value["n"]], name="by-key").window(
+        hg.tumbling("10s")
+    ).agg(n=hg.count()).to("out", key_serde=hg.key())
+    with Driver(app) as d:
+        d.send_all("in", [{"n": n, "ts": 1000} for n in range(len(keys))] * 2)
+        d.end()
+        found = [(one.key, one.value["n"]) for one in d.read("out")]
+        assert list(map(repr, found)) == list(map(repr, [("1", 2), ("b", 2), (-1, 2), (1, 2), (256, 2), (True, 2)]))
+
+
+@pytest.mark.parametrize("by", ["k", None])
+@pytest.mark.parametrize("combines", [True, False])
+def test_a_repartition_with_a_type_of_keys_takes_no_other(app, by, combines):
+    """Whether the key is a field or the record's own."""
+    stream = app.input("in", on_error="dead_letter").repartition(by, name="by-key", key_serde=hg.key(int))
+    stream.agg(n=hg.count() if combines else hg.first("k")).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [hg.Record("DE", {"k": "DE"}), hg.Record(7, {"k": 7})])
+        assert [one.key for one in d.read("out")] == ["7"]
+        assert "the key is str and not int" in d.dead_letters()[0].exception

@@ -113,3 +113,15 @@ def test_values_that_are_no_value_alone_are_found_though_a_chunk_is_parsed_at_on
     assert serde.json().loads_many([b"1,2", b"[3", b"4]"]).bad
     assert serde.json().loads_many([b"[1]", b"2", b"null"]).values == [[1], 2, None]
     assert serde.json().loads_many([]).values == []
+
+
+def test_keys_of_a_type_are_checked_both_ways():
+    """The bytes are those of any key."""
+    assert serde.key(int).dumps(7) == serde.key().dumps(7)
+    assert serde.key(tuple[str, int]).loads(serde.key().dumps(("DE", 7))) == ("DE", 7)
+    with pytest.raises(DataError, match="is bool and not int"):
+        serde.key(int).dumps(True)
+    with pytest.raises(DataError, match="is str and not int"):
+        serde.key(int).loads(b"7")
+    with pytest.raises(DeclarationError, match="no type of key"):
+        serde.key(float)
