@@ -21,10 +21,11 @@ from ...core.names import JobName, StreamPartition, natural
 from ...core.orders import RESTING, WORKING
 from ...core.settings import offer
 from ..process.reading import Hearing, following, heard, shown
-from ..status.documents import job, time_documents, time_of
+from ..status.documents import job, time_documents, time_of, window_documents
 from ..web.stuck import AFTER_S
 from ..worker.load import key_load, task_load
 from ..worker.times import time_said, together
+from ..worker.window_load import summed, windows_said
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 from .pages import page
@@ -161,6 +162,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
     found["keys"] = key_load(loads.values())
     found["times"] = times_of(state, found["tasks"], present, now_ms)
+    found["windows"] = window_documents(summed(one for load in loads.values() for one in windows_said(load)))
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
 
 
@@ -300,6 +302,14 @@ def show(found: dict[str, Any]) -> None:
                 for t in found["times"]
             ),
         )  # fmt: skip
+
+    if found["windows"]:
+        click.echo()
+        names = ("step", "windows", "entries", "oldest_ends", "late_rows", "late_for_some_windows")
+        show_table(
+            ["WINDOWS", "OPEN", "KEYS", "OLDEST ENDS", "LATE ROWS", "LATE FOR SOME"],
+            (["-" if w[name] is None else w[name] for name in names] for w in found["windows"]),
+        )
 
 
 def keys(tasks: dict[str, int]) -> str:

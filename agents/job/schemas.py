@@ -28,6 +28,8 @@ Migrate = Callable[[tuple[str, ...], Any], Any]
 """`(names of the old fields, the old value) -> the new value`; for an aggregate both values are mappings, name to state."""
 
 AGGREGATE, TABLE, TIMERS, BATCHES = "aggregate", "table", "timers", "batch step"
+WINDOW = "window "
+"""Begins the kind of a window's table; what follows says which windows they are."""
 CLOSED = "hg.closed"
 """Internal table: closed streams, and the steps that were flushed for it."""
 STATES = "states"
@@ -59,7 +61,7 @@ def schema_of_aggregate(plan: AggregatePlan, key: Serde[Any]) -> Schema:
 
 def schema_of_window(window: str, plan: AggregatePlan, key: Serde[Any]) -> Schema:
     """Of the table of a window's states. Windows of another kind or length are another table: the same end would mean other rows."""
-    return Schema(f"window {window}", key.name, STATES, plan.fields, by_position=True)
+    return Schema(WINDOW + window, key.name, STATES, plan.fields, by_position=True)
 
 
 def schema_of_table(key: Serde[Any], value: Serde[Any]) -> Schema:

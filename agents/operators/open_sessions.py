@@ -15,7 +15,7 @@ from ...core.windows.sessions import end_of, join
 from ..job.aggregates import AggregatePlan
 from ..records.columns import pick
 from ..records.selecting import all_mappings
-from .open_windows import ClosedWindows, TooLate
+from .open_windows import ClosedWindows, OpenCounts, TooLate
 
 SessionEnd = tuple[int, bytes, int]
 """A session by its end, its key and its start: the order of results."""
@@ -60,7 +60,14 @@ class OpenSessions:
                 one.lasts.append(value[0])
                 one.states.append(list(value[1]))
         self.stored = {key: list(one.starts) for key, one in self.open.items()}
+        self.sessions = sum(len(one.starts) for one in self.open.values())
         self._index(self.open)
+
+    def counts(self) -> OpenCounts:
+        """What is open now."""
+        while self.endings and not self._is_open(self.endings[0]):
+            heapq.heappop(self.endings)
+        return OpenCounts(self.sessions, self.sessions, self.endings[0][0] if self.endings else None)
 
     def _index(self, keys: Iterable[bytes]) -> None:
         """The sessions of these keys may end at other times than before."""
@@ -147,6 +154,8 @@ class OpenSessions:
         """The letter counts."""
         if self.fresh:
             fresh = {key: one for key, one in self.fresh.items() if one.starts}
+            known = (len(self.open[key].starts) for key in fresh if key in self.open)
+            self.sessions += sum(len(one.starts) for one in fresh.values()) - sum(known)
             self.open.update(fresh)
             self._index(fresh)
             if self.careful:
@@ -158,6 +167,7 @@ class OpenSessions:
             one = self.open[key]
             at = one.starts.index(start)
             del one.starts[at], one.lasts[at], one.states[at]
+            self.sessions -= 1
             if start in (stored := self.stored.get(key, [])):
                 stored.remove(start)
             if not one.starts:

@@ -40,6 +40,14 @@ class ClosedWindows(NamedTuple):
     more: bool
 
 
+class OpenCounts(NamedTuple):
+    """What is open: windows, keys in them, and when the oldest ends."""
+
+    windows: int
+    keys: int
+    oldest_ms: int | None
+
+
 class WindowRows(NamedTuple):
     """Rows of the running letter for one window. `columns`: their numbers, where nothing in them can fail."""
 
@@ -150,6 +158,11 @@ class OpenWindows:
         if closing is not None and closing["end"] in self.open:
             window = self.open[closing["end"]]
             window.out = bisect_right(window.queue(), closing["key"])
+
+    def counts(self) -> OpenCounts:
+        """What is open now."""
+        keys = sum(len(window.keys) for window in self.open.values())
+        return OpenCounts(len(self.open), keys, min(self.open, default=None))
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 

@@ -33,8 +33,9 @@ from .decode import SourceOp
 from .failures import chunk_id
 from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
+from .open_windows import OpenCounts
 from .stateless import BYTES, VALUES, FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
-from .windowed import WindowOp
+from .windowed import Missed, WindowOp
 
 DEEP = 100
 """Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
@@ -439,6 +440,10 @@ class Pipeline:
         """By step, the least timestamp of the results that it owes."""
         owed = ((self.declared.name(op.step), op.owed_ms()) for op in self._hearing)
         return tuple((name, ms) for name, ms in owed if ms is not None)
+
+    def windows(self) -> list[tuple[str, OpenCounts, Missed]]:
+        """By step, what is open in its windows, and what was late for them."""
+        return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp)]
 
     def runs(self, chunk: Chunk, rows: Rows, offsets: list[int] | None, skipped: frozenset[int]) -> None:
         """These rows of this chunk run now."""

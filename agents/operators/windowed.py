@@ -13,7 +13,7 @@ Promises:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.windows import sessions, spans
@@ -23,13 +23,24 @@ from ..records.columns import pick
 from ..records.record import Rows
 from .keyed import keyed
 from .open_sessions import OpenSessions
-from .open_windows import ClosedWindows, OpenWindows
+from .open_windows import ClosedWindows, OpenCounts, OpenWindows
 from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 
 STEP_RESULTS = 10_000
 """Results that one step of a letter gives: its outputs must stay within what one transaction should hold."""
 FLOOR = "floor"
 """The row of the table that holds it."""
+
+
+class Missed(NamedTuple):
+    """Rows that were late: for all of their windows, and for some."""
+
+    rows: int = 0
+    partly: int = 0
+
+    def and_(self, rows: int, partly: int) -> Missed:
+        """These, too."""
+        return Missed(self.rows + rows, self.partly + partly)
 
 
 class WindowOp(Operator):
@@ -55,6 +66,10 @@ class WindowOp(Operator):
         )
         (stored,) = self.table.get_many([FLOOR])
         self.floor: int = NO_TIME if stored is None else stored
+        self.missed = Missed()
+        """Since the task began here."""
+        self._missed = Missed()
+        """By the running letter."""
 
     @property
     def _closed(self) -> int:
@@ -71,14 +86,12 @@ class WindowOp(Operator):
         keys = keyed(self, rows, self.window_step.key_serde)
         with blaming(self.step, self.plan.lacking(rows.values)):
             late, partly = self.kept.take(keys, rows.timestamps, rows.values, self._closed)
+        self._missed = self._missed.and_(len(late), partly)
         if late:
             self._late(rows, late)
-        if partly:
-            self.env.count("late_for_some_windows", partly)
 
     def _late(self, rows: Rows, late: list[int]) -> None:
-        """Rows whose windows are closed: counted, and written as they are to the topic that the user has named."""
-        self.env.count("late_rows", len(late))
+        """Rows whose windows are closed: written as they are to the topic that the user has named."""
         topic = self.window_step.late
         if topic is None:
             return
@@ -96,15 +109,26 @@ class WindowOp(Operator):
 
     def complete(self) -> None:
         self.kept.complete()
+        if self._missed != Missed():
+            self.env.count("late_rows", self._missed.rows)
+            self.env.count("late_for_some_windows", self._missed.partly)
+            self.missed, self._missed = self.missed.and_(*self._missed), Missed()
 
     def drop(self) -> None:
         self.kept.drop()
+        self._missed = Missed()
 
     def suspend(self) -> Any:
-        return self.kept.suspend()
+        missed, self._missed = self._missed, Missed()
+        return self.kept.suspend(), missed
 
     def resume(self, aside: Any) -> None:
-        self.kept.resume(aside)
+        kept, self._missed = aside
+        self.kept.resume(kept)
+
+    def opened(self) -> tuple[OpenCounts, Missed]:
+        """What is open, and what was late."""
+        return self.kept.counts(), self.missed
 
     def seal(self) -> None:
         self.kept.seal()

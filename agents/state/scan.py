@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any, cast
 
 import msgpack
@@ -19,10 +20,12 @@ from ...core.graph.schema import SCHEMA_TABLE, History, unpack_history
 from ...core.settings import offer
 from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from ..job.declaration import Declared
-from ..job.schemas import CLOSED, STATES
+from ..job.schemas import CLOSED, STATES, WINDOW
+from ..job.steps import WindowStep
 from ..records import keys
 from .expiry_index import TTL_TABLE
 from .store import Store
+from .window_rows import WindowFormat
 
 DecodedRow = tuple[Any, Any]
 CHECKPOINT = "__checkpoint"
@@ -50,6 +53,12 @@ class RowDecoder:
         self.store = store
         self._histories: dict[str, History | None] = {}
         self.serdes = {} if declared is None else {spec.name: (spec.key, spec.value) for spec in declared.tables()}
+        self.keys_in_blocks = (
+            {}
+            if declared is None
+            else {one.name: one.key_serde for one in declared.steps if isinstance(one, WindowStep)}
+        )
+        """How the keys of windows are stored, by table."""
 
     @staticmethod
     def names(declared: Declared) -> list[tuple[str, str]]:
@@ -74,10 +83,15 @@ class RowDecoder:
         with contextlib.suppress(orjson.JSONDecodeError):
             values.append(orjson.loads(key))
         for value in values:
-            for dump in (*([self.serdes[table][0].dumps] if table in self.serdes else []), keys.encode, _pack):
+            for dump in (*self._key_serdes(table), keys.encode, _pack):
                 with contextlib.suppress(DataError, TypeError, ValueError):
                     found[dump(value)] = None
         return list(found)
+
+    def _key_serdes(self, table: str) -> list[Callable[[Any], bytes]]:
+        if table in self.keys_in_blocks:
+            return [self.keys_in_blocks[table].dumps]
+        return [self.serdes[table][0].dumps] if table in self.serdes else []
 
     def decode(self, table: str, key: bytes, data: bytes, now_ms: int) -> DecodedRow | None:
         """One decoded row; None if it has expired."""
@@ -94,12 +108,41 @@ class RowDecoder:
             row = guess_key(key), guess(value)
         return row[0], self._named(table, schema, row[1])
 
-    def _named(self, table: str, schema: int, value: Any) -> Any:
-        """The states of an aggregate with their names, according to the schema under which they were written."""
+    def history(self, table: str) -> History | None:
+        """The schemas of a table, if it has any."""
         if table not in self._histories:
             data = self.store.get(SCHEMA_TABLE, table.encode())
             self._histories[table] = None if data is None else unpack_history(table, parse_log_value(data).body)
-        history = self._histories[table]
+        return self._histories[table]
+
+    def windows(self, table: str) -> WindowFormat | None:
+        """How the rows of a window's table are stored; None for any other table."""
+        history = self.history(table)
+        return None if history is None or not history.kind.startswith(WINDOW) else WindowFormat.of(history.kind)
+
+    def rows(self, table: str, key: bytes, data: bytes, now_ms: int, meant: Collection[bytes] = ()) -> list[DecodedRow]:
+        """What a stored row shows: of a window's table each key that stands in it, or those that are `meant`."""
+        windows = self.windows(table)
+        if windows is not None:
+            with contextlib.suppress(HeadgateError):
+                value, _, schema = parse_log_value(data)
+                found = windows.read(key, value)
+                if found or meant:
+                    return [
+                        (self._key_in_block(table, one.key), one.window() | self._named(table, schema, one.states))
+                        for one in found
+                        if not meant or one.key in meant
+                    ]
+        row = self.decode(table, key, data, now_ms)
+        return [] if row is None else [row]
+
+    def _key_in_block(self, table: str, key: bytes) -> Any:
+        serde = self.keys_in_blocks.get(table)
+        return guess_key(key) if serde is None else keys.shown(_tried(serde.loads, key, guess_key))
+
+    def _named(self, table: str, schema: int, value: Any) -> Any:
+        """The states of an aggregate with their names, according to the schema under which they were written."""
+        history = self.history(table)
         if history is None or schema > history.number or not isinstance(value, list):
             return value
         version, states = history.versions[schema], cast("list[Any]", value)
@@ -109,7 +152,9 @@ class RowDecoder:
 
 
 def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[DecodedRow]:
-    """The rows of one table, or those of the keys that may be meant: the text 7, and the number."""
+    """The rows of one table, or those of the keys that may be meant: the text 7, and the number. Of a window's table, those of all of its
+    windows that are open.
+    """
     now_ms = int(time.time() * 1000)
     store = reader.store
     if table == CHECKPOINT:
@@ -117,21 +162,21 @@ def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[Decode
         if found is not None:
             yield "checkpoint", guess(found)
         return
-    if key:
+    if key and reader.windows(table) is None:
         for raw in reader.key_bytes(table, key):
             data = store.get(table, raw)
-            row = None if data is None else reader.decode(table, raw, data, now_ms)
-            if row is not None:
-                yield row
+            if data is not None:
+                yield from reader.rows(table, raw, data, now_ms)
         return
-    shown = 0
-    for raw, data in store.range(table):
-        if shown >= most:
-            return
-        row = reader.decode(table, raw, data, now_ms)
-        if row is not None:
-            shown += 1
-            yield row
+    yield from islice(_listed(reader, table, key, now_ms), most)
+
+
+def _listed(reader: RowDecoder, table: str, key: str, now_ms: int) -> Iterator[DecodedRow]:
+    """The rows in their order. A key of a window's table may stand in any of its rows: those are decoded that contain its bytes."""
+    meant = reader.key_bytes(table, key) if key else []
+    for raw, data in reader.store.range(table):
+        if not meant or any(one in data or raw.startswith(one) for one in meant):
+            yield from reader.rows(table, raw, data, now_ms, meant)
 
 
 def _pack(value: Any) -> bytes:

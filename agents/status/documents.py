@@ -17,6 +17,7 @@ from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
 from ..worker.load import key_tests, readiness, watermarks
 from ..worker.times import STEP, PlaceTime
+from ..worker.window_load import StepWindows, windows_of
 
 if TYPE_CHECKING:
     from ..process.configuration import Configuration
@@ -57,6 +58,21 @@ def time_documents(times: Iterable[PlaceTime], now_ms: int) -> list[dict[str, An
             "more_holders": one.more,
         }
         for one in times
+    ]
+
+
+def window_documents(windows: Iterable[StepWindows]) -> list[dict[str, Any]]:
+    """The windows of steps as plain values."""
+    return [
+        {
+            "step": one.step,
+            "windows": one.windows,
+            "entries": one.entries,
+            "oldest_ends": time_of(one.oldest_ms),
+            "late_rows": one.late,
+            "late_for_some_windows": one.partly,
+        }
+        for one in windows
     ]
 
 
@@ -151,6 +167,7 @@ def status(worker: Worker) -> dict[str, Any]:
             "applied_config": worker.participant.overrides.offset,
             "unreadable": worker.runtime.unreadable.document(),
             "times": time_documents(worker.participant.times.look(worker.actors.values(), now.wall), now.wall),
+            "windows": window_documents(windows_of(worker.actors.values())),
             "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
         },
         **(

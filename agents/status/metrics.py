@@ -18,6 +18,7 @@ from ...core.orders import TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ..worker.load import readiness, watermarks
 from ..worker.times import STEP, PlaceTime, times_of
+from ..worker.window_load import StepWindows, windows_of
 from .documents import leads
 
 if TYPE_CHECKING:
@@ -102,6 +103,15 @@ def _holders(worker: Worker) -> Iterator[MetricSample]:
     for one in times_of(worker.actors.values()):
         held.update(holder.who for holder in one.holders if holder.who)
     yield from (((who,), float(places)) for who, places in sorted(held.items()))
+
+
+def _windows(value: Callable[[StepWindows], float | None]) -> Callable[[Worker], Iterator[MetricSample]]:
+    def read(worker: Worker) -> Iterator[MetricSample]:
+        for one in windows_of(worker.actors.values()):
+            if (found := value(one)) is not None:
+                yield (one.step,), float(found)
+
+    return read
 
 
 def _restoring(worker: Worker) -> Iterator[MetricSample]:
@@ -212,6 +222,41 @@ METRICS: tuple[Metric, ...] = (
         "Number of streams and steps of this worker whose watermark a producer holds.",
         ("producer",),
         _holders,
+    ),
+    Metric(
+        "headgate_open_windows",
+        GAUGE,
+        "Open windows of a step, each counted in every task of this worker.",
+        ("step",),
+        _windows(lambda one: one.windows),
+    ),
+    Metric(
+        "headgate_open_window_keys",
+        GAUGE,
+        "Keys in the open windows of a step.",
+        ("step",),
+        _windows(lambda one: one.entries),
+    ),
+    Metric(
+        "headgate_oldest_open_window_seconds",
+        GAUGE,
+        "End of the oldest open window of a step, in seconds since the epoch.",
+        ("step",),
+        _windows(lambda one: None if one.oldest_ms is None else one.oldest_ms / 1000),
+    ),
+    Metric(
+        "headgate_late_rows_total",
+        COUNTER,
+        "Rows that came after all of their windows had closed.",
+        ("step",),
+        _windows(lambda one: one.late),
+    ),
+    Metric(
+        "headgate_late_for_some_windows_total",
+        COUNTER,
+        "Rows that came after some of their windows had closed.",
+        ("step",),
+        _windows(lambda one: one.partly),
     ),
     Metric(
         "headgate_restore_remaining_records",

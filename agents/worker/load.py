@@ -2,6 +2,7 @@
 
     state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  keys.<partitioner>.<input>  config  commits  ready
     time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>  more.<place>      see `times`
+    windows.<step>  entries.<step>  oldest.<step>  late.<step>  partly.<step>          see `window_load`
 
 Promise: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of their
 names, and counted (`left_out`).
@@ -16,6 +17,7 @@ from ...core.graph.keying import VERDICTS
 from ...core.orders import RESTING, WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from .times import time_load
+from .window_load import window_load, windows_of
 
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
@@ -26,6 +28,8 @@ STATES = tuple(TaskState)
 MOST_BYTES = 12_000
 MOST_TIME_BYTES = 3_000
 """Of these for the times."""
+MOST_WINDOW_BYTES = 1_500
+"""And for the windows."""
 
 
 def readiness(one: Participant) -> tuple[bool, str]:
@@ -61,6 +65,7 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
         "ready": float(ready),
     }
     load |= time_load(one.times.look(one.actors.values(), now_ms), MOST_TIME_BYTES)
+    load |= window_load(windows_of(one.actors.values()), MOST_WINDOW_BYTES)
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
     for name, actor in sorted(one.actors.items()):

@@ -10,10 +10,12 @@ from uuid import UUID
 import msgpack
 import pytest
 
+import headgate as hg
 from headgate.agents.records import keys
 from headgate.agents.state import scan as scanning
 from headgate.agents.state.scan import RowDecoder, scan
 from headgate.agents.state.store import MemoryStore
+from headgate.agents.testing.driver import Driver
 from headgate.core.task.checkpoint import log_value
 
 
@@ -62,3 +64,30 @@ def test_keys_of_headgates_own_tables_are_found_as_before() -> None:
 def test_the_examples_of_the_module() -> None:
     """They are what they say."""
     assert doctest.testmod(scanning).failed == 0
+
+
+@pytest.mark.parametrize("with_code", [True, False])
+def test_the_windows_of_a_table_are_shown_by_key(with_code: bool) -> None:
+    """Blocks hold many keys: each is shown with its window, and one is found by its key; with or without the job's code."""
+    app = hg.App("job")
+    rows = app.input("in", key="k", timestamp="ts").repartition("k")
+    rows.window(hg.hopping("20s", every="10s"), name="hops").agg(n=hg.count(), x=hg.mean("x")).to("out")
+    rows.window(hg.session("5s"), name="visits").agg(n=hg.count()).to("visited")
+    with Driver(app) as d:
+        d.send_all("in", [{"k": k, "ts": 10_000 + k, "x": k} for k in range(100)])
+        d.send("in", {"k": 7, "ts": 24_000, "x": 2})
+        d.advance("1s")
+        [task] = d.tasks.values()
+        store = task.state.store
+        assert store is not None
+        reader = RowDecoder(store, d.declared if with_code else None)
+        assert list(scan(reader, "hops", "7", 10)) == [
+            (7, {"window_start": 10_000, "window_end": 30_000, "n": 2, "x": [2, 9]}),
+            (7, {"window_start": 20_000, "window_end": 40_000, "n": 1, "x": [1, 2]}),
+        ]
+        found = list(scan(reader, "hops", "", 1_000))
+        assert found[0] == ("floor", 24_000)
+        assert len(found) == 102
+        assert len(list(scan(reader, "hops", "", 70))) == 70
+        assert list(scan(reader, "visits", "7", 10)) == [(7, {"window_start": 24_000, "window_end": 29_000, "n": 1})]
+        assert list(scan(reader, "hops", "500", 10)) == []

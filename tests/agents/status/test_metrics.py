@@ -10,6 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.agents.cli.run import restore_line
+from headgate.agents.operators.open_windows import OpenCounts
+from headgate.agents.operators.windowed import Missed
 from headgate.agents.runtime.unreadable import Unreadable
 from headgate.agents.status import documents
 from headgate.agents.status.metrics import COUNTER, METRICS, render
@@ -59,7 +61,14 @@ def task(name: str, state: str, watermark: int = 1_000_000):
             time=Bag(told={"heard": 990_000}, holders=lambda step: [Holder(990_000, "orders", "behind")]),
         ),
         reading=Bag(intake=Bag(lag=5, intake=Bag(heads=lambda: {at: head})) if known else None),
-        site=Bag(pipeline=None if not known else Bag(keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}}))),
+        site=Bag(
+            pipeline=None
+            if not known
+            else Bag(
+                keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}}),
+                windows=lambda: [("tens", OpenCounts(2, 7, 90_000), Missed(3, 1))],
+            )
+        ),
         state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),
     )
 
@@ -129,6 +138,11 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     assert found["headgate_watermark_lag_seconds", ("orders",)] == 10.0
     assert found["headgate_watermark_behind_newest_seconds", ("orders",)] == 5.0
     assert found["headgate_watermarks_held", ("orders:0",)] == 1.0
+    assert found["headgate_open_windows", ("tens",)] == 2.0
+    assert found["headgate_open_window_keys", ("tens",)] == 7.0
+    assert found["headgate_oldest_open_window_seconds", ("tens",)] == 90.0
+    assert found["headgate_late_rows_total", ("tens",)] == 3.0
+    assert found["headgate_late_for_some_windows_total", ("tens",)] == 1.0
     assert found["headgate_restore_remaining_records", ()] == 70.0
     assert found["headgate_records_read_total", ("orders",)] == 42.0
     assert found["headgate_dead_letters_total", ("Partition 0",)] == 2.0

@@ -1,0 +1,61 @@
+"""What stands in the table of a window, for people: each key of a stored row with its window and its states.
+
+It needs the kind of the windows alone, as the schema in the task log says it, so the state of a job can be read without its code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...core.settings import duration_ms
+from ...core.windows.blocks import unpack_key, unpack_session
+from ...core.windows.results import END_FIELD, START_FIELD
+from ...core.windows.sessions import end_of
+from ..job.schemas import WINDOW
+from ..records.serdes import msgpack
+
+
+class WindowState(NamedTuple):
+    """What one window holds of one key."""
+
+    key: bytes
+    start: int
+    end: int
+    states: Any
+
+    def window(self) -> dict[str, Any]:
+        """Its window, in the fields of a result."""
+        return {START_FIELD: self.start, END_FIELD: self.end}
+
+
+class WindowFormat(NamedTuple):
+    """How the windows of one table are stored."""
+
+    sessions: bool
+    length: int
+    """The size of a window, or the gap of sessions."""
+
+    @classmethod
+    def of(cls, kind: str) -> WindowFormat:
+        """From the kind that the schema names.
+
+        >>> WindowFormat.of("window hopping-1m-every-10s"), WindowFormat.of("window session-30s")
+        (WindowFormat(sessions=False, length=60000), WindowFormat(sessions=True, length=30000))
+        """
+        kind, length, *_ = kind.removeprefix(WINDOW).split("-")
+        return cls(kind == "session", duration_ms(length))
+
+    def read(self, key: bytes, value: bytes) -> list[WindowState]:
+        """The keys of a row with their states; none of another row. Raises a `HeadgateError` for unreadable bytes."""
+        stored = msgpack().loads(value)
+        if not isinstance(stored, list):
+            return []
+        head, states = stored
+        if self.sessions:
+            session = unpack_session(key)
+            return [] if isinstance(session, str) else [WindowState(*session, end_of(head, self.length), states)]
+        block = unpack_key(key)
+        if isinstance(block, str):
+            return []
+        end, _ = block
+        return [WindowState(one, end - self.length, end, state) for one, state in zip(head, states, strict=True)]
