@@ -52,7 +52,7 @@ class Context(Protocol):
         partition: int | None = None,
     ) -> None:
         """Write a record to a topic, with the letter. Without `timestamp` it has the greatest of the batch; in `on_timer` the event time of
-        the timer and in `on_watermark` that of the watermark, but no later than the clock; else the clock's.
+        the timer and in `on_watermark` that of the watermark, but not before 1970 and no later than the clock; else the clock's.
         """
         ...
 

@@ -198,9 +198,8 @@ class ActorContext:
         values = encode(op.step, app.serde, [value])
         when = self._time(timestamp)
         if timestamp is None and op.event_ms is not None:
-            when = min(
-                when, self.now_ms
-            )  # a drain fires timers long before their time, and no broker takes a record of the future
+            # no broker takes a record of before 1970, or of the future: a drain fires timers long before their time
+            when = min(max(when, 0), self.now_ms)
         op.env.emit(topic, partition, keys, values, [when], [headers] if headers else None)
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:

@@ -183,3 +183,36 @@ def test_a_wrong_plan_is_told_to_the_test(session: Any) -> None:
         with pytest.raises(hg.HeadgateError, match="nothing"):
             d.send_all("orders", orders(0, 2))
         assert d.states == {"Partition 0": "failed"}
+
+
+class Hears(hg.Actor):
+    """Says in which order results and times come."""
+
+    def on_batch(self, ctx: Any, batch: Any) -> None:
+        for record in batch:
+            ctx.emit("order", ["row", record.timestamp])
+
+    def on_watermark(self, ctx: Any, timestamp: int) -> None:
+        ctx.emit("order", ["heard", timestamp])
+
+
+def test_a_result_is_as_old_as_its_batch_and_the_time_behind_it_waits_for_it(session: Any) -> None:
+    """It was moved forward to the time that had passed meanwhile: a window behind it would have counted it in the wrong place."""
+    app = hg.App("sales")
+    counted = app.input("orders", timestamp="n").filter(lambda order: order["country"] != "")
+    counted.batch(name="lot", max_rows=2).spark(totals, schema=SCHEMA).process(Hears)
+    with Driver(app, spark=session) as d:
+        d.advance("1h")
+        d.send("orders", {"country": "DE", "n": -9_000})
+        d.send("orders", {"country": "DE", "n": -5_000})
+        d.send("orders", {"country": "FR", "n": 3_000})
+        d.send("orders", {"country": "", "n": 9_000})
+        d.advance("1s")
+        assert [record.value for record in d.read("order")][-2:] == [["row", -5_000], ["heard", 3_000]]
+        d.restart()
+        d.send("orders", {"country": "", "n": 10_000})
+        d.advance("1s")
+        assert d.read("order") == []
+        d.send("orders", {"country": "FR", "n": 7_000})
+        d.advance("1s")
+        assert [record.value for record in d.read("order")] == [["heard", 7_000], ["row", 7_000], ["heard", 10_000]]
