@@ -397,7 +397,7 @@ async def test_a_deleted_topic_is_noticed_by_reader_and_writer(kafka, topic, mon
         await admin.start()
         await admin.delete_topics([name])
         await admin.close()
-        gone = "does not exist"
+        gone = "no longer exists"
         await until(lambda: gone in (intake.head(at).degraded or ""), step=lambda: intake.fill(0.1))
         emit(outbox, other, [b"a"], task="innocent")
         emit(outbox, name, [b"a"], task="guilty")
