@@ -33,7 +33,7 @@ def as_typed(key: Any) -> str:
 
 
 def quoted(key: Any) -> str:
-    """The same, so that the text 7 and the number differ."""
+    """A key as JSON, so that the text "7" and the number 7 differ."""
     return json.dumps(key, default=str, ensure_ascii=False)
 
 

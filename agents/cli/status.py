@@ -31,7 +31,7 @@ from .output import output_option, show_fields, show_json, show_table
 from .pages import page
 
 MOST_SHOWN = 5
-"""Who holds a watermark: so many are named."""
+"""At most this many holders of a watermark are named."""
 SILENT = "silent"
 """The state of a task whose worker sends no heartbeats. Its last known state may be outdated."""
 
@@ -118,7 +118,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     found = job(state, now_ms)
     loads: dict[str, Any] = {}
     present: dict[str, Any] = {}
-    """Of the workers that have sent a heartbeat just now: what the others said may be over."""
+    """Only of workers with a recent heartbeat: an older one may be outdated."""
     for worker in found["workers"]:
         beat = hearing.beats.get(worker["process"])
         silent = beat is None or not beat.lives
@@ -169,7 +169,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
 def times_of(
     state: JobState, tasks: list[dict[str, Any]], loads: Mapping[str, Mapping[str, float]], now_ms: int
 ) -> list[dict[str, Any]]:
-    """The times of all workers together. A holder is shown with its worker and state; and so is a task that cannot say where it is."""
+    """The times of all workers merged. Each holder has its worker and state; so has a task that cannot report its time."""
     found = time_documents(together([one for load in loads.values() for one in time_said(load)]), now_ms)
     known = {task["task"]: task for task in tasks}
     mute = {name: task["state"] for name, task in known.items() if task["state"] not in (*WORKING, *RESTING)}
@@ -347,7 +347,7 @@ def why(task: dict[str, Any]) -> str:
 
 
 def seconds(apart: float | None) -> str:
-    """A distance in time for people, which may be negative: event time may be ahead of the clock."""
+    """A difference in time for people. It may be negative, because event time may be ahead of the clock."""
     return "-" if apart is None else f"-{age(-apart)}" if apart < 0 else age(apart)
 
 

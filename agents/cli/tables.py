@@ -70,7 +70,7 @@ def tables(
         show_json({"job": str(to.job), **found})
     elif not table:
         show_table(["TABLE", "KIND", "TASKS"], ([o["table"], o["kind"], len(o["tasks"])] for o in found["tables"]))
-    elif key and len({quoted(row["key"]) for row in found["rows"]}) > 1:  # the text 7, and the number
+    elif key and len({quoted(row["key"]) for row in found["rows"]}) > 1:  # the text "7" and the number 7
         show_table(["TASK", "KEY", "VALUE"], ([o["task"], quoted(o["key"]), o["value"]] for o in found["rows"]))
     elif key:
         for row in found["rows"]:

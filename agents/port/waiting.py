@@ -1,7 +1,7 @@
-"""Waiting by the port's clock: for a while, for an event, for an answer, for what a consumer fetches.
+"""Waits by the port's clock: for a duration, for an event, for an answer, for a consumer's records.
 
-All of it stands on `Within`, which makes no task: whoever waits is cancelled when the time is over, as `asyncio.timeout` does it. User code
-alone is waited for by the event loop's time: it sleeps by that, and a test driver's clock stands still meanwhile.
+All of them use `Within`, which creates no task: like `asyncio.timeout`, it cancels the waiting task when the time is over. Only waits for
+user code go by the event loop's time, because user code sleeps by that clock, and a test driver's clock stands still meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Within:
-    """`async with Within(clock, seconds):` what is awaited in it is called off after so long, with `TimeoutError`. None is no limit."""
+    """`async with Within(clock, seconds):` cancels what the body awaits after this time and raises `TimeoutError`. None: no limit."""
 
     __slots__ = ("_cancelling", "_clock", "_expired", "_most_s", "_task", "_timer")
 
@@ -56,7 +56,7 @@ class Within:
 
 
 async def wait(clock: Clock, event: asyncio.Event, most_s: float | None) -> bool:
-    """Wait for the event, at most so long; whether it came."""
+    """Wait for the event, at most `most_s`. Returns whether it is set."""
     if most_s is None or event.is_set():
         return await event.wait()
     try:
@@ -67,20 +67,20 @@ async def wait(clock: Clock, event: asyncio.Event, most_s: float | None) -> bool
 
 
 async def pause(clock: Clock, seconds: float) -> None:
-    """Wait so long."""
+    """Wait for this time."""
     await wait(clock, asyncio.Event(), seconds)
 
 
 async def in_time(clock: Clock, most_s: float, work: Awaitable[R]) -> R:
-    """Await something. After so long it is called off and `TimeoutError` is raised; then it may have happened."""
+    """Await `work`. After `most_s` it is cancelled, and `TimeoutError` is raised; it may have taken effect all the same."""
     async with Within(clock, most_s):
         return await work
 
 
 def at_once(work: Coroutine[Any, Any, R]) -> tuple[R] | None:
-    """The result of something that mostly need not wait, in a tuple; None when it must: then it is called off, and had no effect.
+    """For work that rarely has to wait: its result in a tuple, or None if it has to wait. Then it is closed, and must have had no effect.
 
-    Without a task, a timer and a turn of the loop for each.
+    This saves a task, a timer and a turn of the event loop for each call.
     """
     try:
         work.send(None)
@@ -91,9 +91,9 @@ def at_once(work: Coroutine[Any, Any, R]) -> tuple[R] | None:
 
 
 async def fetched(port: Port, consumer: Consumer, answered: asyncio.Event, most_s: float) -> list[Taken]:
-    """What a consumer has fetched, or else what its next answer brings. `answered` must be set by each answer of this consumer.
+    """What the consumer has fetched, or else what its next answer brings. Each answer for this consumer must set `answered`.
 
-    Nothing, when the answer brings nothing, or when none comes within `most_s`; a port that is never silent is not looked after.
+    The result is empty if the answer brings nothing or none comes within `most_s`. If the port is never silent, the wait has no limit.
     """
     answered.clear()
     found = await consumer.take()

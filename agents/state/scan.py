@@ -152,8 +152,8 @@ class RowDecoder:
 
 
 def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[DecodedRow]:
-    """The rows of one table, or those of the keys that may be meant: the text 7, and the number. Of a window's table, those of all of its
-    windows that are open.
+    """The rows of one table, or of the keys that `key` may mean: "7" is a text or a number. For a window's table, the rows of all of its open
+    windows.
     """
     now_ms = int(time.time() * 1000)
     store = reader.store

@@ -96,7 +96,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         """The largest encoded value, provided that its key is short."""
         self._most_bytes = most_bytes
         self._live: dict[bytes, V | None] = {}
-        """Decoded: what this chunk changed, and what was read; None: known to be absent."""
+        """The decoded values that this chunk changed or read. None: known to be absent."""
         self._held = memory.hold(self._live, self._give_back)
         self._kept: Held | None = None
         self._changed: dict[bytes, None] = {}
@@ -139,7 +139,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return self.fetch(self._all_bytes(keys))
 
     def fetch(self, keys: Sequence[bytes]) -> list[V | None]:
-        """As `get_many`, by encoded keys."""
+        """Like `get_many`, with encoded keys."""
         live = self._live
         missing = [key for key in keys if key not in live]
         raw: list[bytes | None] = []
@@ -154,8 +154,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return found
 
     def key_bytes(self, key: K) -> bytes:
-        """What tells a key apart; raises a `DataError` of this table."""
-        try:  # text is the common case, and needs no calls of a serde
+        """The encoded key, which identifies it. Raises a `DataError` that names this table."""
+        try:  # text is the common case, and needs no call of the serde
             return key.encode() if type(key) is str and self._utf8 else self._key.dumps(key)
         except (DataError, UnicodeEncodeError):
             try:
@@ -168,7 +168,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if encoded.bad:
             raise self._refused("key", encoded.bad[0][1])
         if None in encoded.values:
-            self.key_bytes(cast("Any", None))  # which a serde lets pass in a column, as a null
+            self.key_bytes(cast("Any", None))  # a serde accepts it in a column, as a null
         return cast("list[bytes]", encoded.values)
 
     def _refused(self, part: str, error: DataError) -> DataError:
@@ -241,7 +241,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.put(dict(zip(self._all_bytes([key for key, _ in every]), [value for _, value in every], strict=True)))
 
     def put(self, changes: Mapping[bytes, V]) -> None:
-        """As `update`, by encoded keys."""
+        """Like `update`, with encoded keys."""
         if None in changes.values():
             raise DataError(f"table {self.name}: None is not a value", remedy="delete the key instead")
         self._live.update(changes)
@@ -252,7 +252,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.remove(self._all_bytes(keys))
 
     def remove(self, keys: Iterable[bytes]) -> None:
-        """As `delete_many`, by encoded keys."""
+        """Like `delete_many`, with encoded keys."""
         gone = dict.fromkeys(keys)
         self._live.update(gone)
         self._changed.update(gone)

@@ -34,7 +34,7 @@ class _Jumping(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout == 0 and not self.outside and len(self.get_map()) == 1:
-            return []  # nothing is open but the loop's own pipe: whoever writes into that makes something ready, too
+            return []  # only the loop's own pipe is open: a write into it makes a callback ready, too
         found = super().select(0)
         if found or timeout == 0 or self.idle():
             return found

@@ -42,7 +42,7 @@ class TableReader(Mapping[Any, Any]):
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[Any]:
-        """By the bytes of keys: 1 and True are two."""
+        """Keys are compared by their bytes: 1 and True are two keys."""
         found: dict[bytes, Any] = {}
         for part in self._parts.values():
             for key in part:

@@ -27,9 +27,9 @@ STATES = tuple(TaskState)
 """By number. Workers of different versions read each other's heartbeats, so `TaskState` may only be appended to."""
 MOST_BYTES = 12_000
 MOST_TIME_BYTES = 3_000
-"""Of these for the times."""
+"""The part of `MOST_BYTES` that event times may use."""
 MOST_WINDOW_BYTES = 1_500
-"""And for the windows."""
+"""The part that windows may use."""
 
 
 def readiness(one: Participant) -> tuple[bool, str]:

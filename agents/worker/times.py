@@ -1,11 +1,11 @@
-"""How far event time is in a worker, by stream and by step that hears of time, and who holds it.
+"""How far event time has come in a worker, by input stream and by time-aware step, and who holds it back.
 
     time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>        in a heartbeat; a step's place is `step <name>`
 
-The rules know who holds a watermark (`Progress.holders`, `TaskTime.holders`). This adds, for a partition that the worker reads itself,
-what its intake and its gates say of it. A place shows the task in which it is farthest behind.
+The core knows who holds a watermark (`Progress.holders`, `TaskTime.holders`). For a partition that the worker reads itself, this module
+adds the reason that its intake and its gates give. Each place (a stream or a step) shows the task that is farthest behind there.
 
-Promise: however many producers there are, a place names at most `MOST_HOLDERS`, those that are farthest behind, and says how many more.
+Promise: however many producers there are, a place names at most `MOST_HOLDERS` of them, those farthest behind, and counts the others.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 MOST_HOLDERS = 3
 STEP = "step "
 OPEN_TRANSACTION, NOT_ANSWERED = "open-transaction", "not-answered"
-"""Why a source stands, as its intake sees it; beside the reasons of a gate (`paused`, `bootstrap`, …)."""
+"""Why a source partition does not advance, according to its intake. Gates have reasons of their own (`paused`, `bootstrap`, …)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceTime:
-    """The time of a stream, or of a step."""
+    """The event time of a stream or a step."""
 
     place: str
     ms: int
     newest_ms: int | None = None
     """The greatest event time of the stream's records."""
     since_ms: int | None = None
-    """Since when it has stood there, by the wall clock."""
+    """When it reached this time, by the wall clock."""
     holders: tuple[Holder, ...] = ()
     more: int = 0
     """How many more holders there are."""
 
 
 class Times:
-    """The times of one worker. It remembers since when each of them has stood where it is."""
+    """The times of one worker. It remembers when each of them last changed."""
 
     def __init__(self) -> None:
         self._stood: dict[str, tuple[int, int]] = {}
@@ -60,7 +60,7 @@ class Times:
 
 
 def times_of(actors: Iterable[TaskActor]) -> list[PlaceTime]:
-    """The time of each place of these tasks, in the order of their names."""
+    """The time of each place of these tasks, sorted by name."""
     behind: dict[str, list[tuple[int, TaskActor]]] = {}
     newest: dict[str, int] = {}
     for actor in actors:
@@ -85,7 +85,7 @@ def times_of(actors: Iterable[TaskActor]) -> list[PlaceTime]:
 
 
 def _holders(place: str, actors: list[TaskActor]) -> list[Holder]:
-    """Who holds the first of these tasks; where that is told by another task on behalf of all, what one that knows the names says."""
+    """Who holds the place in the first of these tasks; if it knows only a relayed time, in the first one that knows more."""
     for actor in actors:
         machine = actor.machine
         if place.startswith(STEP):
@@ -98,7 +98,7 @@ def _holders(place: str, actors: list[TaskActor]) -> list[Holder]:
 
 
 def _seen(actor: TaskActor, one: Holder) -> Holder:
-    """What is known of a partition that the task reads itself."""
+    """The holder, with the reason from the gate or the intake if the task reads this partition itself."""
     for at, why in actor.machine.inputs.closed.items():
         if str(at) == one.who:
             return one._replace(why=why)
@@ -114,7 +114,7 @@ def _seen(actor: TaskActor, one: Holder) -> Holder:
 
 
 def time_load(times: Iterable[PlaceTime], most_bytes: int) -> dict[str, float]:
-    """The times as numbers under short names, in at most so many bytes; places that do not fit are left out, in their order."""
+    """The times as numbers under short names, in at most `most_bytes`. From the first place that does not fit, places are left out."""
     load: dict[str, float] = {}
     for one in times:
         said = {f"time.{one.place}": float(one.ms)}
@@ -133,7 +133,7 @@ def time_load(times: Iterable[PlaceTime], most_bytes: int) -> dict[str, float]:
 
 
 def time_said(load: Mapping[str, float]) -> list[PlaceTime]:
-    """What a heartbeat says of times.
+    """The times in a heartbeat.
 
     >>> one = PlaceTime("orders", 5, 9, 1, (Holder(5, "orders:0", "paused"),), 2)
     >>> time_said(time_load([one], 1000)) == [one]
@@ -172,7 +172,7 @@ def _known(value: float | None) -> int | None:
 
 
 def together(times: Iterable[PlaceTime]) -> list[PlaceTime]:
-    """What several workers say, as one: of each place the least time, and who holds it there.
+    """The times of several workers merged: for each place the least time, and who holds it there.
 
     >>> [both] = together([PlaceTime("s", 9, 9, 3, (Holder(9, "a", "behind"),)), PlaceTime("s", 5, 7, 2, (Holder(5, "b", "behind"),))])
     >>> both.ms, both.newest_ms, both.since_ms, [one.who for one in both.holders]

@@ -90,7 +90,7 @@ class Restored:
     remark: str = ""
     """A remark about this state for people; it is added to the report that the task runs."""
     owed: Owed = ()
-    """What the steps owe now."""
+    """The results that the steps owe after this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class ChunkDone:
     stop: bool = False
     """User code stopped the task: its inputs count as ended from here."""
     owed: Owed = ()
-    """What the steps owe now."""
+    """The results that the steps owe after this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class StepDone:
     stop: bool = False
     """User code stopped the task: its inputs count as ended from here."""
     owed: Owed = ()
-    """What the steps owe now."""
+    """The results that the steps owe after this."""
 
 
 @dataclass(frozen=True, slots=True)
