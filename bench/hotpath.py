@@ -240,7 +240,7 @@ class Bench:
             ("RocksDB", open_rocks(directory / "restored", memory, "bench")),
         ):
             with self.measured(f"task log → {name} ({logged + self.records} records)", logged + self.records):
-                done = await restore(self.client, log, target, start=0, end=end)
+                done = await restore(KafkaPort(self.client), log, target, start=0, end=end)
             assert done.records == logged + self.records, done
             target.close()
         keys = [b"k%010d" % n for n in range(self.records)]
