@@ -58,7 +58,7 @@ class RowDecoder:
             if declared is None
             else {one.name: one.key_serde for one in declared.steps if isinstance(one, WindowStep)}
         )
-        """How the keys of windows are stored, by table."""
+        """By table of a window, the serde of its keys."""
 
     @staticmethod
     def names(declared: Declared) -> list[tuple[str, str]]:
@@ -121,7 +121,7 @@ class RowDecoder:
         return None if history is None or not history.kind.startswith(WINDOW) else WindowFormat.of(history.kind)
 
     def rows(self, table: str, key: bytes, data: bytes, now_ms: int, meant: Collection[bytes] = ()) -> list[DecodedRow]:
-        """What a stored row shows: of a window's table each key that stands in it, or those that are `meant`."""
+        """The decoded rows of a stored row. A row of a window's table gives one for each of its keys, or only for those in `meant`."""
         windows = self.windows(table)
         if windows is not None:
             with contextlib.suppress(HeadgateError):
@@ -152,8 +152,8 @@ class RowDecoder:
 
 
 def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[DecodedRow]:
-    """The rows of one table, or of the keys that `key` may mean: "7" is a text or a number. For a window's table, the rows of all of its open
-    windows.
+    """The rows of one table, or of the keys that `key` may mean: "7" is a text or a number. For a window's table, the rows of
+    all of its open windows.
     """
     now_ms = int(time.time() * 1000)
     store = reader.store
@@ -172,7 +172,7 @@ def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[Decode
 
 
 def _listed(reader: RowDecoder, table: str, key: str, now_ms: int) -> Iterator[DecodedRow]:
-    """The rows in their order. A key of a window's table may stand in any of its rows: those are decoded that contain its bytes."""
+    """The rows in the order of the store. Any row of a window's table may hold the key; only rows that contain its bytes are decoded."""
     meant = reader.key_bytes(table, key) if key else []
     for raw, data in reader.store.range(table):
         if not meant or any(one in data or raw.startswith(one) for one in meant):

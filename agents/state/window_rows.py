@@ -1,6 +1,6 @@
-"""What stands in the table of a window, for people: each key of a stored row with its window and its states.
+"""The rows of a window's table in readable form: each key of a stored row with its window and its states.
 
-It needs the kind of the windows alone, as the schema in the task log says it, so the state of a job can be read without its code.
+This needs only the kind of window, which the schema in the task log names. So a job's state can be read without its code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..records.serdes import msgpack
 
 
 class WindowState(NamedTuple):
-    """What one window holds of one key."""
+    """The states of one key in one window."""
 
     key: bytes
     start: int
@@ -24,7 +24,7 @@ class WindowState(NamedTuple):
     states: Any
 
     def window(self) -> dict[str, Any]:
-        """Its window, in the fields of a result."""
+        """The window as the fields of a result row."""
         return {START_FIELD: self.start, END_FIELD: self.end}
 
 
@@ -37,7 +37,7 @@ class WindowFormat(NamedTuple):
 
     @classmethod
     def of(cls, kind: str) -> WindowFormat:
-        """From the kind that the schema names.
+        """The format for the kind of window in a schema.
 
         >>> WindowFormat.of("window hopping-1m-every-10s"), WindowFormat.of("window session-30s")
         (WindowFormat(sessions=False, length=60000), WindowFormat(sessions=True, length=30000))
@@ -46,7 +46,7 @@ class WindowFormat(NamedTuple):
         return cls(kind == "session", duration_ms(length))
 
     def read(self, key: bytes, value: bytes) -> list[WindowState]:
-        """The keys of a row with their states; none of another row. Raises a `HeadgateError` for unreadable bytes."""
+        """The keys of a stored row with their states; empty if the row holds no window. Raises a `HeadgateError` for unreadable bytes."""
         stored = msgpack().loads(value)
         if not isinstance(stored, list):
             return []

@@ -62,7 +62,7 @@ def time_documents(times: Iterable[PlaceTime], now_ms: int) -> list[dict[str, An
 
 
 def window_documents(windows: Iterable[StepWindows]) -> list[dict[str, Any]]:
-    """The windows of steps as plain values."""
+    """The windows of the steps as plain values."""
     return [
         {
             "step": one.step,

@@ -2,7 +2,7 @@
 
     windows.<step>  entries.<step>  oldest.<step>  late.<step>  partly.<step>        in a heartbeat
 
-Numbers are those of all tasks of the worker together; what was late is counted since each task began there.
+The numbers are sums over all tasks of the worker. Late rows are counted since each task started there.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class StepWindows:
 
     step: str
     windows: int = 0
-    """Open windows, each counted in every task."""
+    """Open windows. A window that is open in several tasks counts once for each."""
     entries: int = 0
-    """Keys in them: as many results will come."""
+    """Keys in the open windows. Each of them will give one result."""
     oldest_ms: int | None = None
-    """When the oldest one ends."""
+    """The end of the oldest open window."""
     late: int = 0
-    """Rows that no window took."""
+    """Rows that came too late for all of their windows."""
     partly: int = 0
-    """Rows that some of their windows did not take."""
+    """Rows that came too late for some of their windows."""
 
     def and_(self, other: StepWindows) -> StepWindows:
-        """Both together."""
+        """The sum of both."""
         ends = [ms for ms in (self.oldest_ms, other.oldest_ms) if ms is not None]
         return StepWindows(
             self.step,
@@ -45,7 +45,7 @@ class StepWindows:
 
 
 def windows_of(actors: Iterable[TaskActor]) -> list[StepWindows]:
-    """The windows of these tasks, by step."""
+    """The windows of these tasks, summed by step."""
     return summed(
         StepWindows(step, open_.windows, open_.keys, open_.oldest_ms, missed.rows, missed.partly)
         for actor in actors
@@ -55,7 +55,7 @@ def windows_of(actors: Iterable[TaskActor]) -> list[StepWindows]:
 
 
 def summed(found: Iterable[StepWindows]) -> list[StepWindows]:
-    """Each step once, in the order of their names.
+    """One sum for each step, sorted by name.
 
     >>> summed([StepWindows("w", 1, 2, 9, 0, 0), StepWindows("w", 1, 1, 5, 3, 1)])
     [StepWindows(step='w', windows=2, entries=3, oldest_ms=5, late=3, partly=1)]
@@ -67,7 +67,7 @@ def summed(found: Iterable[StepWindows]) -> list[StepWindows]:
 
 
 def window_load(found: Iterable[StepWindows], most_bytes: int) -> dict[str, float]:
-    """As numbers under short names, in at most so many bytes; steps that do not fit are left out, in their order."""
+    """The windows as numbers under short names, in at most `most_bytes`. From the first step that does not fit, steps are left out."""
     load: dict[str, float] = {}
     for one in found:
         said = {f"windows.{one.step}": float(one.windows), f"entries.{one.step}": float(one.entries)}
@@ -82,7 +82,7 @@ def window_load(found: Iterable[StepWindows], most_bytes: int) -> dict[str, floa
 
 
 def windows_said(load: Mapping[str, float]) -> list[StepWindows]:
-    """What a heartbeat says of windows.
+    """The windows in a heartbeat.
 
     >>> one = StepWindows("w", 2, 7, -5, 1, 0)
     >>> windows_said(window_load([one], 1000)) == [one]
