@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.stream import Stream
     from headgate.agents.job.stream_ends import BatchedStream, TableView
     from headgate.agents.job.timestamps import field
-    from headgate.agents.job.windows import Window, WindowedStream, hopping, session, tumbling
+    from headgate.agents.job.windows import Window, WindowedStream, hopping, session, tumbling, window_key
     from headgate.agents.operators.stateless import UserCodeError
     from headgate.agents.process.requests import drain, metadata, pause, resume, start, stop
     from headgate.agents.records.record import Batch, Record
@@ -83,6 +83,7 @@ __all__ = [
     "testing",
     "text",
     "tumbling",
+    "window_key",
 ]
 
 
@@ -98,7 +99,7 @@ _FROM = {
     "agents.job.stream": "Stream",
     "agents.job.stream_ends": "BatchedStream TableView",
     "agents.job.timestamps": "field",
-    "agents.job.windows": "Window WindowedStream hopping session tumbling",
+    "agents.job.windows": "Window WindowedStream hopping session tumbling window_key",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
 }
 """Module → the names that come from it."""

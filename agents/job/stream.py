@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from ...core.errors import DeclarationError
 from ..records.record import Batch, Record
 from ..records.serdes import OUTPUT_KEY
+from ..records.serdes import key as own_key
 from . import steps as s
 from .actors import check_actor
 from .aggregates import Aggregate, plan
@@ -31,7 +32,7 @@ from .checks import (
     table_name_of,
 )
 from .stream_ends import BatchedStream, Ended, TableView
-from .windows import Window, WindowedStream
+from .windows import Window, WindowedStream, check_behind_window, window_key
 
 if TYPE_CHECKING:
     from ..records.serdes import Serde
@@ -420,12 +421,16 @@ class Stream(Generic[K, V]):
         partition: Callable[[Record[K, V]], int] | None = None,
         on_error: s.Policy = None,
     ) -> Ended:
-        """Write to an output topic, exactly once. Without `key` the record's own key is written.
+        """Write to an output topic, exactly once. Without `key` the record's own key is written. `key=hg.window_key`, behind a window, is
+        the record's key and the start of its window: a compacted topic then keeps a result for each.
 
         The partition is the one that Kafka's Java client would choose, unless `partition(record)` says otherwise.
         """
         check_topic(topic, "to")
-        if key is not None:
+        if key is window_key:
+            check_behind_window(self.step, topic)
+            key_serde = key_serde if key_serde is not None else own_key()
+        elif key is not None:
             check_selector(key, f"to('{topic}', key=…)")
         if partition is not None:
             check_function(partition, f"to('{topic}', partition=…)", signature="(record)")

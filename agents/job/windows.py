@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ...core.errors import DeclarationError
 from ...core.windows.blocks import BlockKey, SessionKey, pack_key, pack_session, unpack_key, unpack_session
-from ...core.windows.results import RESERVED
+from ...core.windows.results import RESERVED, START_FIELD
 from ...core.windows.spans import Spans
+from ..records.record import Record
 from ..records.serdes import Serde
 from . import steps as s
 from .aggregates import Aggregate, plan
@@ -126,6 +127,25 @@ def _length(given: str | float, what: str) -> int:
     if ms < 1:
         raise DeclarationError(f"{what}={given!r} is no time at all", remedy="at least 1ms")
     return ms
+
+
+def window_key(record: Record[Any, Any]) -> tuple[Any, int]:
+    """The key of a result together with the start of its window, for `to(…, key=hg.window_key)`: a compacted topic then keeps the last
+    result of each key and window, not only of each key. It is written as `hg.key()` writes tuples, unless `key_serde=` says otherwise.
+
+    >>> window_key(Record("DE", {"n": 3, "window_start": 60_000}, 0))
+    ('DE', 60000)
+    """
+    return record.key, record.value[START_FIELD]
+
+
+def check_behind_window(step: s.Step, topic: str) -> None:
+    """Refuse `hg.window_key` where no result of a window comes."""
+    if not any(isinstance(one, s.WindowStep) for one in s.lineage((step,))):
+        raise DeclarationError(
+            f"to('{topic}', key=hg.window_key): no window stands before it, so its records have no window_start",
+            remedy="put it behind .window(…).agg(…), or name a field of the value: key=…",
+        )
 
 
 class WindowedStream(Generic[K, V]):

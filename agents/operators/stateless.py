@@ -21,8 +21,10 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ...core.errors import DataError, HeadgateError, cause_for
+from ...core.windows.results import START_FIELD
 from ..cancellation import passes, said
 from ..job import steps as s
+from ..job.windows import window_key
 from ..records.keys import KeyRefused, KeyUnreadable, output_column
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking
@@ -366,8 +368,9 @@ class ToOp(Operator):
     def __init__(self, step: s.ToStep, env: Env) -> None:
         super().__init__(step, env)
         self.to = step
-        self.key = column_of(step.key) if step.key is not None else None
-        if step.partition is not None:
+        self.by = START_FIELD if step.key is window_key else step.key
+        self.key = column_of(self.by) if self.by is not None else None
+        if step.partition is not None or step.key is window_key:
             self.wants_keys = VALUES
         elif step.key is None and step.key_serde.name != OUTPUT_KEY:
             self.wants_keys = BYTES
@@ -376,7 +379,10 @@ class ToOp(Operator):
         step = self.to
         raw: list[Any] | None = None
         if self.key is not None:
-            raw = encode_keys(step, step.key_serde, self.select(self.key, rows.values, step.key))
+            found = self.select(self.key, rows.values, self.by)
+            if step.key is window_key:
+                found = list(zip(rows.key_values() or [None] * len(rows), found, strict=True))
+            raw = encode_keys(step, step.key_serde, found)
         elif rows.keys is not None:
             raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde)
         values = encode(step, step.serde, rows.values)

@@ -394,3 +394,32 @@ def test_any_order_any_chunks_any_restarts(kind: str, seed: int, monkeypatch: py
 def test_a_declaration_that_cannot_work_is_refused_at_its_own_line(declare: Any, says: str) -> None:
     with pytest.raises(DeclarationError, match=says):
         declare(hg.App("job").input("in", key="k"))
+
+
+def test_a_compacted_topic_keeps_a_result_for_each_key_and_window() -> None:
+    """By the row's key alone it would keep the last window only. The bytes are those of a tuple, whatever the key is."""
+    app = hg.App("job")
+    rows = app.input("in", timestamp="ts").repartition("k")
+    minutes = rows.window(hg.tumbling("10s"), name="w").agg(n=hg.count())
+    minutes.filter(lambda result: result["n"]).to("out", key=hg.window_key)
+    named = hg.custom(bytes.decode, lambda key: f"{key[0]}@{key[1]}".encode(), name="named")
+    minutes.to("named", key=hg.window_key, key_serde=named)
+    with Driver(app) as d:
+        d.send_all("in", [{**row(ts), "k": k} for ts, k in [(1, "a"), (12_000, "a"), (30_000, 7)]])
+        d.advance("1s")
+        written = [one.key for one in d.topics.drain("out")]
+        assert written == [hg.key().dumps(key) for key in (("a", 0), ("a", 10_000))]
+        assert [one.key for one in d.read("named")] == ["a@0", "a@10000"]
+        d.end("in")
+        assert [one.key for one in d.read("out")] == [(7, 30_000)]
+
+
+def test_a_value_that_has_lost_its_window_has_no_window_key() -> None:
+    app = hg.App("job")
+    made = app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s"), name="w").agg(n=hg.count())
+    made.map(lambda result: {"n": result["n"]}).to("out", key=hg.window_key)
+    with Driver(app) as d, pytest.raises(HeadgateError, match="no field 'window_start'"):
+        passed(d, row(1, "a"), row(12_000, "a"))
+    other = app.input("other")
+    with pytest.raises(DeclarationError, match="no window stands before it"):
+        other.to("out", key=hg.window_key)
