@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import DataError
-from ...core.graph.schema import ANY, Field, History, Schema, adopt
+from ...core.graph.schema import ANY, WINDOW, Field, History, Schema, adopt
 from ...core.task.checkpoint import log_head
 from ..cancellation import passes, said
 from ..records import serdes
@@ -28,8 +28,6 @@ Migrate = Callable[[tuple[str, ...], Any], Any]
 """`(names of the old fields, the old value) -> the new value`; for an aggregate both values are mappings, name to state."""
 
 AGGREGATE, TABLE, TIMERS, BATCHES = "aggregate", "table", "timers", "batch step"
-WINDOW = "window "
-"""Begins the kind of a window's table; what follows says which windows they are."""
 CLOSED = "hg.closed"
 """Internal table: closed streams, and the steps that were flushed for it."""
 STATES = "states"

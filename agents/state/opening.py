@@ -10,11 +10,13 @@ It decides whether this code may work on this state. Promises:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...core.errors import DeclarationError
-from ...core.graph.schema import SCHEMA_TABLE, History, SchemaRefused, pack_history, unpack_history
+from ...core.graph.schema import SCHEMA_TABLE, History, SchemaRefused, is_of_windows, pack_history, unpack_history
 from ...core.task.checkpoint import CONTROL_TABLE
+from ...core.windows.blocks import holds_window
 from ..job.declaration import Declared
 from ..job.schemas import AGGREGATE, CLOSED, TableSpec, layout_of
 from ..records.serdes import msgpack
@@ -51,7 +53,7 @@ def open_tables(
     rows: dict[bytes, bytes | None] = {}
     for spec in specs:
         try:
-            layout, found = layout_of(spec, kept.get(spec.name))
+            layout, found = layout_of(spec, _of_open_windows(store, kept.get(spec.name), spec))
         except SchemaRefused as error:
             refused.append(error)
             continue
@@ -67,6 +69,17 @@ def open_tables(
     if rows:
         tables.raw(SCHEMA_TABLE, rows)
     return Opened(tables, tuple(news), unowned)
+
+
+def _of_open_windows(store: Store, history: History | None, spec: TableSpec) -> History | None:
+    """A table of windows of which none is open takes windows of another kind or length. What it still holds is its floor, a time."""
+    if (
+        history is None
+        or not is_of_windows(history, spec.schema)
+        or any(holds_window(key) for key, _ in store.range(spec.name))
+    ):
+        return history
+    return replace(history, kind=spec.schema.kind)
 
 
 def histories(tables: TaskTables) -> dict[str, History]:

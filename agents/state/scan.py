@@ -16,11 +16,11 @@ import msgpack
 import orjson
 
 from ...core.errors import DataError, HeadgateError
-from ...core.graph.schema import SCHEMA_TABLE, History, unpack_history
+from ...core.graph.schema import SCHEMA_TABLE, WINDOW, History, unpack_history
 from ...core.settings import offer
 from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from ..job.declaration import Declared
-from ..job.schemas import CLOSED, STATES, WINDOW
+from ..job.schemas import CLOSED, STATES
 from ..job.steps import WindowStep
 from ..records import keys
 from .expiry_index import TTL_TABLE

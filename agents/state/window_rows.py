@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ...core.graph.schema import WINDOW
 from ...core.settings import duration_ms
 from ...core.windows.blocks import unpack_key, unpack_session
 from ...core.windows.results import END_FIELD, START_FIELD
 from ...core.windows.sessions import end_of
-from ..job.schemas import WINDOW
 from ..records.serdes import msgpack
 
 

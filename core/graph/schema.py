@@ -30,6 +30,8 @@ SCHEMA_TABLE = "__schema"
 """The table of the task's log that holds the history of each table, by its name."""
 MOST_VERSIONS = 65_536
 """A row says its schema in two bytes."""
+WINDOW = "window "
+"""Begins the kind of a window's table; what follows says which windows they are."""
 ANY = "any"
 MOST_TEXT = 1000
 
@@ -161,7 +163,8 @@ def adopt(table: str, history: History | None, schema: Schema, *, migrates: bool
         return Adopted(History(schema.kind, schema.key, (Version(schema.value, schema.fields, ids),)))
     foreign = _foreign(history, schema)
     if foreign:
-        raise SchemaRefused(table, foreign, _ways_out(table))
+        windows = history.kind != schema.kind and is_of_windows(history, schema)
+        raise SchemaRefused(table, foreign, _ways_out(table, windows=windows))
     last = history.last
     if history.migrating and not migrates:
         raise SchemaRefused(
@@ -267,8 +270,15 @@ def _with(table: str, history: History, schema: Schema, *, migrated: bool) -> Hi
     return replace(history, versions=(*history.versions, replace(version, migrated=migrated)))
 
 
-def _ways_out(table: str, *, migrate: bool = False) -> str:
+def is_of_windows(history: History, schema: Schema) -> bool:
+    """Whether both are of windows."""
+    return history.kind.startswith(WINDOW) and schema.kind.startswith(WINDOW)
+
+
+def _ways_out(table: str, *, migrate: bool = False, windows: bool = False) -> str:
     ways = [f"run the old code, or give '{table}' another name so that it starts empty"]
+    if windows:
+        ways.insert(0, "drain the job with the old code: that closes its open windows, and other windows can begin")
     if migrate:
         ways.append("pass migrate=, a function that converts the old values")
     ways.append(f"`headgate tables clear JOB {table}` empties it, and it starts from scratch")

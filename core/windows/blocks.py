@@ -70,3 +70,12 @@ def unpack_session(data: bytes) -> SessionKey:
         return data.decode()
     (start,) = _START.unpack(data[-_START.size :])
     return data[: -_START.size], start - _SIGN
+
+
+def holds_window(key: bytes) -> bool:
+    """Whether a row of a window's table belongs to a window: names are shorter.
+
+    >>> holds_window(pack_key((0, 0))), holds_window(pack_session((b"", 0))), holds_window(b"closing")
+    (True, True, False)
+    """
+    return len(key) >= _START.size

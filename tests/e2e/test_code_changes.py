@@ -177,3 +177,80 @@ async def test_a_function_makes_new_states_of_old_ones(job, topic):
     await three.until_running(1)
     await job.write(inp, [{"user": "u7", "x": 5}])
     assert (await job.values(out, 52))[-1] == {"n": 5, "most": 100}
+
+
+BASE = 1_700_000_000_000
+
+
+def windowed(job, inp, out, window, *, at_end="close", **more):
+    """Windows of each user, under a name that stays."""
+    app = hg.App(job.name)
+    app.input(inp, key="user", timestamp="ts").window(window, name="spans", at_end=at_end).agg(**more).to(out)
+    return app
+
+
+def at(ms, x=1, user="a"):
+    return {"user": user, "ts": BASE + ms, "x": x}
+
+
+async def test_fields_of_open_windows_come_go_and_change_places(job, topic):
+    """A window that is open while the code changes gives one result, with what the new code declares."""
+    inp, out = topic("in", 1), topic("out", 1)
+    tens = hg.tumbling("10s")
+    one = await job.start(windowed(job, inp, out, tens, n=hg.count(), total=hg.sum("x"), most=hg.max("x")))
+    await one.until_running(1)
+    await job.write(inp, [at(0, 5), at(1_000, 7), at(12_000, 1)])
+    assert len(await job.values(out, 1)) == 1
+    two = await resumed(job, windowed(job, inp, out, tens, least=hg.min("x"), total=hg.sum("x"), n=hg.count()), "lost")
+    await two.until_running(1)
+    await job.write(inp, [at(13_000, 4), at(25_000)])
+    last = (await job.values(out, 2))[-1]
+    assert last == {
+        "least": 4, "total": 5, "n": 2,
+        "window_start": BASE + 10_000, "window_end": BASE + 20_000, "closed_by": "watermark",
+    }  # fmt: skip
+    three = await resumed(job, windowed(job, inp, out, tens, n=hg.max("x")))
+    assert "the table 'spans' does not fit what is stored in it: 'n' was count, and is to be max" in await failed(three)
+
+
+async def test_windows_of_another_length_wait_until_those_that_are_open_have_closed(job, topic):
+    """The same end would mean other rows. A drain closes what is open; then the length may change, and what has closed stays closed."""
+    inp, out = topic("in", 1), topic("out", 1)
+    one = await job.start(windowed(job, inp, out, hg.tumbling("10s"), at_end="keep", n=hg.count()))
+    await one.until_running(1)
+    await job.write(inp, [at(0), at(12_000)])
+    assert (await job.values(out, 1))[-1]["window_start"] == BASE
+    await job.ask("drain")
+    assert await one.ended() == 0
+    two = await job.start(windowed(job, inp, out, hg.tumbling("20s"), n=hg.count()))
+    said = await failed(two)
+    assert "it belongs to a window tumbling-10s, not to a window tumbling-20s" in said
+    assert "drain the job with the old code" in said
+    three = await resumed(job, windowed(job, inp, out, hg.tumbling("10s"), n=hg.count()))
+    await three.until_running(1)
+    await job.ask("drain")
+    assert await three.ended() == 0
+    assert [(v["window_start"], v["closed_by"]) for v in await job.values(out, 2)][1:] == [(BASE + 10_000, "drain")]
+    four = await job.start(windowed(job, inp, out, hg.session("20s"), n=hg.count()))
+    await four.until_running(1)
+    await job.write(inp, [at(15_000), at(60_000), at(90_000)])
+    assert [(v["n"], v["window_start"], v["window_end"]) for v in await job.values(out, 4)][2:] == [
+        (1, BASE + 15_000, BASE + 35_000), (1, BASE + 60_000, BASE + 80_000),
+    ]  # fmt: skip
+
+
+async def test_another_grace_takes_a_drain_and_reopens_nothing(job, topic):
+    """A stopped run goes on with the same windows only; the next one may wait longer, and the floor stays where it was."""
+    inp, out = topic("in", 1), topic("out", 1)
+    one = await job.start(windowed(job, inp, out, hg.tumbling("10s"), n=hg.count()))
+    await one.until_running(1)
+    await job.write(inp, [at(0), at(12_000)])
+    await job.values(out, 1)
+    await job.ask("drain")
+    assert await one.ended() == 0
+    two = await job.start(windowed(job, inp, out, hg.tumbling("10s", grace="1s"), n=hg.count()))
+    await two.until_running(1)
+    await job.write(inp, [at(500), at(13_000), at(20_500), at(13_000), at(21_000)])
+    found = [(v["window_start"], v["n"], v["closed_by"]) for v in await job.values(out, 3)]
+    assert found == [(BASE, 1, "watermark"), (BASE + 10_000, 1, "drain"), (BASE + 10_000, 2, "watermark")]
+    assert two.worker.counters["Partition 0"]["late_rows"] == 1

@@ -115,6 +115,11 @@ def test_what_does_not_fit_is_refused_with_the_difference_and_the_ways_out(befor
     [
         (table(), table(key="json"), "its keys are text, and are to be json"),
         (states(N), table(), "it belongs to an aggregate, not to a table"),
+        (
+            Schema("window tumbling-10s", "text", "states", (N,), by_position=True),
+            Schema("window hopping-10s-every-5s", "text", "states", (N,), by_position=True),
+            "it belongs to a window tumbling-10s, not to a window hopping-10s-every-5s",
+        ),
     ],
 )
 def test_other_keys_and_another_kind_are_beyond_a_function(before, now, says):
