@@ -78,7 +78,10 @@ class Context(Protocol):
         ...
 
     def stop(self) -> None:
-        """This task has seen enough: after this letter it commits and has ended. The run ends when all of its tasks have."""
+        """This task has seen enough: after this letter it commits and has ended. The run ends when all of its tasks have.
+
+        Where all that the actor reads has ended, this changes nothing: other steps of the task still get what it has emitted.
+        """
         ...
 
 

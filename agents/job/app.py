@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from ...core.errors import DeclarationError
@@ -36,7 +37,7 @@ from .checks import (
 )
 from .declared_table import DeclaredTable
 from .stream import Stream
-from .timestamps import When, timestamps_of
+from .timestamps import When, moment, timestamps_of
 
 if TYPE_CHECKING:
     from ...core.graph.graph import Graph
@@ -47,7 +48,9 @@ V = TypeVar("V")
 A = TypeVar("A", bound=Actor)
 F = TypeVar("F", bound=Callable[..., Any])
 
-Until = Literal["newest", "producers"] | int | Mapping[int, int] | None
+Moment = int | str | datetime
+"""A time: milliseconds since 1970, ISO 8601 text, or a `datetime`; without a zone it is UTC. Text may name an end of the log instead."""
+Until = Moment | Mapping[int, int] | None
 STATE = (s.AggregateStep, s.WindowStep, s.TableStep, s.BatchStep)
 """Steps that keep a table under their own name."""
 
@@ -58,7 +61,7 @@ class InputOptions(TypedDict, total=False):
     key: Selector | None
     timestamp: When | None
     max_out_of_order: str | float
-    start: Literal["oldest", "newest"] | int
+    start: Moment
     until: Until
     priority: int
     bootstrap: bool
@@ -140,8 +143,9 @@ class App:
         `key_serde` decodes keys. Without it, a step that needs them reads them as headgate writes keys: as text, for example.
         `key="field"` says that the topic is partitioned by that field. `timestamp`: a field, `hg.field(…)` or a function; without it
         Kafka's timestamp is the event time.
-        `start`: `"oldest"`, `"newest"` or a time (ms), where a run without a checkpoint begins. `until`: `"newest"`, offsets by
-        partition, or a time: the input is bounded and ends there. `bootstrap=True`: nothing else flows before it has been read to
+        `start`: `"oldest"`, `"newest"` or a time, where a run without a checkpoint begins. `until`: `"newest"`, a dict of partition →
+        offset, or a time: the input is bounded and ends there. A time is in ms, or ISO text, or a `datetime` (UTC without a zone), and is
+        compared with Kafka's timestamps. `bootstrap=True`: nothing else flows before it has been read to
         the end that it had at start. `broadcast=True`: every task reads all of it. `on_lost`: what to do when records were removed
         before they were read. `partitioner`: how producers spread its keys, `"murmur2"` (Java's clients) or `"crc32"` (librdkafka's
         default); without it the keys are tested, and a join of inputs that are spread differently fails.
@@ -169,8 +173,8 @@ class App:
                     key=options.get("key"),
                     timestamp=options.get("timestamp"),
                     max_out_of_order_ms=duration(options.get("max_out_of_order", 0), f"{where}: max_out_of_order"),
-                    start=options.get("start", "oldest"),
-                    until=options.get("until"),
+                    start=moment(options.get("start", "oldest")),
+                    until=moment(options.get("until")),
                     priority=options.get("priority", 0),
                     bootstrap=options.get("bootstrap", False),
                     broadcast=options.get("broadcast", False),
@@ -391,7 +395,11 @@ def check_input(topic: str, options: InputOptions) -> None:
         check_selector(key, f"{where}: key")
     if (timestamp := options.get("timestamp")) is not None:
         timestamps_of(timestamp)
-    on_lost, start, until = options.get("on_lost", "fail"), options.get("start", "oldest"), options.get("until")
+    on_lost, start, until = (
+        options.get("on_lost", "fail"),
+        moment(options.get("start", "oldest")),
+        moment(options.get("until")),
+    )
     if on_lost not in ("fail", "oldest", "newest"):
         raise DeclarationError(
             f"{where}: on_lost={on_lost!r}", remedy=f"{end_meant(on_lost)}'fail', 'oldest' or 'newest'"
@@ -403,12 +411,13 @@ def check_input(topic: str, options: InputOptions) -> None:
         )
     if isinstance(start, bool) or not (isinstance(start, int) or start in ("oldest", "newest")):
         raise DeclarationError(
-            f"{where}: start={start!r}", remedy=f"{end_meant(start)}'oldest', 'newest' or a time in ms"
+            f"{where}: start={start!r}",
+            remedy=f"{end_meant(start)}'oldest', 'newest' or a time: ms, ISO text or a datetime",
         )
     if not _is_bound(until):
         raise DeclarationError(
             f"{where}: until={until!r}",
-            remedy=f"{end_meant(until, ('newest',))}'newest', a dict of partition → offset, or a time in ms",
+            remedy=f"{end_meant(until, ('newest',))}'newest', a dict of partition → offset, or a time: ms, ISO text or a datetime",
         )
     producers = options.get("producers", ())
     if isinstance(producers, str):

@@ -15,6 +15,7 @@ Promise: a column of whole numbers costs one C-level pass, whatever its unit.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -81,6 +82,20 @@ def _datetime_ms(when: datetime) -> int:
 
 def _iso_ms(text: str) -> int:
     return _datetime_ms(datetime.fromisoformat(text))
+
+
+def moment(given: Any) -> Any:
+    """A `datetime` or ISO text in milliseconds; anything else as it is.
+
+    >>> moment("1970-01-01T00:00:01+00:00"), moment("newest"), moment(5)
+    (1000, 'newest', 5)
+    """
+    if isinstance(given, datetime):
+        return _datetime_ms(given)
+    if isinstance(given, str):
+        with contextlib.suppress(ValueError):
+            return _iso_ms(given)
+    return given
 
 
 def _whole(unit: str, times: list[int]) -> list[int]:

@@ -42,6 +42,8 @@ class ActorOp(Operator):
         self.timers = Timers(env.table(timers_table(step)))
         self.context = ActorContext(self)
         self.started = False
+        self.closing = False
+        """All that it reads has ended: it has nothing left to stop, and what it still emits may go through other steps of its task."""
         """`on_start` has run, in a letter that counts."""
         self.event_ms: int | None = None
         """The event time that the present hook is called for: of what it emits, unless it says otherwise."""
@@ -97,6 +99,7 @@ class ActorOp(Operator):
 
     async def on_close(self, cause: str) -> bool:
         """All that it reads has ended or is drained; whether there is more to do."""
+        self.closing = True
         left = self.timers.rest()
         for at, name in left[:FLUSH_STEP]:
             await self._fire(name, at)
@@ -246,4 +249,5 @@ class ActorContext:
 
     def stop(self) -> None:
         """This task has seen enough, after this letter."""
-        self._op.env.wants_stop = True
+        if not self._op.closing:
+            self._op.env.wants_stop = True

@@ -1,0 +1,138 @@
+"""Bounded inputs on the real broker: every kind of bound ends the run through several shuffles, completely and once, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+
+import headgate as hg
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+BOUND = 1_700_000_000_000
+
+
+def rows(count, first=0):
+    return [{"k": f"k{n % 7}", "g": f"g{n % 3}", "v": n} for n in range(first, first + count)]
+
+
+def same(value):
+    return value
+
+
+def app_of(job, inp, out, sums, hold=same, **options):
+    """Two shuffles, and behind them each row as it is, and a count of each group."""
+    app = hg.App(job.name, settings={"chunk.max-records": 50})
+    stream = app.input(inp, **options).repartition("k", partitions=2).map_async(hold).repartition("g", partitions=3)
+    stream.to(out)
+    stream.agg(n=hg.count(), total=hg.sum("v")).to(sums)
+    return app
+
+
+async def passed(value):
+    return value
+
+
+async def complete(job, out, sums, values):
+    """Each row once, and each group complete."""
+    found = Counter(orjson.loads(record.value)["v"] for record in await job.records(out, len(values)))
+    assert found == Counter(one["v"] for one in values)
+    last = {record.key.decode(): orjson.loads(record.value) for record in await job.records(sums, 3)}
+    groups = {one["g"] for one in values}
+    assert last == {
+        group: {"n": len(own), "total": sum(own)}
+        for group in groups
+        for own in [[one["v"] for one in values if one["g"] == group]]
+    }
+
+
+async def ended(*workers):
+    """Every worker exits with 0, and the run says that it has ended."""
+    assert await asyncio.gather(*(worker.ended() for worker in workers)) == [0] * len(workers)
+    assert [one.worker.coordination.member.job.run.state for one in workers] == ["ended"] * len(workers)
+
+
+BOUNDS = {
+    "newest": "newest",
+    "offsets": {0: 100, 1: 100, 2: 0},
+    "ms": BOUND,
+    "ISO": "2023-11-14T22:13:20Z",
+    "ISO of another zone": "2023-11-14T23:13:20+01:00",
+    "datetime": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC),
+}
+
+
+@pytest.mark.parametrize("until", BOUNDS.values(), ids=BOUNDS)
+async def test_every_kind_of_bound_ends_the_run_on_all_workers(job, topic, until):
+    """Two partitions with records within and behind the bound, one that is empty; two workers, two shuffles."""
+    inp, out, sums = topic("in", 3), topic("out"), topic("sums")
+    values = rows(200)
+    for partition in (0, 1):
+        await job.write(inp, values[partition::2], partition=partition, timestamp_ms=BOUND - 1)
+    if until != "newest":
+        for partition in (0, 1):
+            await job.write(inp, rows(10, 1000), partition=partition, timestamp_ms=BOUND)
+    workers = [await job.start(app_of(job, inp, out, sums, passed, until=until), name) for name in ("w1", "w2")]
+    await ended(*workers)
+    await complete(job, out, sums, values)
+
+
+@pytest.mark.parametrize("what", ["move", "crash"])
+async def test_an_end_survives_a_move_and_a_crash_in_the_middle(job, topic, what):
+    """One record waits between the two shuffles; meanwhile its task is moved, or its worker dies, and more is written."""
+    inp, out, sums = topic("in", 3), topic("out"), topic("sums")
+    values = rows(3000)
+    for partition in (0, 1):
+        await job.write(inp, values[partition::2], partition=partition)
+    go, reached = asyncio.Event(), asyncio.Event()
+
+    async def hold(value):
+        if value["v"] == 2500:
+            reached.set()
+            await go.wait()
+        return value
+
+    def app():
+        return app_of(job, inp, out, sums, hold, until="newest")
+
+    one = await job.start(app(), "w1")
+    await asyncio.wait_for(reached.wait(), 90)
+    await job.write(inp, rows(50, 10_000))
+    if what == "crash":
+        await one.crash()
+        one = await job.start(app(), "w1")
+    two = await job.start(app(), "w2")
+    await two.until(lambda: "running" in two.states().values(), "a task runs where it was moved")
+    go.set()
+    await ended(one, two)
+    await complete(job, out, sums, values)
+
+
+async def test_the_last_hook_may_emit_commit_and_stop(job, topic):
+    """`on_end_of_stream` is called once a task, behind every record; what it forwards goes through another shuffle, and the run ends."""
+    inp, out = topic("in", 2), topic("out")
+    app = hg.App(job.name)
+
+    class Teller(hg.Actor):
+        def on_start(self, ctx):
+            self.seen = 0
+
+        def on_batch(self, ctx, batch):
+            self.seen += len(batch)
+
+        def on_end_of_stream(self, ctx):
+            ctx.forward({"seen": self.seen}, key=ctx.task)
+            ctx.commit()
+            ctx.stop()
+
+    app.input(inp, until="newest").repartition("k", partitions=2).process(Teller).repartition(
+        lambda value: "all", name="all"
+    ).agg(tasks=hg.count(), seen=hg.sum("seen")).to(out)
+    await job.write(inp, rows(100))
+    workers = [await job.start(app, name) for name in ("w1", "w2")]
+    await ended(*workers)
+    assert (await job.values(out, 1))[-1] == {"tasks": 2, "seen": 100}
