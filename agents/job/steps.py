@@ -214,12 +214,21 @@ class WindowStep(Step):
     late_serde: Any = None
     keeps_open: bool = False
     """An end or a drain closes nothing."""
+    early_ms: int | None = None
+    """Early results come so often."""
+    early_rows: int | None = None
+    """Early results come after so many rows."""
     migrate: Migrate | None = None
 
     @property
     def holds_ms(self) -> int:
-        """A window closes so long after its end, and its results are of its end."""
-        return self.window.holds_ms
+        """A window closes so long after its end, and its results are of its end; an early one may be as old as its first row."""
+        return self.window.holds_ms + (self.window.size_ms if self.updates else 0)
+
+    @property
+    def updates(self) -> bool:
+        """Early results are updates."""
+        return self.early_ms is not None or self.early_rows is not None
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

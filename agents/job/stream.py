@@ -301,16 +301,20 @@ class Stream(Generic[K, V]):
         self,
         window: Window,
         *,
+        emit: str | int = "final",
         late: str | None = None,
         at_end: Literal["close", "keep"] = "close",
         name: str | None = None,
     ) -> WindowedStream[K, V]:
         """Rows by key and by window of time; `.agg(…)` says what is made of them.
 
+        `emit`: results before a window closes too, of the windows that have changed: every `"10s"` of the worker's clock, or when at
+        least `1000` rows have come. They are updates: the newest counts.
+
         `late`: the topic that takes rows whose window is closed, unchanged; without it they are counted only. The end of the stream and
         a drain close all windows, and the next run begins them from nothing; with `at_end="keep"` it goes on with them.
         """
-        return WindowedStream(self, window, late, at_end, name)
+        return WindowedStream(self, window, emit, late, at_end, name)
 
     def table(
         self,

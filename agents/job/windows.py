@@ -7,7 +7,7 @@ its fields finds the same state again, and a change of its size does not.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from ...core.errors import DeclarationError
 from ...core.windows.blocks import BlockKey, SessionKey, pack_key, pack_session, unpack_key, unpack_session
@@ -43,21 +43,29 @@ class Window:
     grace_ms: int
     gap_ms: int = 0
     """Of sessions."""
+    by_clock: bool = False
+    """By the time at which a row is processed, not by its own."""
     where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         spans = self.spans
         if spans is None:
-            return f"{self.kind}-{said(self.gap_ms)}"
+            return f"{self.kind}-{said(self.gap_ms)}{'-by-clock' if self.by_clock else ''}"
         parts = [self.kind, said(spans.size)]
         parts += [f"every-{said(spans.every)}"] if spans.every != spans.size else []
         parts += [f"at-{said(spans.offset)}"] if spans.offset else []
+        parts += ["by-clock"] if self.by_clock else []
         return "-".join(parts)
 
     @property
     def holds_ms(self) -> int:
         """By how much a result may be older than the time that closes its window. A session is closed only when time has passed its end."""
         return self.grace_ms + (1 if self.spans is None else 0)
+
+    @property
+    def size_ms(self) -> int:
+        """How long a window is; of sessions, the least."""
+        return self.gap_ms if self.spans is None else self.spans.size
 
     @property
     def key(self) -> Serde[Any]:
@@ -74,19 +82,33 @@ def said(ms: int) -> str:
     return next((f"{ms // of}{unit}" for unit, of in UNITS if ms and ms % of == 0), f"{ms}ms")
 
 
-def tumbling(size: str | float, *, grace: str | float = 0, offset: str | float = 0) -> Window:
+def tumbling(
+    size: str | float,
+    *,
+    grace: str | float = 0,
+    offset: str | float = 0,
+    time: Literal["event", "processing"] = "event",
+) -> Window:
     """Windows of one size, one after the other. They begin at whole multiples of `size` since 1970 (UTC), plus `offset`.
 
-    `grace`: a window closes so long after time has passed its end, and takes rows until then.
+    `grace`: a window closes so long after time has passed its end, and takes rows until then. With `time="processing"` a row counts
+    when it is processed, whatever its own time, and the worker's clock closes the windows.
 
     >>> str(tumbling("1m", grace="10s"))
     'tumbling-1m'
     """
     length = _length(size, "tumbling(size)")
-    return _fixed("tumbling", length, length, grace, offset)
+    return _fixed("tumbling", length, length, grace, offset, time)
 
 
-def hopping(size: str | float, *, every: str | float, grace: str | float = 0, offset: str | float = 0) -> Window:
+def hopping(
+    size: str | float,
+    *,
+    every: str | float,
+    grace: str | float = 0,
+    offset: str | float = 0,
+    time: Literal["event", "processing"] = "event",
+) -> Window:
     """Windows of one size, a new one `every` so often: a row is in all that hold its time.
 
     >>> str(hopping("1m", every="10s"))
@@ -98,10 +120,10 @@ def hopping(size: str | float, *, every: str | float, grace: str | float = 0, of
             f"hopping({size!r}, every={every!r}): rows between two windows would be in none",
             remedy="every= is at most the size; leave rows out with .filter(…)",
         )
-    return _fixed("hopping", length, step, grace, offset)
+    return _fixed("hopping", length, step, grace, offset, time)
 
 
-def session(gap: str | float, *, grace: str | float = 0) -> Window:
+def session(gap: str | float, *, grace: str | float = 0, time: Literal["event", "processing"] = "event") -> Window:
     """Windows that grow with the rows of a key, for as long as none is farther than `gap` from the next. They end `gap` after their last
     row.
 
@@ -109,17 +131,31 @@ def session(gap: str | float, *, grace: str | float = 0) -> Window:
     'session-30m'
     """
     length = _length(gap, "session(gap)")
-    return Window("session", None, duration(grace, "session(grace)"), length, called_from())
+    late, clock = _times("session", grace, time)
+    return Window("session", None, late, length, clock, called_from())
 
 
-def _fixed(kind: str, size: int, every: int, grace: str | float, offset: str | float) -> Window:
+def _fixed(kind: str, size: int, every: int, grace: str | float, offset: str | float, time: str) -> Window:
     shift = duration(offset, f"{kind}(offset)")
     if shift >= every:
         raise DeclarationError(
             f"{kind}(offset={offset!r}) is not shorter than the distance of two windows ({said(every)})",
             remedy="windows repeat, so a shorter offset says the same",
         )
-    return Window(kind, Spans(size, every, shift), duration(grace, f"{kind}(grace)"), where=called_from())
+    late, clock = _times(kind, grace, time)
+    return Window(kind, Spans(size, every, shift), late, by_clock=clock, where=called_from())
+
+
+def _times(kind: str, grace: str | float, time: str) -> tuple[int, bool]:
+    """The grace, and whether the clock counts."""
+    if time not in ("event", "processing"):
+        raise DeclarationError(f"{kind}(time={time!r})", remedy="'event' or 'processing'")
+    late, clock = duration(grace, f"{kind}(grace)"), time == "processing"
+    if clock and late:
+        raise DeclarationError(
+            f'{kind}(grace={grace!r}, time="processing"): no row comes late by the clock', remedy="omit grace="
+        )
+    return late, clock
 
 
 def _length(given: str | float, what: str) -> int:
@@ -148,10 +184,28 @@ def check_behind_window(step: s.Step, topic: str) -> None:
         )
 
 
+def _early(window: Window, emit: Any) -> tuple[int | None, int | None]:
+    """How often early results come: by time, or by rows."""
+    if emit == "final":
+        return None, None
+    if window.spans is None:
+        raise DeclarationError(f"window(emit={emit!r}): a session gives its final result only", remedy="omit emit=")
+    if isinstance(emit, str):
+        return _length(emit, "window(emit)"), None
+    if type(emit) is not int or emit < 1:
+        raise DeclarationError(
+            f"window(emit={emit!r})",
+            remedy="'final', how often early results come ('10s'), or after how many rows (1000)",
+        )
+    return None, emit
+
+
 class WindowedStream(Generic[K, V]):
     """Rows in windows, waiting for what shall be made of them."""
 
-    def __init__(self, stream: Stream[K, V], window: Any, late: str | None, at_end: str, name: str | None) -> None:
+    def __init__(
+        self, stream: Stream[K, V], window: Any, emit: Any, late: str | None, at_end: str, name: str | None
+    ) -> None:
         if not isinstance(window, Window):
             raise DeclarationError(
                 f"window() takes a window, not {window!r}", remedy='for example .window(hg.tumbling("10s", grace="2s"))'
@@ -162,6 +216,11 @@ class WindowedStream(Generic[K, V]):
         if at_end not in ("close", "keep"):
             raise DeclarationError(f"window(at_end={at_end!r})", remedy="'close' or 'keep'")
         self._keeps_open = at_end == "keep"
+        if window.by_clock and late is not None:
+            raise DeclarationError(
+                f"window(late={late!r}): no row comes late by the clock", remedy='omit late=, or time="processing"'
+            )
+        self._early = _early(window, emit)
         self._name = name_of("window", None, name or str(window))
 
     if not TYPE_CHECKING:  # so that type checkers say it, too
@@ -208,6 +267,8 @@ class WindowedStream(Generic[K, V]):
             late=self._late,
             late_serde=app.serde,
             keeps_open=self._keeps_open,
+            early_ms=self._early[0],
+            early_rows=self._early[1],
             migrate=check_migrate(migrate, "agg"),
             on_error=check_policy(on_error, "agg"),
             where=called_from(),

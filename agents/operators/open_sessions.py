@@ -43,6 +43,8 @@ class OpenSessions:
         """By key, the starts of the sessions that the table has."""
         self.endings: list[SessionEnd] = []
         """A heap; of a session that has grown or left, entries remain until they are met."""
+        self.early = None
+        """Sessions give final results only."""
         self._most = 64
         """More entries are looked through."""
         self.changed: set[bytes] = set()
@@ -203,6 +205,12 @@ class OpenSessions:
         self.changed.clear()
 
     # ------------------------------------------------------------------------------------------------------------ closing
+
+    def first_end(self) -> int | None:
+        """When the first of what is open ends."""
+        while self.endings and not self._is_open(self.endings[0]):
+            heapq.heappop(self.endings)
+        return self.endings[0][0] if self.endings else None
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a session that closes: they count when it is complete, so the next step closes it."""

@@ -53,6 +53,7 @@ class WindowRows(NamedTuple):
 
     end: int
     keys: list[bytes]
+    times: list[int]
     values: list[Any]
     columns: list[Any] | None
 
@@ -118,11 +119,50 @@ class OpenWindow:
         return found
 
 
+class Changed:
+    """What has changed since the last early results: by end of the window and key, the greatest time of its rows."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, dict[bytes, int]] = {}
+        self.rows = 0
+        """Rows since then."""
+        self.given: list[tuple[int, list[bytes]]] = []
+        """What the running letter has given out."""
+
+    def add(self, end: int, keys: list[bytes], times: list[int]) -> None:
+        """Rows of a letter that counts."""
+        known = self.times.setdefault(end, {})
+        for key, time in zip(keys, times, strict=True):
+            if time > known.get(key, time - 1):
+                known[key] = time
+        self.rows += len(keys)
+
+    def give(self, room: int) -> list[tuple[int, list[bytes]]]:
+        """So many windows and keys, in the order of results."""
+        for end in sorted(self.times):
+            keys = sorted(self.times[end])[:room]
+            self.given.append((end, keys))
+            room -= len(keys)
+            if room <= 0:
+                break
+        return self.given
+
+    def complete(self) -> None:
+        """What was given has been."""
+        for end, keys in self.given:
+            known = self.times.get(end, {})
+            for key in keys:
+                known.pop(key, None)
+            if not known:
+                self.times.pop(end, None)
+        self.given = []
+
+
 class OpenWindows:
     """The open windows of a fixed length. `careful`: what changes is written to the table with its letter, so that a failure there is one
     of its records."""
 
-    def __init__(self, spans: Spans, plan: AggregatePlan, table: Any) -> None:
+    def __init__(self, spans: Spans, plan: AggregatePlan, table: Any, *, early: bool = False) -> None:
         self.spans = spans
         self.plan = plan
         self.table = table
@@ -138,6 +178,7 @@ class OpenWindows:
         self.copying = False
         """What was taken goes into copies: it may fail, or its states may be no numbers."""
         self.given: list[GivenOut] = []
+        self.early = Changed() if early else None
         self._load()
 
     def _load(self) -> None:
@@ -174,10 +215,10 @@ class OpenWindows:
         columns = None if found.late or self.copying else self.plan.columns(values)
         for end, places in found.open.items():
             if places is None:
-                part = WindowRows(end, keys, values, columns)
+                part = WindowRows(end, keys, times, values, columns)
             else:
                 picked = None if columns is None else [c if c is None else pick(c, places) for c in columns]
-                part = WindowRows(end, pick(keys, places), pick(values, places), picked)
+                part = WindowRows(end, pick(keys, places), pick(times, places), pick(values, places), picked)
             self.taken.append(part)
         self.copying = self.copying or columns is None or self.careful or not self._all_plain(found.open)
         if self.copying:
@@ -242,12 +283,18 @@ class OpenWindows:
                 window = self._opened(part.end)
                 self.plan.add_columns(part.keys, part.columns or [], window.states, partial=False)
                 self._touched(part.end, window, part.keys)
+        if self.early is not None:
+            for part in self.taken:
+                self.early.add(part.end, part.keys, part.times)
+            self.early.complete()
         for one in self.given:
             if one.whole:
                 del self.open[one.end]
                 self.changed.discard(one.end)
             else:
                 self.open[one.end].out = one.out
+            if self.early is not None:
+                self.early.times.pop(one.end, None)
         self.drop()
 
     def _opened(self, end: int) -> OpenWindow:
@@ -268,16 +315,20 @@ class OpenWindows:
         """The letter does not count."""
         self.taken, self.fresh, self.copied, self.copying = [], {}, 0, False
         self.given = []
+        if self.early is not None:
+            self.early.given = []
 
     def suspend(self) -> Any:
         """Put aside what the letter has done. Copies are made again: the windows may change meanwhile."""
-        aside = self.taken, self.copying, self.given
+        aside = self.taken, self.copying, self.given, [] if self.early is None else self.early.given
         self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
         """Go on with the letter."""
-        self.taken, self.copying, self.given = aside
+        self.taken, self.copying, self.given, early = aside
+        if self.early is not None:
+            self.early.given = early
 
     def seal(self) -> None:
         """Write what has changed."""
@@ -289,6 +340,28 @@ class OpenWindows:
         self.changed.clear()
 
     # ------------------------------------------------------------------------------------------------------------ closing
+
+    def first_end(self) -> int | None:
+        """When the first of what is open ends."""
+        return min(self.open, default=None)
+
+    def changed_since(self, room: int) -> tuple[ClosedWindows, list[int]]:
+        """What has changed since the last early results, as results that close nothing; and the greatest time of the rows of each."""
+        found, times = ClosedWindows([], [], [], [], False), list[int]()
+        early = self.early
+        if early is None:
+            return found, times
+        for end, keys in early.give(room):
+            window = self.open[end]
+            found.starts.extend([end - self.spans.size] * len(keys))
+            found.ends.extend([end] * len(keys))
+            found.keys.extend(keys)
+            found.states.extend(map(window.states.__getitem__, keys))
+            times.extend(map(early.times[end].__getitem__, keys))
+        if len(times) == sum(map(len, early.times.values())):
+            early.rows = 0
+            return found, times
+        return found._replace(more=True), times
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a window that closes: they count when it is complete, so the next step closes it."""

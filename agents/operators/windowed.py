@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.windows import sessions, spans
-from ...core.windows.results import CLOSED_FIELD, DRAIN, END_FIELD, START_FIELD, WATERMARK, result_time
+from ...core.windows.results import (
+    CLOCK,
+    CLOSED_FIELD,
+    DRAIN,
+    EARLY,
+    END_FIELD,
+    START_FIELD,
+    WATERMARK,
+    result_time,
+)
 from ..job import steps as s
 from ..records.columns import pick
 from ..records.record import Rows
@@ -44,12 +53,12 @@ class Missed(NamedTuple):
 
 
 class WindowOp(Operator):
-    """Aggregates for each key and window of event time."""
+    """Aggregates for each key and window, of event time or of the clock."""
 
     letters = True
     wants_keys = BYTES
     gives_keys = True
-    flags = ("watermark", "floor")
+    flags = ("watermark", "floor", "next_early")
 
     def __init__(self, step: s.WindowStep, env: Env) -> None:
         super().__init__(step, env)
@@ -62,8 +71,11 @@ class WindowOp(Operator):
         self.kept = (
             OpenSessions(window.gap_ms, step.plan, self.table)
             if window.spans is None
-            else OpenWindows(window.spans, step.plan, self.table)
+            else OpenWindows(window.spans, step.plan, self.table, early=step.updates)
         )
+        self.by_clock = window.by_clock
+        self.next_early = env.now_ms() + (step.early_ms or 0)
+        """When early results are due, if anything has changed."""
         (stored,) = self.table.get_many([FLOOR])
         self.floor: int = NO_TIME if stored is None else stored
         self.missed = Missed()
@@ -84,8 +96,11 @@ class WindowOp(Operator):
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.window_step.key_serde)
+        times = rows.timestamps
+        if self.by_clock:  # which never goes back behind what it has closed
+            times = [max(self.env.now_ms(), self.floor)] * len(times)
         with blaming(self.step, self.plan.lacking(rows.values)):
-            late, partly = self.kept.take(keys, rows.timestamps, rows.values, self._closed)
+            late, partly = self.kept.take(keys, times, rows.values, self._closed)
         self._missed = self._missed.and_(len(late), partly)
         if late:
             self._late(rows, late)
@@ -137,9 +152,10 @@ class WindowOp(Operator):
 
     async def on_watermark(self, watermark: int) -> bool:
         """Close what time has passed. The maximal time stands before a drain, and is no time that has passed."""
+        more = False
         if watermark == MAX_TIME:
             more = await self.on_close(DRAIN)
-        else:
+        elif not self.by_clock:
             if watermark > self.floor:
                 self.floor = watermark
                 self.table.update({FLOOR: watermark})
@@ -152,6 +168,44 @@ class WindowOp(Operator):
         """Close all that is open, if it is not to stay so. The floor stays: the next run may open these windows again."""
         return not self.window_step.keeps_open and self._close(None, cause)
 
+    def due(self) -> tuple[int, str] | None:
+        """When the clock closes a window, or early results are to come."""
+        wanted: list[tuple[int, str]] = []
+        if self.by_clock and (end := self.kept.first_end()) is not None:
+            wanted.append((end + self.window_step.holds_ms, CLOCK))
+        step, early = self.window_step, self.kept.early
+        if early is not None and early.times:
+            if step.early_ms is not None:
+                wanted.append((self.next_early, EARLY))
+            elif early.rows >= (step.early_rows or 0):
+                wanted.append((self.env.now_ms(), EARLY))
+        return min(wanted, default=None)
+
+    def owes(self) -> bool:
+        """An open window waits for time, as always."""
+        return False
+
+    def owed_ms(self) -> int | None:
+        """What the clock will close has the time of its window, however far event time is."""
+        end = self.kept.first_end() if self.by_clock else None
+        return None if end is None else result_time(end)
+
+    async def work(self, key: str) -> bool:
+        """The clock has passed a window, or early results are due."""
+        now = self.env.now_ms()
+        if key == CLOCK:
+            self.floor = max(self.floor, now)
+            self.table.update({FLOOR: self.floor})
+            return self._close(self._closed, CLOCK)
+        if self.kept.early is None:
+            return False
+        found, times = self.kept.changed_since(STEP_RESULTS)
+        if found.keys:
+            self._give(found, EARLY, times)
+        if not found.more:
+            self.next_early = now + (self.window_step.early_ms or 0)
+        return found.more
+
     def _close(self, closed: int | None, by: str) -> bool:
         """Give results of windows that end no later than `closed` (None: of all), so many as a step may; whether there are more."""
         if self.kept.awaits(closed):
@@ -161,10 +215,11 @@ class WindowOp(Operator):
             self._give(found, by)
         return found.more
 
-    def _give(self, found: ClosedWindows, by: str) -> None:
+    def _give(self, found: ClosedWindows, by: str, times: list[int] | None = None) -> None:
         with blaming(self.step):
             results = self.plan.results(found.states)
         for result, start, end in zip(results, found.starts, found.ends, strict=True):
             result[START_FIELD], result[END_FIELD], result[CLOSED_FIELD] = start, end, by
-        times = list(map(result_time, found.ends))
+        if times is None:
+            times = list(map(result_time, found.ends))
         self.forward(Rows(results, times, found.keys, key_serde=self.window_step.key_serde))

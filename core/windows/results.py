@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-WATERMARK, END, DRAIN = "watermark", "end", "drain"
-"""What closes a window: time has passed it, its streams have ended, or the run is drained."""
+WATERMARK, CLOCK, END, DRAIN, EARLY = "watermark", "clock", "end", "drain", "early"
+"""What closes a window: event time or the clock has passed it, its streams have ended, or the run is drained. An early result closes
+nothing."""
 
 START_FIELD, END_FIELD, CLOSED_FIELD = "window_start", "window_end", "closed_by"
 RESERVED = frozenset({START_FIELD, END_FIELD, CLOSED_FIELD})

@@ -269,6 +269,68 @@ def test_an_old_row_that_joins_an_open_session_is_not_late() -> None:
         assert passed(d, row(60_000, "d")) == [("a", 12_000, 2, 2, "watermark"), ("b", 25_000, 1, 1, "watermark")]
 
 
+@pytest.mark.parametrize(
+    "window", [hg.tumbling("10s", time="processing"), hg.session("10s", time="processing")], ids=["tumbling", "session"]
+)
+def test_the_clock_closes_windows_of_processing_time(window: hg.Window) -> None:
+    """Whatever the rows' own times are, and though no further record comes; also behind a restart. A drain says that it was it."""
+    app = hg.App("job")
+    app.input("in", key="k", timestamp="ts").window(window).agg(n=hg.count()).to("out")
+    with Driver(app, now=1_000_000) as d:
+        d.send_all("in", [row(5), row(99_000_000), row(7, "b")])
+        d.advance("3s")
+        d.restart()
+        d.send("in", row(1))
+        d.advance("6s")
+        assert results(d) == []
+        d.advance("5s")
+        expected = [("a", 1_000_000, 3, "clock"), ("b", 1_000_000, 1, "clock")]
+        # sessions: b's ends first, for a's goes on with its row at three seconds
+        assert results(d) == (expected if window.spans is not None else expected[::-1])
+        d.send("in", row(1, "c"))
+        d.drain()
+        assert results(d)[-1][2:] == (1, "drain")
+        assert d.counters["late_rows"] == 0
+
+
+def test_early_results_come_by_the_clock_for_windows_that_have_changed() -> None:
+    """Each is the state so far, with the time of its newest row; what has not changed is not said again; the last word is the final one."""
+    app = hg.App("job")
+    app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s"), emit="5s").agg(n=hg.count()).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [row(1_000), row(3_000), row(2_000, "b"), row(2_500)])
+        assert d.read("out") == []
+        d.advance("5s")
+        found = [(one.key, one.value["n"], one.value["closed_by"], one.timestamp) for one in d.read("out")]
+        assert found == [("a", 3, "early", 3_000), ("b", 1, "early", 2_000)]
+        d.send("in", row(4_000, "b"))
+        d.advance("5s")
+        found = [(one.key, one.value["n"], one.value["closed_by"], one.timestamp) for one in d.read("out")]
+        assert found == [("b", 2, "early", 4_000)]
+        d.advance("20s")
+        assert d.read("out") == []
+        d.send("in", row(10_000, "b"))
+        d.advance("1s")
+        found = [(one.key, one.value["n"], one.value["closed_by"], one.timestamp) for one in d.read("out")]
+        assert found == [("a", 3, "watermark", 9_999), ("b", 2, "watermark", 9_999), ("b", 1, "early", 10_000)]
+
+
+def test_early_results_come_after_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In steps, where there are many of them."""
+    monkeypatch.setattr(windowed, "STEP_RESULTS", 2)
+    app = hg.App("job")
+    app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s"), emit=5).agg(n=hg.count()).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [row(1, k) for k in "abcd"])
+        assert d.read("out") == []
+        d.send("in", row(2, "a"))
+        assert [(one.key, one.value["n"]) for one in d.read("out")] == [("a", 2), ("b", 1), ("c", 1), ("d", 1)]
+        d.send_all("in", [row(3, "a")] * 4)
+        assert d.read("out") == []
+        d.drain()
+        assert [one[0] for one in results(d)] == ["a", "b", "c", "d"]
+
+
 @pytest.mark.parametrize("window", [hg.tumbling("10s"), hg.session("10s")])
 @pytest.mark.parametrize("over", ["end", "drain"])
 def test_what_an_end_is_to_leave_open_goes_on_in_the_next_run(window: hg.Window, over: str) -> None:
@@ -384,6 +446,12 @@ def test_any_order_any_chunks_any_restarts(kind: str, seed: int, monkeypatch: py
         (lambda rows: rows.window(hg.tumbling("1m", offset="1m")), "offset"),
         (lambda rows: rows.window(hg.hopping("1m", every="2m")), "in none"),
         (lambda rows: rows.window(hg.session("1m"), at_end="open"), "at_end"),
+        (lambda rows: rows.window(hg.session("1m"), emit="1s"), "final result only"),
+        (lambda rows: rows.window(hg.tumbling("1m"), emit=0), "after how many rows"),
+        (lambda rows: rows.window(hg.tumbling("1m"), emit="often"), "emit"),
+        (lambda rows: rows.window(hg.tumbling("1m", time="wall")), "'event' or 'processing'"),
+        (lambda rows: rows.window(hg.tumbling("1m", grace=1, time="processing")), "omit grace="),
+        (lambda rows: rows.window(hg.tumbling("1m", time="processing"), late="x"), "omit late="),
         (lambda rows: rows.window(hg.session("1m")).agg(x=hg.aggregate(int, max)), "tell how two states"),
         (lambda rows: rows.window(hg.tumbling("1m")).agg(closed_by=hg.count()), "closed_by"),
         (lambda rows: rows.window(hg.tumbling("1m")).agg(), "at least one aggregate"),
