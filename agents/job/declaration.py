@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ...core.batches import FORMAT as BOOK
 from ...core.errors import DeclarationError
@@ -261,6 +261,10 @@ def _shuffled(step: s.Step) -> bool:
     return any(isinstance(found, s.ShuffleStep) for found in s.lineage((step,)))
 
 
+def _combines(step: s.Step) -> TypeGuard[s.AggregateStep | s.WindowStep]:
+    return step.plan.merges if isinstance(step, s.AggregateStep) else isinstance(step, s.WindowStep) and step.combines
+
+
 def _with_combining(steps: list[s.Step]) -> list[s.Step]:
     """Steps, with aggregates that merge begun before the shuffle in front of them.
 
@@ -279,13 +283,8 @@ def _with_combining(steps: list[s.Step]) -> list[s.Step]:
             changed = replace(changed, table=replaced[id(changed.table)])
         if isinstance(changed, s.ShuffleStep) and not changed.everyone:
             after = readers.get(id(step), [])
-            if (
-                len(after) == 1
-                and isinstance(after[0], s.AggregateStep)
-                and after[0].plan.merges
-                and len(after[0].parents) == 1
-            ):
-                changed = replace(changed, combine=after[0])
+            if len(after) == 1 and len(after[0].parents) == 1 and _combines(one := after[0]):
+                changed = replace(changed, combine=one)
         if changed is not step:
             replaced[id(step)] = changed
         result.append(changed)

@@ -168,8 +168,8 @@ class ShuffleStep(Step):
     key_serde: Any
     partitions: int | None = None
     everyone: bool = False
-    combine: AggregateStep | None = None
-    """The aggregate that begins here, before its rows travel: what fails in it is its failure."""
+    combine: AggregateStep | WindowStep | None = None
+    """The aggregate, or the window, that begins here, before its rows travel: what fails in it is its failure."""
 
     @property
     def verb(self) -> str:
@@ -219,6 +219,13 @@ class WindowStep(Step):
     early_rows: int | None = None
     """Early results come after so many rows."""
     migrate: Migrate | None = None
+
+    @property
+    def combines(self) -> bool:
+        """Whether partial states of a window may travel in place of its rows: nothing asks for a row, or for how many have come."""
+        spans = self.window.spans
+        plain = spans is not None and spans.every == spans.size and not self.window.by_clock
+        return plain and self.plan.merges and self.late is None and self.early_rows is None
 
     @property
     def holds_ms(self) -> int:

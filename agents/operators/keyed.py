@@ -66,7 +66,7 @@ class CombineOp(ShuffleOp):
 
     def __init__(self, step: s.ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
-        assert step.combine is not None
+        assert isinstance(step.combine, s.AggregateStep)
         self.aggregate = step.combine
         self.plan = step.combine.plan
         self.settled: dict[Any, list[Any]] = {}

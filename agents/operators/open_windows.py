@@ -8,11 +8,12 @@ else was added to copies before, so a letter that fails leaves no trace.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...core.windows.blocks import BLOCK_KEYS
-from ...core.windows.spans import Spans, due
+from ...core.windows.spans import Assigned, Spans, assign_ends, due
 from ..job.aggregates import AggregatePlan
 from ..records.columns import pick
 from ..records.selecting import all_mappings
@@ -158,11 +159,34 @@ class Changed:
         self.given = []
 
 
+class Tally:
+    """How many rows each key has in each window, and the time of one of the last: a partial state carries both."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Counter[bytes]] = {}
+        self.times: dict[int, dict[bytes, int]] = {}
+
+    def add(self, part: WindowRows) -> None:
+        """Rows of a letter that counts."""
+        self.rows.setdefault(part.end, Counter()).update(part.keys)
+        self.times.setdefault(part.end, {}).update(zip(part.keys, part.times, strict=True))
+
+
 class OpenWindows:
     """The open windows of a fixed length. `careful`: what changes is written to the table with its letter, so that a failure there is one
     of its records."""
 
-    def __init__(self, spans: Spans, plan: AggregatePlan, table: Any, *, early: bool = False) -> None:
+    def __init__(
+        self,
+        spans: Spans,
+        plan: AggregatePlan,
+        table: Any,
+        *,
+        early: bool = False,
+        partial: bool = False,
+        tally: Tally | None = None,
+    ) -> None:
+        """`partial`: partial states come instead of rows. Without a table nothing is stored."""
         self.spans = spans
         self.plan = plan
         self.table = table
@@ -179,7 +203,10 @@ class OpenWindows:
         """What was taken goes into copies: it may fail, or its states may be no numbers."""
         self.given: list[GivenOut] = []
         self.early = Changed() if early else None
-        self._load()
+        self.partial = partial
+        self.tally = tally
+        if table is not None:
+            self._load()
 
     def _load(self) -> None:
         """What the table has: everything that is open."""
@@ -209,10 +236,17 @@ class OpenWindows:
 
     def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
         """Rows into the windows that are open, which end after `closed`. Raises what the user's functions do."""
-        found = self.spans.assign_open(times, closed)
-        if not found.open:
-            return TooLate(found.late, found.partly)
-        columns = None if found.late or self.copying else self.plan.columns(values)
+        if self.partial:
+            found = assign_ends([value[0] for value in values], closed)
+            values = [value[2:] for value in values]
+        else:
+            found = self.spans.assign_open(times, closed)
+        if found.open:
+            self._take(found, keys, times, values)
+        return TooLate(found.late, found.partly)
+
+    def _take(self, found: Assigned, keys: list[bytes], times: list[int], values: list[Any]) -> None:
+        columns = None if found.late or self.copying else self.plan.columns(values, partial=self.partial)
         for end, places in found.open.items():
             if places is None:
                 part = WindowRows(end, keys, times, values, columns)
@@ -223,7 +257,6 @@ class OpenWindows:
         self.copying = self.copying or columns is None or self.careful or not self._all_plain(found.open)
         if self.copying:
             self._copy()
-        return TooLate(found.late, found.partly)
 
     def _all_plain(self, ends: Collection[int]) -> bool:
         return all(end not in self.open or self.open[end].plain for end in ends)
@@ -233,7 +266,9 @@ class OpenWindows:
         for part in self.taken[self.copied :]:
             states = self._copies(part.end, part.keys)
             if part.columns is not None:
-                self.plan.add_columns(part.keys, part.columns, states, partial=False)
+                self.plan.add_columns(part.keys, part.columns, states, partial=self.partial)
+            elif self.partial:
+                self.plan.merge(part.keys, part.values, states)
             else:
                 self.plan.add(part.keys, part.values, states, items=all_mappings(part.values))
         self.copied = len(self.taken)
@@ -281,8 +316,11 @@ class OpenWindows:
         else:
             for part in self.taken:
                 window = self._opened(part.end)
-                self.plan.add_columns(part.keys, part.columns or [], window.states, partial=False)
+                self.plan.add_columns(part.keys, part.columns or [], window.states, partial=self.partial)
                 self._touched(part.end, window, part.keys)
+        if self.tally is not None:
+            for part in self.taken:
+                self.tally.add(part)
         if self.early is not None:
             for part in self.taken:
                 self.early.add(part.end, part.keys, part.times)

@@ -29,6 +29,7 @@ from ..records.target_rules import UnknownTarget
 from ..records.writable import NO_TIMESTAMP
 from .actor import ActorOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
+from .combined_windows import WindowCombineOp
 from .decode import SourceOp
 from .failures import chunk_id
 from .key_test import KeyTest
@@ -154,7 +155,7 @@ class Pipeline:
         for operator in reversed(self.operators):  # parents stand before children
             below = any(wants[id(child)] for child in operator.children)
             wants[id(operator)] = below or operator.awaits or operator.letters or self._may_leave_out(operator)
-            if isinstance(operator, CombineOp | AggregateOp):
+            if isinstance(operator, CombineOp | WindowCombineOp | AggregateOp):
                 operator.careful = careful
             if isinstance(operator, WindowOp) and careful:
                 operator.be_careful()
@@ -199,6 +200,8 @@ class Pipeline:
             case s.RekeyStep():
                 return RekeyOp(step, self)
             case s.ShuffleStep():
+                if isinstance(step.combine, s.WindowStep):
+                    return WindowCombineOp(step, self)
                 return CombineOp(step, self) if step.combine else ShuffleOp(step, self)
             case s.AggregateStep():
                 return AggregateOp(step, self)

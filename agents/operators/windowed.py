@@ -68,10 +68,11 @@ class WindowOp(Operator):
         self.plan = step.plan
         self.table = env.table(step.name)
         self.of_sessions = window.spans is None
+        self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
         self.kept = (
             OpenSessions(window.gap_ms, step.plan, self.table)
             if window.spans is None
-            else OpenWindows(window.spans, step.plan, self.table, early=step.updates)
+            else OpenWindows(window.spans, step.plan, self.table, early=step.updates, partial=self.partial)
         )
         self.by_clock = window.by_clock
         self.next_early = env.now_ms() + (step.early_ms or 0)
@@ -96,14 +97,23 @@ class WindowOp(Operator):
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.window_step.key_serde)
-        times = rows.timestamps
+        times, values = rows.timestamps, rows.values
+        if self.partial and rows.plan != self.plan.digest:
+            values = self._of_former_code(rows.plan, values)
         if self.by_clock:  # which never goes back behind what it has closed
             times = [max(self.env.now_ms(), self.floor)] * len(times)
-        with blaming(self.step, self.plan.lacking(rows.values)):
-            late, partly = self.kept.take(keys, times, rows.values, self._closed)
-        self._missed = self._missed.and_(len(late), partly)
-        if late:
+        with blaming(self.step, None if self.partial else self.plan.lacking(values)):
+            late, partly = self.kept.take(keys, times, values, self._closed)
+        rows_late = sum(values[place][1] for place in late) if self.partial else len(late)
+        self._missed = self._missed.and_(rows_late, partly)
+        if late and not self.partial:
             self._late(rows, late)
+
+    def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
+        """Partial states that were on their way when the code was changed, as this code has them."""
+        layout = self.table.layout
+        schema = layout.of_partials(plan)
+        return [[*value[:2], *layout.adapt(schema, value[2:])] for value in values]
 
     def _late(self, rows: Rows, late: list[int]) -> None:
         """Rows whose windows are closed: written as they are to the topic that the user has named."""
@@ -181,10 +191,6 @@ class WindowOp(Operator):
                 wanted.append((self.env.now_ms(), EARLY))
         return min(wanted, default=None)
 
-    def owes(self) -> bool:
-        """An open window waits for time, as always."""
-        return False
-
     def owed_ms(self) -> int | None:
         """What the clock will close has the time of its window, however far event time is."""
         end = self.kept.first_end() if self.by_clock else None
@@ -197,7 +203,7 @@ class WindowOp(Operator):
             self.floor = max(self.floor, now)
             self.table.update({FLOOR: self.floor})
             return self._close(self._closed, CLOCK)
-        if self.kept.early is None:
+        if isinstance(self.kept, OpenSessions):
             return False
         found, times = self.kept.changed_since(STEP_RESULTS)
         if found.keys:

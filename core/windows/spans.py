@@ -79,6 +79,17 @@ class Spans:
         return Assigned(found, sorted(missed - taken), len(missed & taken))
 
 
+def assign_ends(ends: Sequence[int], closed: int) -> Assigned:
+    """Partial states, each of which belongs to the window of its end, as `assign_open` gives rows.
+
+    >>> assign_ends([20, 10, 20, 30], 10)
+    Assigned(open={20: [0, 2], 30: [3]}, late=[1], partly=0)
+    """
+    found = _grouped(ends)
+    passed = [found.pop(end) for end in [end for end in found if end <= closed]]
+    return Assigned(found, sorted(place for places in passed for place in _all(places, ends)), 0)
+
+
 def closed_up_to(floor: int, grace: int) -> int:
     """The windows that end then or before are closed."""
     return floor - grace

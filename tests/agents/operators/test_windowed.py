@@ -379,6 +379,60 @@ class Sessions:
                     self.rows[key] = [row for row in self.rows[key] if row not in one]
 
 
+def shuffled(window: hg.Window, **more: Any) -> hg.App:
+    app = hg.App("job")
+    rows = app.input("in", timestamp="ts").repartition("k").window(window, name="w", **more)
+    rows.agg(n=hg.count(), total=hg.sum("x"), mean=hg.mean("x"), low=hg.min("x")).to("out")
+    return app
+
+
+def combined(app: hg.App) -> bool:
+    return any(getattr(step, "combine", None) is not None for step in Declared(app).steps)
+
+
+def test_partial_states_travel_where_nothing_asks_for_a_row() -> None:
+    """And rows travel for a topic of late rows, emission by count, sessions, hopping windows and lists."""
+    assert combined(shuffled(hg.tumbling("10s")))
+    assert combined(shuffled(hg.tumbling("10s"), emit="1s"))
+    assert not combined(shuffled(hg.tumbling("10s"), late="late"))
+    assert not combined(shuffled(hg.tumbling("10s"), emit=10))
+    assert not combined(shuffled(hg.tumbling("10s", time="processing")))
+    assert not combined(shuffled(hg.session("10s")))
+    assert not combined(shuffled(hg.hopping("10s", every="5s")))
+    app = hg.App("job")
+    app.input("in").repartition("k").window(hg.tumbling("10s")).agg(all=hg.collect("x")).to("out")
+    assert not combined(app)
+
+
+def test_a_partial_state_is_late_as_a_whole_and_counts_its_rows() -> None:
+    """Lateness is judged where the window lives, not where its rows were put together."""
+    with Driver(shuffled(hg.tumbling("10s", grace="1s")), partitions={"in": 2}) as d:
+        chunk = [row(1_000, "a", 4), row(2_000, "a", 2), row(3_000, "b", 7), row(12_000, "a", 1)]
+        d.send_all("in", chunk, partition=0)
+        d.send_all("in", [*chunk, row(20_000, "c", 1)], partition=1)
+        d.advance("1s")
+        assert results(d) == [("a", 0, 4, 12, 3.0, 2, "watermark"), ("b", 0, 2, 14, 7.0, 7, "watermark")]
+        d.send_all("in", [row(5_000, "a"), row(6_000, "a"), row(13_000, "a")], partition=0)
+        assert d.counters["late_rows"] == 2
+        d.restart()
+        d.drain()
+        assert results(d) == [("a", 10_000, 3, 3, 1.0, 1, "drain"), ("c", 20_000, 1, 1, 1.0, 1, "drain")]
+
+
+def test_partial_states_with_what_is_no_number() -> None:
+    """Text and numbers of one's own go in copies; a record that fails becomes a dead letter, and no partial state has it."""
+    app = hg.App("job", on_error="dead_letter")
+    longest = hg.aggregate(str, lambda state, value: max(state, value["x"], key=len), lambda a, b: max(a, b, key=len))
+    rows = app.input("in", timestamp="ts").repartition("k").window(hg.tumbling("10s"))
+    rows.agg(n=hg.count(), long=longest).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [row(1, "a", "x"), row(2, "a", 3), row(3, "a", "xyz"), row(4, "b", "y")])
+        d.send_all("in", [row(5, "a", "xy"), row(10_000, "z", "")])
+        d.advance("1s")
+        assert results(d) == [("a", 0, 3, "xyz", "watermark"), ("b", 0, 1, "y", "watermark")]
+        assert len(d.dead_letters()) == 1
+
+
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "uneven", "session"])
 @pytest.mark.parametrize("seed", range(8))
 def test_any_order_any_chunks_any_restarts(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

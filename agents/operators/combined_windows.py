@@ -1,0 +1,76 @@
+"""Windows that begin before a shuffle: partial states of a key and window travel once a commit, instead of every row.
+
+A partial state is the end of its window, the number of its rows and the states, with the digest of its plan beside it. Nothing is late
+here: that is judged where the window lives, for the whole partial state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.progress.frames import NO_TIME
+from ..job import steps as s
+from ..records.record import Rows
+from .keyed import PARTIAL, ShuffleOp
+from .open_windows import OpenWindows, Tally
+from .stateless import Env, blaming, encode
+
+
+class WindowCombineOp(ShuffleOp):
+    """Out of this stage, with the windows that follow begun here."""
+
+    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+        super().__init__(step, env)
+        assert isinstance(step.combine, s.WindowStep)
+        self.window = step.combine
+        self.plan = step.combine.plan
+        self.careful = False
+        """A commit has failed on what was held back: partial states travel with each chunk, so that a failure is that of a record."""
+        self.tally = Tally()
+        self.kept = self._empty()
+
+    def _empty(self) -> OpenWindows:
+        assert self.window.window.spans is not None
+        self.tally = Tally()
+        return OpenWindows(self.window.window.spans, self.plan, None, tally=self.tally)
+
+    def push(self, rows: Rows) -> None:
+        keys = self.keys_of(rows)
+        if self.careful:
+            self.kept = self._empty()
+        with blaming(self.window, self.plan.lacking(rows.values)):
+            self.kept.take(keys, rows.timestamps, rows.values, NO_TIME)
+            if self.careful:
+                self.kept.prepare()
+        if self.careful:
+            self.kept.complete()
+            self.seal()
+
+    def prepare(self) -> None:
+        with blaming(self.window):
+            self.kept.prepare()
+
+    def complete(self) -> None:
+        self.kept.complete()
+
+    def drop(self) -> None:
+        self.kept.drop()
+
+    def suspend(self) -> Any:
+        return self.kept.suspend()
+
+    def resume(self, aside: Any) -> None:
+        self.kept.resume(aside)
+
+    def seal(self) -> None:
+        """Send what was held back."""
+        if not self.kept.open:
+            return
+        found, tally, step = self.kept.open, self.tally, self.shuffle_step
+        self.kept = self._empty()
+        at = [(end, key) for end in sorted(found) for key in found[end].states]
+        states = [[end, tally.rows[end][key], *found[end].states[key]] for end, key in at]
+        values = encode(step, PARTIAL, states)
+        times = [tally.times[end][key] for end, key in at]
+        with blaming(step):
+            self.env.shuffle(step.name, step.everyone, [key for _, key in at], times, values, plan=self.plan.digest)
