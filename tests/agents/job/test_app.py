@@ -70,7 +70,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("lost and found", lambda a: a.input("a", on_lost="skip"), "'fail', 'oldest' or 'newest'"),
     ("a priority that is none", lambda a: a.input("a", priority="high"), "integer"),
     ("a timestamp that is none", lambda a: a.input("a", timestamp=3), "field's name"),
-    ("a unit that is none", lambda a: hg.field("ts", unit="minutes"), "'ms', 's' or 'iso'"),
+    ("a unit that is none", lambda a: hg.field("ts", unit="minutes"), "one of 's', 'ms', 'us'"),
     ("a key that awaits", lambda a: a.input("a", key=listens), "async function"),
     ("a bad-data policy that is none", lambda a: a.input("a", on_bad_data="ignore"), "not an error policy"),
     ("a table twice", lambda a: (a.table("t"), a.table("t")), "declared twice"),

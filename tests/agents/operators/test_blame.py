@@ -147,7 +147,7 @@ def test_a_number_where_iso_text_is_expected() -> None:
     app.input("in", timestamp=hg.field("ts", unit="iso")).to("out")
     with (
         Driver(app) as d,
-        pytest.raises(ValueError, match=r"expected ISO text.* found 1700000000; .* unit='ms' or 's'"),
+        pytest.raises(ValueError, match=r"expected ISO text.* found 1700000000; numbers take unit='s'"),
     ):
         d.send("in", {"ts": 1700000000})
 

@@ -30,7 +30,7 @@ def test_a_first_start_resolves_and_makes_durable_before_anything_is_read():
     assert rig.of(ResolveOffsets)[0].positions == {ORDERS0: "newest"}
     assert rig.of(ResolveOffsets)[0].until == {ORDERS0: "newest"}
     assert rig.of(SeekConsumer) == []
-    assert rig.of(RequestCommit) == [RequestCommit("where to start and to end", urgent=True)]
+    assert rig.of(RequestCommit) == [RequestCommit(urgent=True)]
     rig.begin_commit()
     assert rig.of(SeekConsumer, last=False) == []
     rig.end_commit()

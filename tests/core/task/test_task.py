@@ -294,10 +294,10 @@ def test_user_code_may_ask_for_a_commit_and_for_the_end():
     rig.commit()
     rig.commit()
     rig.feed(ChunkTaken(ORDERS0, 5))
-    assert RequestCommit("asked for", urgent=True) in rig.feed(ChunkDone(ORDERS0, 5, commit=True))
+    assert RequestCommit(urgent=True) in rig.feed(ChunkDone(ORDERS0, 5, commit=True))
     assert rig.feed(CommitWanted()) == []
     rig.commit()
-    assert rig.feed(CommitWanted()) == [RequestCommit("changed beside the letters", urgent=False)]
+    assert rig.feed(CommitWanted()) == [RequestCommit(urgent=False)]
     rig.commit()
     rig.auto_commit = True
     rig.chunk(ORDERS0, 6, stop=True)
