@@ -137,7 +137,7 @@ class Declared:
             writes = (step.sink,)
         if isinstance(step, s.WindowStep):
             writes = (step.late,) if step.late else ()
-            between = (("window", str(step.window)), ("grace", said(step.window.grace_ms)))
+            between = (("grace", said(step.window.grace_ms)),)
             between += (("at_end", "keep"),) if step.keeps_open else ()
             between += (("early", f"{step.early_ms} ms, {step.early_rows} rows"),) if step.updates else ()
         return Stage(

@@ -39,6 +39,8 @@ STEP_RESULTS = 10_000
 """Results that one step of a letter gives: its outputs must stay within what one transaction should hold."""
 FLOOR = "floor"
 """The row of the table that holds it."""
+GRACE, SHUT = "grace", "shut"
+"""Rows beside it: the grace with which it closes windows, and how far the windows had been closed under another grace."""
 
 
 class Missed(NamedTuple):
@@ -58,7 +60,7 @@ class WindowOp(Operator):
     letters = True
     wants_keys = BYTES
     gives_keys = True
-    flags = ("watermark", "floor", "next_early")
+    flags = ("watermark", "floor", "said", "next_early")
 
     def __init__(self, step: s.WindowStep, env: Env) -> None:
         super().__init__(step, env)
@@ -77,8 +79,14 @@ class WindowOp(Operator):
         self.by_clock = window.by_clock
         self.next_early = env.now_ms() + (step.early_ms or 0)
         """When early results are due, if anything has changed."""
-        (stored,) = self.table.get_many([FLOOR])
+        stored, grace, shut = self.table.get_many([FLOOR, GRACE, SHUT])
         self.floor: int = NO_TIME if stored is None else stored
+        self.shut: int = NO_TIME if shut is None else shut
+        """What was closed under a shorter grace stays closed."""
+        if grace is not None and grace != self.grace:
+            self.shut = max(self.shut, self._up_to(grace))
+        self.said = grace == self.grace
+        """The table has this grace."""
         self.missed = Missed()
         """Since the task began here."""
         self._missed = Missed()
@@ -87,7 +95,10 @@ class WindowOp(Operator):
     @property
     def _closed(self) -> int:
         """Windows that end then or before are closed."""
-        return (sessions if self.of_sessions else spans).closed_up_to(self.floor, self.grace)
+        return max(self.shut, self._up_to(self.grace))
+
+    def _up_to(self, grace: int) -> int:
+        return (sessions if self.of_sessions else spans).closed_up_to(self.floor, grace)
 
     def be_careful(self) -> None:
         """A commit has failed on what was held back: the table is written with each letter."""
@@ -169,6 +180,9 @@ class WindowOp(Operator):
             if watermark > self.floor:
                 self.floor = watermark
                 self.table.update({FLOOR: watermark})
+                if not self.said:
+                    self.table.update({GRACE: self.grace} | ({SHUT: self.shut} if self.shut > NO_TIME else {}))
+                self.said = True
             more = self._close(self._closed, WATERMARK)
         if not more:
             self.watermark = watermark

@@ -127,12 +127,14 @@ class RowDecoder:
             with contextlib.suppress(HeadgateError):
                 value, _, schema = parse_log_value(data)
                 found = windows.read(key, value)
-                if found or meant:
-                    return [
-                        (self._key_in_block(table, one.key), one.window() | self._named(table, schema, one.states))
-                        for one in found
-                        if not meant or one.key in meant
-                    ]
+                if not found and not meant:
+                    named: Any = msgpack.unpackb(value)
+                    return [(guess_key(key), named)]
+                return [
+                    (self._key_in_block(table, one.key), one.window() | self._named(table, schema, one.states))
+                    for one in found
+                    if not meant or one.key in meant
+                ]
         row = self.decode(table, key, data, now_ms)
         return [] if row is None else [row]
 

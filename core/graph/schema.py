@@ -298,6 +298,8 @@ def state_parts(schemas: Mapping[str, Schema]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, schema in schemas.items():
         flat = {"keys": schema.key, "values": schema.value}
+        if schema.kind.startswith(WINDOW):
+            flat["windows"] = schema.kind.removeprefix(WINDOW)
         flat |= {one.name: f"{one.kind} {one.type}" for one in sorted(schema.fields, key=lambda one: one.name)}
         text = json.dumps(flat)
         found[STATE_PARTS + name] = (

@@ -223,6 +223,7 @@ async def test_windows_of_another_length_wait_until_those_that_are_open_have_clo
     await job.ask("drain")
     assert await one.ended() == 0
     two = await job.start(windowed(job, inp, out, hg.tumbling("20s"), n=hg.count()))
+    await two.until(lambda: hasattr(two.worker.coordination, "member"), "it has read the job's stream")
     said = await failed(two)
     assert "it belongs to a window tumbling-10s, not to a window tumbling-20s" in said
     assert "drain the job with the old code" in said
@@ -248,9 +249,9 @@ async def test_another_grace_takes_a_drain_and_reopens_nothing(job, topic):
     await job.values(out, 1)
     await job.ask("drain")
     assert await one.ended() == 0
-    two = await job.start(windowed(job, inp, out, hg.tumbling("10s", grace="1s"), n=hg.count()))
+    two = await job.start(windowed(job, inp, out, hg.tumbling("10s", grace="5s"), n=hg.count()))
     await two.until_running(1)
-    await job.write(inp, [at(500), at(13_000), at(20_500), at(13_000), at(21_000)])
+    await job.write(inp, [at(500), at(13_000), at(24_500), at(13_000), at(25_000)])
     found = [(v["window_start"], v["n"], v["closed_by"]) for v in await job.values(out, 3)]
     assert found == [(BASE, 1, "watermark"), (BASE + 10_000, 1, "drain"), (BASE + 10_000, 2, "watermark")]
     assert two.worker.counters["Partition 0"]["late_rows"] == 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headgate as hg
 from headgate.agents.job.declaration import Declared
+from headgate.agents.job.steps import WindowStep
 from headgate.agents.operators import windowed
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
@@ -108,7 +110,7 @@ def test_a_window_that_was_open_at_a_restart_closes_complete() -> None:
         d.restart()
         found = passed(d, row(10_000))
         assert found == [(k, 0, *((2, 6) if 50 <= int(k[1:]) < 150 else (1, 1)), "watermark") for k in sorted(keys)]
-        assert len(d.table("w")) == 2  # the floor, and the block of the window that is open
+        assert len(d.table("w")) == 3  # the floor with its grace, and the block of the window that is open
 
 
 @pytest.mark.parametrize("cause", ["end", "drain"])
@@ -152,7 +154,7 @@ def test_a_large_window_closes_in_steps_and_a_crash_between_them_repeats_nothing
         d.restart()
         d.advance("1s")
         assert [one[0] for one in results(d)] == keys[140:]
-        assert len(d.table("w")) == 2
+        assert len(d.table("w")) == 3
 
 
 def test_a_window_behind_a_window_misses_nothing() -> None:
@@ -221,6 +223,36 @@ def test_a_field_more_finds_the_open_window_of_the_old_code() -> None:
         open_tables(store, Declared(job(hg.tumbling("20s"), n=hg.count())), clock=lambda: 0)
 
 
+@pytest.mark.parametrize("window", [hg.tumbling("20s"), hg.session("5s")], ids=str)
+def test_windows_of_another_kind_begin_where_none_is_open(window: hg.Window) -> None:
+    """A floor is a time, whatever windows it has closed: rows before it are late for the others, too."""
+    store = MemoryStore("u")
+    for fields in ({"n": hg.count()}, {"x": hg.sum("x"), "n": hg.count()}):
+        before = open_tables(store, Declared(job(hg.tumbling("10s"), **fields)), clock=lambda: 0).tables
+        before.table("w").update({"floor": 7_000})
+        before.complete()
+        before.seal()
+        before.applied(1)
+    after = open_tables(store, Declared(job(window, n=hg.count())), clock=lambda: 0).tables.table("w")
+    assert dict(after.range()) == {"floor": 7_000}
+
+
+@pytest.mark.parametrize(("before", "after"), [("0s", "5s"), ("5s", "0s")])
+def test_another_grace_reopens_no_window(before: str, after: str) -> None:
+    """However long the new one is: the window was closed by the old one, and its result is out."""
+    store = MemoryStore("u")
+    tables = open_tables(store, Declared(job(hg.tumbling("10s", grace=before))), clock=lambda: 0).tables
+    grace = hg.tumbling("10s", grace=before).grace_ms
+    tables.table("w").update({"floor": 12_000, "grace": grace})
+    env: Any = SimpleNamespace(table=tables.table, now_ms=lambda: 0)
+    op = windowed.WindowOp(_step(job(hg.tumbling("10s", grace=after))), env)
+    assert op._closed == 12_000 - min(grace, op.grace)
+
+
+def _step(app: hg.App) -> Any:
+    return next(step for step in app.steps if isinstance(step, WindowStep))
+
+
 def test_a_row_is_in_all_hopping_windows_that_hold_it() -> None:
     """Where some of its windows are closed it counts in the others, and that is counted; where all are, it is late."""
     with Driver(job(hg.hopping("10s", every="5s"), late="late")) as d:
@@ -254,9 +286,9 @@ def test_a_row_between_two_sessions_makes_one_of_them() -> None:
     with Driver(app) as d:
         passed(d, row(40_000, "a", "late"), row(22_000, "a", "early"))
         d.restart()
-        assert len(d.table("w")) == 3
+        assert len(d.table("w")) == 4
         passed(d, row(31_000, "a", "between"))
-        assert len(d.table("w")) == 2
+        assert len(d.table("w")) == 3
         d.drain()
         assert results(d) == [("a", 22_000, 3, ["early", "late", "between"], "early", "between", "drain")]
 
