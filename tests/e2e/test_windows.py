@@ -58,3 +58,53 @@ async def test_windows_close_once_and_complete_over_a_restart_and_a_drain(job, t
         (k, start): (len(xs), sum(xs), "drain" if start == base + 20_000 else "watermark")
         for (k, start), xs in expected.items()
     }
+
+
+SOURCE = """
+import headgate as hg
+
+app = hg.App("JOB")
+rows = app.input("IN", timestamp="ts", max_out_of_order="1s")
+by = rows.repartition("k")
+by.window(hg.session("3s", grace="1s")).agg(n=hg.count(), total=hg.sum("x")).to("SESSIONS")
+by.window(hg.hopping("10s", every="5s")).agg(n=hg.count(), total=hg.sum("x")).to("HOPS")
+rows.repartition("k", name="again").window(hg.tumbling("10s")).agg(n=hg.count(), total=hg.sum("x")).to("TENS")
+"""
+
+
+async def test_every_kind_of_window_is_exact_over_kill_9(job, topic):
+    """A process dies in the middle, twice; partial states, sessions and hopping windows are what a plain count says, each once."""
+    inp, tens, hops, sessions = topic("in", 2), topic("tens", 2), topic("hops", 2), topic("sessions", 2)
+    base = 1_700_000_000_000
+    rows = [{"k": f"k{n % 7}", "ts": base + n * 40 + (n // 500) * 20_000, "x": n} for n in range(1500)]
+    source = SOURCE.replace("IN", inp).replace("TENS", tens).replace("HOPS", hops).replace("SESSIONS", sessions)
+    for turn in range(3):
+        part = rows[turn * 500 : turn * 500 + 500]
+        one = await job.process(source)
+        if turn == 2:  # behind these rows everything else has closed
+            part += [{"k": "k0", "ts": base + 300_000, "x": 0}] * 2
+            rows += part[-2:]
+        await job.write(inp, part[::2], partition=0)
+        await job.write(inp, part[1::2], partition=1)
+        await job.records(hops, 7 * (3 + turn * 5 if turn < 2 else 15), more_s=0)
+        if turn < 2:
+            one.kill()
+            await one.ended()
+    await job.ask("drain")
+    assert await one.ended() == 0
+    expected: dict[str, dict[tuple[str, int], list[int]]] = {"tens": {}, "hops": {}, "sessions": {}}
+    last: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        k, ts, x = row["k"], row["ts"], row["x"]
+        expected["tens"].setdefault((k, ts // 10_000 * 10_000), []).append(x)
+        for start in (ts // 5_000 * 5_000, ts // 5_000 * 5_000 - 5_000):
+            expected["hops"].setdefault((k, start), []).append(x)
+        start, before = last.get(k, (ts, ts))
+        start = start if ts - before <= 3_000 else ts
+        last[k] = start, ts
+        expected["sessions"].setdefault((k, start), []).append(x)
+    for name, out in (("tens", tens), ("hops", hops), ("sessions", sessions)):
+        found = found_in(await job.records(out, len(expected[name])))
+        assert {at: one[:2] for at, one in found.items()} == {
+            at: (len(xs), sum(xs)) for at, xs in expected[name].items()
+        }

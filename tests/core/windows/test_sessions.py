@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.core.windows import sessions as module
-from headgate.core.windows.sessions import end_of, join
+from headgate.core.windows.sessions import closed_up_to, end_of, join
 
 Sessions = list[tuple[int, int]]
 
@@ -46,3 +46,8 @@ def test_rows_in_any_order_make_the_sessions_of_the_sorted_rows(times: list[int]
 
 def test_a_session_ends_a_gap_after_its_last_row() -> None:
     assert end_of(20, 5) == 25
+
+
+def test_a_session_is_closed_when_time_has_passed_its_end() -> None:
+    """A row of just that time joins it, and may come as long as time has only reached it."""
+    assert [end <= closed_up_to(floor, 5) for end, floor in ((25, 30), (25, 31))] == [False, True]
