@@ -40,6 +40,9 @@ class MapAsyncOp(Operator):
         waiting = iter(enumerate(items))
         fn, step, patience_s = self.map.fn, self.step, self.env.patience_s()
 
+        failed: list[UserCodeError] = []
+        workers: list[asyncio.Task[None]] = []
+
         async def work() -> None:
             for index, item in waiting:
                 try:
@@ -50,18 +53,20 @@ class MapAsyncOp(Operator):
                 except BaseException as cause:
                     if passes(cause):
                         raise
-                    hint = lacking((), rows.values[index : index + 1])(cause)
-                    raise UserCodeError(step, cause, index, hint) from cause
+                    error = UserCodeError(step, cause, index, lacking((), rows.values[index : index + 1])(cause))
+                    error.__cause__ = cause
+                    # Nothing leaves to the group: until Python 3.13 it cancels this task for that and does not take it back, so
+                    # that from then on every cancellation would seem to be asked for.
+                    failed.append(error)
+                    for other in workers:
+                        if other is not asyncio.current_task():
+                            other.cancel()
+                    return
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self.map.concurrency, len(items))):
-                    group.create_task(work())
-        except BaseExceptionGroup as errors:
-            found = [one for one in errors.exceptions if isinstance(one, UserCodeError)]
-            if not found:
-                raise
-            first = min(found, key=lambda one: one.index or 0)
+        async with asyncio.TaskGroup() as group:
+            workers += [group.create_task(work()) for _ in range(min(self.map.concurrency, len(items)))]
+        if failed:
+            first = min(failed, key=lambda one: one.index or 0)
             raise first from cause_for(first, first.__cause__)
         for index, result in enumerate(results):
             if result is _MISSING:  # it has cancelled itself: a group says nothing of that

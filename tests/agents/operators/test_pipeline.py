@@ -14,6 +14,7 @@ from headgate.agents.job.declaration import Declared
 from headgate.agents.operators.decode import BadRecord
 from headgate.agents.operators.failures import dead_letter, find_bad, policy_of
 from headgate.agents.operators.pipeline import Pipeline
+from headgate.agents.operators.stateless import UserCodeError
 from headgate.agents.records.chunks import Chunk, FetchBuffer
 from headgate.agents.records.columns import Columns
 from headgate.agents.records.fetched import RecordBatch
@@ -137,6 +138,26 @@ def test_a_seal_in_the_middle_of_a_chunk_takes_only_what_was_complete() -> None:
         assert rig.out("copy")[1:] == [b'{"k":"a","n":2}']
         assert rig.out("counts")[1:] == [b'{"n":2,"x":3}']
         assert rig.tables.store.get("seen", b"n") == b"\x002"
+
+    asyncio.run(story())
+
+
+def test_a_task_whose_awaited_function_has_failed_is_not_cancelled() -> None:
+    """A group of asyncio's cancels its task for that, and until Python 3.13 it stays so: from then on every cancellation that user code
+    raised was taken for one that was asked for, and the letter ended without a word."""
+
+    async def fails(value: Any) -> Any:
+        await asyncio.sleep(0)
+        raise ValueError(value["n"])
+
+    async def story() -> None:
+        app = hg.App("job")
+        app.input("in").map_async(fails, concurrency=2).to("out")
+        with pytest.raises(UserCodeError):
+            await Rig(app).run(of_keys(1, 2, 3))
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
 
     asyncio.run(story())
 
