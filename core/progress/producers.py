@@ -125,7 +125,8 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
 def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> StreamStatus:
     """Several that must all get there, as one: all done, and the least time of those that still go on.
 
-    The idle are left out of the least while the active are at least `quorum` of those that go on, and at least one.
+    The idle are left out of the least while the active are at least `quorum` of those that go on, and at least one. The maximal time,
+    which stands before a drain, is reached by all or not at all: what an idle producer still sends must not come behind it.
     """
     live = [part for part in parts if part.status == StreamPhase.OPEN]
     if not live:
@@ -137,7 +138,7 @@ def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> Stream
             max((part.id for part in parts), default="") if status == StreamPhase.DRAINED else "",
         )
     active = [part.ts for part in live if not part.idle]
-    if active and len(active) >= quorum * len(live):
+    if active and len(active) >= quorum * len(live) and min(active) < MAX_TIME:
         return StreamStatus(StreamPhase.OPEN, min(active))
     return StreamStatus(StreamPhase.OPEN, min(part.ts for part in live), not active)
 

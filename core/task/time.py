@@ -2,7 +2,7 @@
 
     a stream passes on   what the operators have heard of it; it holds nothing back once it has ended or drained
     the time of a step   the least that its parents (streams, or steps of the same task) pass on, without the idle ones; if all are idle,
-                         it does not advance
+                         it does not advance; the maximal time, which stands before a drain, waits for the idle ones too
     a step passes on     the time that it was told, less `StepPlan.holds_ms`, and at most the least timestamp that it owes
 
 The same rule gives the time of an output stream (`OutputPlan.parents`). Holding time back blocks no chunk.
@@ -64,7 +64,9 @@ def least(parents: Iterable[str], passing: Mapping[str, Through]) -> Through | N
     if not live:
         return None
     active = [one.ts for one in live if not one.idle]
-    return Through(min(active or [one.ts for one in live]), not active)
+    if not active or min(active) == MAX_TIME:
+        return Through(min(one.ts for one in live), not active)
+    return Through(min(active), False)
 
 
 def passed_on(told: int, holds_ms: int, owed: int | None) -> int:

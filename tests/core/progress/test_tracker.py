@@ -128,6 +128,14 @@ class TestWatermark:
         feed(p, wm("a", 5), wm("b", 5))
         assert feed(p, wm("a", 5, idle=True), wm("b", 50)) == [at(50)]
 
+    def test_who_says_idle_is_not_left_out_before_a_drain(self):
+        """It drains, too, a moment later: with the maximal time steps flush, and its last records came behind that."""
+        p = progress("a", "b")
+        feed(p, wm("a", 5), wm("b", 5), wm("a", 5, idle=True), wm("b", 50))
+        assert feed(p, wm("b", MAX_TIME)) == []
+        assert feed(p, drain("b")) == [at(50, idle=True)]
+        assert feed(p, wm("a", MAX_TIME)) == [at(MAX_TIME)]
+
     def test_below_the_quorum_the_idle_hold(self):
         p = progress("a", "b", "c")
         feed(p, wm("a", 5), wm("b", 5), wm("c", 5))

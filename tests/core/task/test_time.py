@@ -44,12 +44,15 @@ from ..task_rig import (
         ({"a": Through(5, idle=True), "b": Through(9, idle=True)}, Through(5, idle=True)),
         ({"b": Through(9)}, Through(9)),
         ({"b": Through(9, idle=True)}, Through(9, idle=True)),
+        ({"a": Through(5, idle=True), "b": Through(MAX_TIME)}, Through(5)),
+        ({"a": Through(MAX_TIME, idle=True), "b": Through(MAX_TIME)}, Through(MAX_TIME)),
         ({"c": Through(1)}, None),
         ({}, None),
     ],
 )
 def test_the_least_of_those_that_go_on(streams, found):
-    """What has ended or drained is absent, and what is idle holds nobody up; if nothing moves, nothing is said to move."""
+    """What has ended or drained is absent, and what is idle holds nobody up, except before a drain: what it still has comes first. If
+    nothing moves, nothing is said to move."""
     assert least({"a", "b"}, streams) == found
 
 
