@@ -16,6 +16,7 @@ from headgate.core.names import JobName
 from headgate.core.task.plan import FOREIGN, TaskPlan, TaskSettings
 
 from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SOURCE, TABLE, passes
+from .windows import FAR, FIRST, RESHUFFLED, SECOND, Spec, regrouped
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -126,7 +127,7 @@ class SimDeclared(Declared):
 
 
 @lru_cache(maxsize=256)
-def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool) -> SimDeclared:
+def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, windows: str) -> SimDeclared:
     """The declaration of a job. All worlds with the same kind of job share it."""
     app = hg.App("job" if kind == "whole" else kind)
     if kind == "downstream":
@@ -138,6 +139,8 @@ def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool) 
             stream = stream.merge(app.input(EXTRAS, max_out_of_order=f"{LAG_MS}ms"))
         stream = stream.filter(passes).map_async(work)
         stream = stream.repartition("k", name=SHUFFLED, partitions=width)
+    if windows and kind != "upstream":
+        _windows(stream, windows)
     if kind == "upstream":
         stream.sink(_nothing)
     elif stateful:
@@ -150,6 +153,20 @@ def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool) 
     made.kind, made.shared_width = kind, width
     made.steps = [step for step in made.steps if not isinstance(step, SinkStep)]
     return made
+
+
+def _windows(stream: Any, where: str) -> None:
+    """Count rows by key and window, and the results of that by window again."""
+    counted = _windowed(stream, FIRST).agg(n=hg.count(), p=hg.sum("p"), s=hg.sum("s"))
+    counted.to(FIRST.topic)
+    if where == FAR:
+        counted = counted.repartition(regrouped, name=RESHUFFLED, partitions=2)
+    _windowed(counted, SECOND).agg(n=hg.sum("n"), ends=hg.collect("window_end")).to(SECOND.topic)
+
+
+def _windowed(stream: Any, spec: Spec) -> Any:
+    window = hg.tumbling(f"{spec.size_ms}ms", grace=f"{spec.grace_ms}ms")
+    return stream.window(window, late=spec.late, name=spec.name)
 
 
 def _nothing(batch: Any) -> None:

@@ -33,8 +33,9 @@ from headgate.core.progress.frames import MAX_TIME, NO_TIME, Watermark, is_contr
 from headgate.core.task import protocol as facts
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
 
-from .job import LAG_MS, Row, framed
+from .job import LAG_MS, Row, framed, stray
 from .log import COMMITTED, Producer, Record
+from .windows import TOPICS, Windows
 
 if TYPE_CHECKING:
     from .life import Watched
@@ -114,6 +115,7 @@ class Invariants:
         self.initialised: set[tuple[str, str, str]] = set()
         self.condemned: set[str] = set()
         self.wires: dict[StreamPartition, Wire] = {}
+        self.windows = Windows(world)
         self.truths: dict[str, Truth] = {}
         self.intervals: dict[str, dict[StreamPartition, list[tuple[int, int]]]] = {}
         self.commits = 0
@@ -249,7 +251,9 @@ class Invariants:
         logged = {records[-1].by[0] for (topic, _), _, records in touched if topic == job.log_topic}
         if astray := sorted(written - logged):
             self.fail(f"{process.name} commits what {astray[0]} has written, without its positions")
-        for (topic, partition), first, _ in touched:
+        for (topic, partition), first, records in touched:
+            if topic in TOPICS:
+                self.windows.committed(topic, records)
             if topic in self.world.framed:
                 self._wire(StreamPartition(topic, partition), first)
 
@@ -396,6 +400,11 @@ class Invariants:
         frame = order.frame
         if type(frame) is not Watermark or frame.task is None:
             return
+        if order.stream == actor.job.reshuffled:
+            self.windows.passed_on(actor.name, frame.ts)
+            if frame.idle:
+                self.world.idle_said.add((order.stream, frame.run, actor.name))
+            return
         name = (order.stream, frame.run, frame.task)
         sources = actor.sources()
         if not sources:
@@ -439,11 +448,13 @@ class Invariants:
                 self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
 
     def _may_be_late(self, row: Row) -> bool:
-        """After a seek rows come again; and a new partition is read from its beginning although time has advanced."""
-        return bool(self.world.seeks) or row.producer >= self.world.shape.sources
+        """After a seek rows come again; a new partition is read from its beginning although time has advanced; and strays are old.
+        Results of a window (their producer is -1) are never late."""
+        return row.producer >= 0 and (bool(self.world.seeks) or stray(row) or row.producer >= self.world.shape.sources)
 
     def letter(self, actor: Watched, order: facts.RunStep) -> None:
         """Operators see time advance, across a restart too, and each end once."""
+        self.windows.letter(actor.name, order)
         reference = self.reference(actor.job.name, actor.name)
         if reference.owner is actor and reference.run == actor.run_id:
             for step, ts in reference.step_times.items():

@@ -1,13 +1,14 @@
 """The job that every run computes, and the account of every record at its end.
 
     orders (source)  →  filter  →  shuffle by key  →  count by key  →  counted (output)
+                                                   →  count by key and window (of half of the seeds, see `windows`)
 
 or the same split between two jobs: `upstream` filters and shuffles, `downstream` counts. A record is identified by its producer and a
 sequence number, so every lost, duplicated or reordered record is found. A read-committed reader outside of the job checks the exact result
 against a recount.
 
 Promise about the sources: a record's event time is at most `LAG_MS` older than the newest of its partition, so a correct watermark leaves
-no late records.
+no late records. The exceptions are the `stray` records.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import orjson
 
 from headgate.core.progress.frames import BatchFrame, ControlFrame, Drain, EndOfStream, UserFrame, Watermark, decode
 
-from .log import Kafka
+from .log import Kafka, Record
 
 LAG_MS = 500
+STRAY_MS = 3000
+"""A stray record is older than `LAG_MS` by at most this."""
 SOURCE = "orders"
 EXTRAS = "extras"
 """A second source, for `mixed` jobs."""
@@ -58,8 +61,10 @@ def value_of(row: Row) -> bytes:
 
 
 def row_of(value: bytes) -> Row:
-    """The row of an input record, of a row in a frame, or of an output record."""
+    """The row of an input record, of a row in a frame, or of an output record; of a window's result a row without a producer."""
     found = orjson.loads(value)
+    if "window_end" in found:
+        return Row(-1, 0, 0)
     return Row(found["p"], found["s"], int(found["k"]))
 
 
@@ -76,6 +81,11 @@ def framed(value: bytes) -> ControlFrame | list[tuple[Row, int]]:
     assert not isinstance(frame, UserFrame), "the shuffle writes batches"
     assert isinstance(frame, BatchFrame), frame
     return [(row_of(one or b""), at) for one, at in zip(frame.values, frame.timestamps, strict=True)]
+
+
+def stray(row: Row) -> bool:
+    """Whether the record may be older than the sources promise."""
+    return row.seq % 11 == 7
 
 
 def passes(value: Any) -> bool:
@@ -108,6 +118,8 @@ class Shape:
     """Each source partition ends in each run, a few rows after its end at the start of the run."""
     mixed: bool = False
     """A second, unbounded source beside a bounded one, and a task for each partition of each stream."""
+    windows: str = ""
+    """Where the second of the two windows is, if the job has windows; see `windows`."""
 
     @classmethod
     def draw(cls, rng: Random) -> Shape:
@@ -117,6 +129,7 @@ class Shape:
         split = rng.random() < 0.2
         mixed = not (stateful or split or modulo) and rng.random() < 0.5
         sources = 6 if modulo else rng.choice((6, 6, 7, 8))
+        windows = rng.choice(("", "", "near", "near" if split else "far"))
         return cls(
             sources=sources,
             width=12 if modulo else 3 if mixed else rng.choice((2, 3, 6, sources)),
@@ -130,6 +143,7 @@ class Shape:
             modulo=modulo,
             bounded=mixed or rng.random() < (0.1 if stateful else 0.4),
             mixed=mixed,
+            windows=windows,
         )
 
 
@@ -159,6 +173,8 @@ class Feed:
         self.newest[partition] = newest
         late = rng.randint(0, LAG_MS) if seq and rng.random() < 0.3 else 0
         row = Row(self.base + partition, seq, rng.randrange(self.shape.keys))
+        if stray(row):
+            late = LAG_MS + rng.randint(0, STRAY_MS)
         self.kafka.plain(self.topic, partition, str(row.key).encode(), value_of(row), newest - late)
         return True
 
@@ -173,15 +189,16 @@ class Account:
         self.disordered: list[tuple[int, int]] = []
         """Lanes (key, producer) whose rows came in another order."""
         self.miscounted: list[tuple[object, ...]] = []
+        self.windows: list[tuple[object, ...]] = []
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is lost, duplicated or out of order, and every table equals the recount."""
-        return not (self.lost or self.doubled or self.disordered or self.miscounted)
+        """Whether nothing is lost, duplicated or out of order, and every table and every window equals the recount."""
+        return not (self.lost or self.doubled or self.disordered or self.miscounted or self.windows)
 
     def __str__(self) -> str:
         parts = [f"rows {self.rows}"]
-        for name in ("lost", "doubled", "disordered", "miscounted"):
+        for name in ("lost", "doubled", "disordered", "miscounted", "windows"):
             found = getattr(self, name)
             parts.append(f"{name} {len(found)}" + (f" (first: {found[0]})" if found else ""))
         return ", ".join(parts)
@@ -193,28 +210,25 @@ Lanes = dict[tuple[int, int], list[int]]
 """By key and producer: the sequence numbers of the rows, in order."""
 
 
-def taken_in(kafka: Kafka, intervals: Intervals, *, frames: bool) -> tuple[Lanes, dict[int, int]]:
-    """The rows that the committed positions cover and that pass the filter, and the number of them for each key."""
-    lanes: Lanes = {}
-    recount: dict[int, int] = {}
+def taken_in(kafka: Kafka, intervals: Intervals, *, frames: bool) -> list[tuple[Row, int]]:
+    """The rows that the committed positions cover and that pass the filter, with their times."""
+    found: list[tuple[Row, int]] = []
     for at, moves in sorted(intervals.items()):
         records = kafka.read(*at, 0, 1 << 30)[0]
         for begin, end in moves:
             for record in records:
-                if not begin <= record.offset < end:
-                    continue
-                for row, _ in rows_in(record.value, frames=frames):
-                    lanes.setdefault((row.key, row.producer), []).append(row.seq)
-                    recount[row.key] = recount.get(row.key, 0) + 1
-    return lanes, recount
+                if begin <= record.offset < end:
+                    found += rows_in(record, frames=frames)
+    return found
 
 
-def rows_in(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
+def rows_in(record: Record, *, frames: bool) -> list[tuple[Row, int]]:
     """The rows of an input record that pass the filter."""
     if frames:
-        return rows_out(value, frames=True)
-    row = row_of(value)
-    return [(row, 0)] if row.seq % 5 != 3 else []
+        rows = framed(record.value)
+        return rows if isinstance(rows, list) else []
+    row = row_of(record.value)
+    return [(row, record.ts)] if row.seq % 5 != 3 else []
 
 
 def rows_out(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
@@ -226,13 +240,17 @@ def rows_out(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
 
 
 def account(
-    kafka: Kafka, intervals: Intervals, output: str, tables: dict[int, int] | None, *, reads: bool, writes: bool
+    kafka: Kafka, taken: list[tuple[Row, int]], output: str, tables: dict[int, int] | None, *, writes: bool
 ) -> Account:
-    """Compare the output with what was read. `reads`, `writes`: whether input and output are streams of frames. `tables`: the count of each
-    key in the task logs, if there are tables.
+    """Compare the output with what was read. `writes`: whether the output is a stream of frames. `tables`: the count of each key in the
+    task logs, if there are tables.
     """
     result = Account()
-    expected, recount = taken_in(kafka, intervals, frames=reads)
+    expected: Lanes = {}
+    recount: dict[int, int] = {}
+    for row, _ in taken:
+        expected.setdefault((row.key, row.producer), []).append(row.seq)
+        recount[row.key] = recount.get(row.key, 0) + 1
     found: Lanes = {}
     counts: dict[int, int] = {}
     for partition in range(len(kafka.topics[output])):

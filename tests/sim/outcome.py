@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from headgate.agents.operators import open_windows, windowed
 from headgate.agents.port import bounds
 
 from .faults import REQUESTS
 from .invariants import Violation
 from .planted import Plant
+from .windows import BLOCK_KEYS, STEP_RESULTS
 from .world import LOG_RETENTION_MS, World
 
 LEAST_STEPS = 500
@@ -57,7 +59,7 @@ class Outcome:
 def unheard() -> Iterator[None]:
     """Suppress the runtime's log and Python's warnings about coroutines that a kill has ended; the trace is more useful.
 
-    In this context, tombstones of task logs are kept for seconds instead of days.
+    In this context, tombstones of task logs are kept for seconds instead of days; windows have small blocks and close in small steps.
     """
     before = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(
@@ -66,6 +68,8 @@ def unheard() -> Iterator[None]:
         processors=[],
     )
     retention, bounds.LOG_DELETE_RETENTION_MS = bounds.LOG_DELETE_RETENTION_MS, LOG_RETENTION_MS
+    sizes = open_windows.BLOCK_KEYS, windowed.STEP_RESULTS
+    open_windows.BLOCK_KEYS, windowed.STEP_RESULTS = BLOCK_KEYS, STEP_RESULTS
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
@@ -74,6 +78,7 @@ def unheard() -> Iterator[None]:
     finally:
         sys.unraisablehook = hook
         bounds.LOG_DELETE_RETENTION_MS = retention
+        open_windows.BLOCK_KEYS, windowed.STEP_RESULTS = sizes
         structlog.reset_defaults()
         if before is not None:
             structlog.configure(**before)

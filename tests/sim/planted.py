@@ -28,7 +28,7 @@ class Plant:
     def __init__(
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
-        """`needs`: faults without which the bug never shows; seeds without them are skipped."""
+        """`needs`: faults without which the bug never shows, or `windows`; seeds without them are skipped."""
         self.name = name
         self.why = why
         self.needs = frozenset(needs)
@@ -39,8 +39,11 @@ class Plant:
         """Whether the seed has the needed faults."""
         from .world import World
 
-        faults = World(seed).faults
-        return not self.needs or (faults is not None and self.needs <= {*faults.kinds})
+        if not self.needs:
+            return True
+        world = World(seed)
+        drawn = {"windows"} if world.shape.windows else set[str]()
+        return world.faults is not None and self.needs <= drawn | {*world.faults.kinds}
 
     def into(self, world: World) -> None:
         """Plant the bug."""
@@ -376,6 +379,104 @@ def _damaged_and_passed() -> list[tuple[Any, str, Any]]:
     return [(Intake, "_look", look)]
 
 
+def _floor_not_stored() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.windowed import FLOOR, WindowOp
+
+    original = WindowOp.on_watermark
+
+    async def on_watermark(self: Any, watermark: int) -> bool:
+        more = await original(self, watermark)
+        self.table.delete_many([FLOOR])
+        return more
+
+    return [(WindowOp, "on_watermark", on_watermark)]
+
+
+def _time_moves_before_the_results() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.windowed import FLOOR, WindowOp
+    from headgate.core.progress.frames import MAX_TIME
+    from headgate.core.windows.results import WATERMARK
+
+    original = WindowOp.on_watermark
+
+    async def on_watermark(self: Any, watermark: int) -> bool:
+        if watermark == MAX_TIME:
+            return await original(self, watermark)
+        closed, self.floor = self._closed, max(watermark, self.floor)
+        self.table.update({FLOOR: self.floor})
+        self._close(closed, WATERMARK)
+        self.watermark = watermark
+        return False
+
+    return [(WindowOp, "on_watermark", on_watermark)]
+
+
+def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.windowed import FLOOR, WindowOp
+    from headgate.core.progress.frames import MAX_TIME
+
+    on_watermark, on_close = WindowOp.on_watermark, WindowOp.on_close
+
+    def moved(self: Any) -> None:
+        if self.kept.open:
+            self.floor = max(self.floor, *(end + self.grace for end in self.kept.open))
+            self.table.update({FLOOR: self.floor})
+
+    async def watermark(self: Any, ts: int) -> bool:
+        if ts == MAX_TIME:
+            moved(self)
+        return await on_watermark(self, ts)
+
+    async def close(self: Any, cause: str) -> bool:
+        moved(self)
+        return await on_close(self, cause)
+
+    return [(WindowOp, "on_watermark", watermark), (WindowOp, "on_close", close)]
+
+
+def _result_time_raised() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators import windowed
+
+    original = windowed.WindowOp._give
+
+    def give(self: Any, *args: Any) -> None:
+        floor, result_time = self.floor, windowed.result_time
+        windowed.result_time = lambda end: max(result_time(end), floor)
+        try:
+            original(self, *args)
+        finally:
+            windowed.result_time = result_time
+
+    return [(windowed.WindowOp, "_give", give)]
+
+
+def _block_stays_when_its_window_closes() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_windows import OpenWindows
+
+    original = OpenWindows.prepare
+
+    def prepare(self: Any) -> None:
+        for one in self.given:
+            if one.whole:
+                self.open[one.end].stored = min(1, self.open[one.end].stored)
+        original(self)
+
+    return [(OpenWindows, "prepare", prepare)]
+
+
+def _closing_begins_anew() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_windows import OpenWindows
+
+    original = OpenWindows._load
+
+    def load(self: Any) -> None:
+        original(self)
+        for window in self.open.values():
+            window.out = 0
+
+    return [(OpenWindows, "_load", load)]
+
+
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
@@ -458,6 +559,34 @@ PLANTS: dict[str, Plant] = {
             ("poison",),
         ),
         Plant("damaged-passed", "a record that cannot be decoded is passed", _damaged_and_passed, ("poison",)),
+        Plant(
+            "floor-not-stored",
+            "how far a window step has closed is forgotten when its task moves",
+            _floor_not_stored,
+            ("windows",),
+        ),
+        Plant(
+            "time-first", "time goes on before the results that it closes", _time_moves_before_the_results, ("windows",)
+        ),
+        Plant(
+            "end-moves-floor",
+            "an end or a drain counts as time that has passed",
+            _end_moves_the_floor,
+            ("windows", "drain"),
+        ),
+        Plant("raised-time", "a result is given the time of its closing", _result_time_raised, ("windows",)),
+        Plant(
+            "block-stays",
+            "a block of a window stays in the table when the window has closed",
+            _block_stays_when_its_window_closes,
+            ("windows",),
+        ),
+        Plant(
+            "closing-anew",
+            "a closing of several steps begins again from the first after a crash",
+            _closing_begins_anew,
+            ("windows",),
+        ),
         Plant(
             "applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice, ("seek",)
         ),

@@ -27,11 +27,12 @@ from .app import SHUFFLED, declared
 from .disk import Location
 from .faults import Faults
 from .invariants import Invariants, Violation
-from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, TABLE, Account, Feed, Shape, account
+from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, TABLE, Account, Feed, Shape, account, taken_in
 from .log import Kafka
 from .process import Process, Slot
 from .schedule import Schedule
 from .waiting import Waiting
+from .windows import FAR, RESHUFFLED, TOPICS, recount
 
 DEPLOYMENT = "v1"
 SESSION_S = 6.0
@@ -62,16 +63,17 @@ class Job:
         self.shape = shape
         self.job_name = JobName(name)
         self.leader_txid = leader_id(self.job_name)
-        self.declared = declared(kind, shape.width, shape.stateful, shape.mixed, shape.bounded)
+        words = (shape.width, shape.stateful, shape.mixed, shape.bounded, shape.windows)
+        self.declared = declared(kind, *words)
         self.coordinator_topic = self.declared.topics.coordinator
         self.heartbeat_topic = self.declared.topics.heartbeat
         self.log_topic = self.declared.topics.log
         self.heartbeat_s = 1.0
         self.delete_retention_ms = LOG_RETENTION_MS
         front = kind if kind != "downstream" else "upstream"
-        self.shuffled = declared(front, shape.width, shape.stateful, shape.mixed, shape.bounded).topics.intermediate(
-            SHUFFLED
-        )
+        self.shuffled = declared(front, *words).topics.intermediate(SHUFFLED)
+        self.reshuffled = self.declared.topics.intermediate(RESHUFFLED)
+        self.windowed = bool(shape.windows) and kind != "upstream"
         self.lag_ms = LAG_MS
         self.given: dict[str, Any] = {
             "watermark.idle-timeout": "2s",
@@ -82,6 +84,8 @@ class Job:
         self.written = [self.log_topic, *([OUTPUT] if kind != "upstream" else [])]
         if kind != "downstream":
             self.written.append(self.shuffled)
+        if self.windowed:
+            self.written += [*TOPICS, *([self.reshuffled] if shape.windows == FAR else [])]
         self.slots: list[Slot] = []
         self.processes: list[Process] = []
         self.plan = self._plan()
@@ -203,6 +207,11 @@ class World:
         self.framed = {job.shuffled for job in self.jobs}
         for topic in sorted(self.framed):
             self.kafka.create(topic, self.shape.width)
+        if self.shape.windows == FAR:
+            self.kafka.create(self.jobs[0].reshuffled, 2)
+            self.framed.add(self.jobs[0].reshuffled)
+        for topic in TOPICS if self.shape.windows else ():
+            self.kafka.create(topic, 1)
         locations = [f"host{n}" for n in range(self.rng.choice((1, 2, 3)))]
         for job in self.jobs:
             for n in range(3 if self.shape.split else self.rng.choice((3, 3, 4))):
@@ -464,8 +473,11 @@ class World:
                     if name == job.name:
                         rows = reference.tables.get(TABLE, {})
                         tables |= {int(key): orjson.loads(parse_log_value(row).body) for key, row in rows.items()}
-            output, reads = job.shuffled if writes else OUTPUT, job.kind == "downstream"
-            result.append((job.name, account(self.kafka, intervals, output, tables, reads=reads, writes=writes)))
+            taken = taken_in(self.kafka, intervals, frames=job.kind == "downstream")
+            found = account(self.kafka, taken, job.shuffled if writes else OUTPUT, tables, writes=writes)
+            if job.windowed:
+                found.windows = recount(self.kafka, taken, far=job.shape.windows == FAR)
+            result.append((job.name, found))
         return result
 
     def check_end(self) -> None:
