@@ -206,8 +206,9 @@ class WindowOp(Operator):
         return min(wanted, default=None)
 
     def owed_ms(self) -> int | None:
-        """What the clock will close has the time of its window, however far event time is."""
-        end = self.kept.first_end() if self.by_clock else None
+        """What is open will give results of its end, even if no further record arrives: so the step is not idle when its streams are, and
+        where the clock closes it, time waits for it."""
+        end = self.kept.first_end()
         return None if end is None else result_time(end)
 
     async def work(self, key: str) -> bool:

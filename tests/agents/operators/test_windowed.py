@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from types import SimpleNamespace
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 import headgate as hg
+from headgate.agents.job import steps as s
 from headgate.agents.job.declaration import Declared
 from headgate.agents.job.steps import WindowStep
 from headgate.agents.operators import windowed
+from headgate.agents.records.record import Rows
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.driver import Driver
@@ -577,3 +580,22 @@ def test_a_value_that_has_lost_its_window_has_no_window_key() -> None:
     other = app.input("other")
     with pytest.raises(DeclarationError, match="no window stands before it"):
         other.to("out", key=hg.window_key)
+
+
+@pytest.mark.parametrize("window", [hg.tumbling("10s", grace="2s"), hg.session("10s", grace="2s")])
+def test_a_step_with_an_open_window_is_not_idle(window: hg.Window) -> None:
+    """What stands behind it would be told a time without it, and its result would be late there."""
+    d = Declared(job(window))
+    tables = open_tables(MemoryStore("u"), d, clock=lambda: 0).tables
+    (step,) = (one for one in d.steps if isinstance(one, s.WindowStep))
+    op = windowed.WindowOp(step, SimpleNamespace(table=tables.table, count=lambda *_: None, app=d.app))  # type: ignore[arg-type]
+    op.forward = lambda rows: None  # type: ignore[method-assign]
+    owed = [op.owed_ms()]
+    op.push(Rows([row(3_000), row(12_000)], [3_000, 12_000], ["a", "b"]))
+    op.complete()
+    owed.append(op.owed_ms())
+    asyncio.run(op.on_watermark(20_000))
+    op.prepare()
+    op.complete()
+    owed.append(op.owed_ms())
+    assert owed == ([None, 9_999, 19_999] if window.spans is not None else [None, 12_999, 21_999])
