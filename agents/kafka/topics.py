@@ -51,6 +51,8 @@ _CHECKED = (
     "message.timestamp.after.max.ms",
     "delete.retention.ms",
 )
+_AT_MOST = ("segment.bytes", "min.cleanable.dirty.ratio", "max.compaction.lag.ms")
+"""Settings that may also be smaller than needed: compaction then only comes sooner."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _ANY_TIME = {
@@ -60,7 +62,15 @@ _ANY_TIME = {
 """Users choose the event times, and clocks differ, so headgate's topics reject no timestamp. (Kafka's default allows an hour.)"""
 COORDINATOR = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 HEARTBEAT = {"cleanup.policy": "delete", "retention.ms": "3600000", **_ANY_TIME}
-TASK_LOG = {"cleanup.policy": "compact", "delete.retention.ms": str(7 * DAY_MS), **_ANY_TIME}
+TASK_LOG = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(7 * DAY_MS),
+    "segment.bytes": str(64 << 20),
+    "min.cleanable.dirty.ratio": "0.3",
+    "max.compaction.lag.ms": "3600000",
+    **_ANY_TIME,
+}
+"""Restoring reads the whole log, and the active segment is never compacted: so segments are small, and compaction comes soon."""
 INTERMEDIATE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", **_ANY_TIME}
 DEAD_LETTERS = {"cleanup.policy": "delete", "retention.ms": str(14 * DAY_MS), **_ANY_TIME}
 
@@ -145,9 +155,11 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
                 "the number is fixed for a job with state: create the topic again after `headgate reset`",
             )
         )
-    for name in _CHECKED:
+    for name in (*_CHECKED, *_AT_MOST):
         wanted, is_ = spec.config.get(name), found.config.get(name)
-        if wanted is not None and is_ is not None and _normal(wanted) != _normal(is_):
+        if wanted is None or is_ is None:
+            continue
+        if float(is_) > float(wanted) if name in _AT_MOST else _normal(wanted) != _normal(is_):
             words = [
                 *tool("kafka-configs.sh", client),
                 "--alter",
@@ -157,8 +169,9 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
                 spec.name,
             ]
             words += ["--add-config", f"{name}=[{wanted}]" if "," in wanted else f"{name}={wanted}"]
+            needed = f"at most {wanted}" if name in _AT_MOST else wanted
             out.append(
-                Difference(spec.name, f"{name} is {is_}, but {wanted} is needed", " ".join(map(shlex.quote, words)))
+                Difference(spec.name, f"{name} is {is_}, but {needed} is needed", " ".join(map(shlex.quote, words)))
             )
     return out
 

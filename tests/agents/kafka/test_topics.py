@@ -16,8 +16,9 @@ def test_a_missing_topic_is_created_by_its_command():
     assert missing.remedy == (
         "kafka-topics.sh --bootstrap-server b:1 --create --topic log --partitions 4 --replication-factor 3 "
         "--config cleanup.policy=compact --config delete.retention.ms=604800000 "
-        "--config message.timestamp.after.max.ms=9223372036854775807 "
-        "--config message.timestamp.before.max.ms=9223372036854775807 --config 'x=a b'"
+        "--config max.compaction.lag.ms=3600000 --config message.timestamp.after.max.ms=9223372036854775807 "
+        "--config message.timestamp.before.max.ms=9223372036854775807 --config min.cleanable.dirty.ratio=0.3 "
+        "--config segment.bytes=67108864 --config 'x=a b'"
     )
     assert str(missing).startswith("log: it does not exist")
 
@@ -32,6 +33,19 @@ def test_a_topic_that_is_as_needed_has_no_difference():
         == []
     )
     assert differences(spec, ExistingTopic("t", 2, {})) == []
+
+
+def test_a_task_log_that_is_compacted_later_than_needed_differs():
+    """Restoring would read what has long been replaced. One that is compacted sooner is as good."""
+    spec = TopicSpec("log", 1, TASK_LOG)
+    sooner = {"segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "60000"}
+    later = {"segment.bytes": "1073741824", "min.cleanable.dirty.ratio": "0.5", "max.compaction.lag.ms": str(2**63 - 1)}
+    assert differences(spec, ExistingTopic("log", 1, {**TASK_LOG, **sooner})) == []
+    assert [d.what for d in differences(spec, ExistingTopic("log", 1, {**TASK_LOG, **later}))] == [
+        "segment.bytes is 1073741824, but at most 67108864 is needed",
+        "min.cleanable.dirty.ratio is 0.5, but at most 0.3 is needed",
+        "max.compaction.lag.ms is 9223372036854775807, but at most 3600000 is needed",
+    ]
 
 
 def test_each_difference_has_its_own_remedy():
