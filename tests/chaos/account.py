@@ -19,6 +19,8 @@ from headgate.core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint, par
 
 from .reader import read_all
 
+WINDOW_MS = 2000
+
 
 @dataclass
 class Truth:
@@ -28,6 +30,14 @@ class Truth:
     """By key, in their order."""
     groups: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     """By group: number and sum."""
+    windows: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    """By key and end of the window: number and sum."""
+
+    def in_window(self, key: str, ms: int, n: int, amount: int) -> None:
+        """A record of this time, or one less."""
+        window = self.windows[key, ms - ms % WINDOW_MS + WINDOW_MS]
+        window[0] += n
+        window[1] += n * amount
 
     @property
     def records(self) -> int:
@@ -58,6 +68,7 @@ def recount(bootstrap: str, topic: str, upto: dict[int, int] | None = None) -> T
         group = truth.groups[value["group"]]
         group[0] += 1
         group[1] += value["amount"]
+        truth.in_window(value["key"], message.timestamp()[1], 1, value["amount"])
     return truth
 
 
@@ -165,7 +176,7 @@ def logged(bootstrap: str, topic: str, truth: Truth) -> list[str]:
         if raw == CHECKPOINT_KEY:
             continue
         name, key = parse_log_key(raw)
-        if name is None or name.startswith(("__", "hg.")):
+        if name is None or name == "windows" or name.startswith(("__", "hg.")):
             continue
         at, partition = (name, key.decode()), message.partition() or 0
         before = rows.get(at)
@@ -181,4 +192,34 @@ def logged(bootstrap: str, topic: str, truth: Truth) -> list[str]:
     for group, wanted in truth.groups.items():
         if states.get(group) is None or list(states[group]) != wanted:
             wrong.append(f"task log: {group} folds to {states.get(group)}, and the input has {wanted}")
+    return wrong
+
+
+def windowed(bootstrap: str, results: str, late: str, truth: Truth, *, closed: bool) -> list[str]:
+    """Each window of a key has one result, which equals the recount of its records less the late ones.
+
+    Only where the run has not `closed` may windows be open: the newest.
+    """
+    for message in read_all(bootstrap, late):
+        value = orjson.loads(message.value() or b"null")
+        truth.in_window(value["key"], message.timestamp()[1], -1, value["amount"])
+    wanted = {at: sums for at, sums in truth.windows.items() if sums != [0, 0]}
+    found: dict[tuple[str, int], list[int]] = {}
+    wrong: list[str] = []
+    for message in read_all(bootstrap, results):
+        key, value = (message.key() or b"").decode(), orjson.loads(message.value() or b"null")
+        at = (key, value["window_end"])
+        where = f"window: {key} at {message.partition()}:{message.offset()}: {value}"
+        if at in found:
+            wrong.append(f"{where} came before as {found[at]}")
+        elif [value["n"], value["total"]] != wanted.get(at):
+            wrong.append(f"{where} is {wanted.get(at)} in the input")
+        if message.timestamp()[1] != value["window_end"] - 1:
+            wrong.append(f"{where} has the time {message.timestamp()[1]}")
+        found[at] = [value["n"], value["total"]]
+    newest = max((end for _, end in found), default=0)
+    open_from = newest - WINDOW_MS if not closed else float("inf")
+    wrong += [f"window: {at} has no result, {wanted[at]}" for at in wanted if at not in found and at[1] < open_from]
+    if not found:
+        wrong.append("window: there is no result at all")
     return wrong

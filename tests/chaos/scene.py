@@ -26,7 +26,7 @@ from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import INTERMEDIATE, TopicsAdmin, TopicSpec
 
-from .account import differences, positions
+from .account import differences, positions, windowed
 from .load import PARTITIONS, Load
 from .reader import Watch
 
@@ -95,11 +95,14 @@ class Scene:
         self.job = job
         self.settings = settings or {}
         self.source, self.counts, self.groups = f"{job}-events", f"{job}-counts", f"{job}-groups"
+        self.windows, self.late = f"{job}-windows", f"{job}-late"
         self.names = {
             "CHAOS_JOB": job,
             "CHAOS_INPUT": self.source,
             "CHAOS_COUNTS": self.counts,
             "CHAOS_GROUPS": self.groups,
+            "CHAOS_WINDOWS": self.windows,
+            "CHAOS_LATE": self.late,
         }
         self.processes: list[Process] = []
         self.happened: Counter[str] = Counter()
@@ -109,7 +112,8 @@ class Scene:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         stamped = {"message.timestamp.type": "LogAppendTime"}
         names = (self.source, self.counts, self.groups)
-        made = admin.create_topics([NewTopic(name, PARTITIONS, 1, config=stamped) for name in names])
+        topics = [NewTopic(name, PARTITIONS, 1, config=stamped) for name in names]
+        made = admin.create_topics([*topics, *(NewTopic(name, PARTITIONS, 1) for name in (self.windows, self.late))])
         for future in made.values():
             future.result(60)
 
@@ -280,17 +284,18 @@ class Scene:
         if hasattr(self, "watching"):
             self.watching.end()
 
-    def check(self) -> int:
-        """Every record counts once, at every stage; how many there are."""
-        return self._check(None)
+    def check(self, *, closed: bool = False) -> int:
+        """Every record counts once, at every stage; how many there are. `closed`: the run is, and with it all windows."""
+        return self._check(None, closed)
 
     def check_drained(self) -> int:
         """The same for the records that were read before the drain: the task log says how far that was."""
-        return self._check(positions(self.broker.bootstrap, f"__headgate_log_{self.job}_1", self.source))
+        return self._check(positions(self.broker.bootstrap, f"__headgate_log_{self.job}_1", self.source), closed=True)
 
-    def _check(self, upto: dict[int, int] | None) -> int:
+    def _check(self, upto: dict[int, int] | None, closed: bool) -> int:
         truth, wrong = differences(
             self.broker.bootstrap, job=self.job, source=self.source, counts=self.counts, groups=self.groups, upto=upto
         )
+        wrong += windowed(self.broker.bootstrap, self.windows, self.late, truth, closed=closed)
         assert not wrong, f"{len(wrong)} differences, the first:\n" + "\n".join([*wrong[:15], *self.story])
         return truth.records

@@ -54,7 +54,7 @@ def test_a_bounded_input_ends_through_a_repartition_after_a_kill(private_kafka: 
     finally:
         scene.close()
     assert scene.happened["kill -9"] == 2
-    assert scene.check() == made == RECORDS
+    assert scene.check(closed=True) == made == RECORDS
 
 
 def test_a_drain_goes_through_after_a_kill(private_kafka: Broker, tmp_path: Path) -> None:

@@ -1,0 +1,178 @@
+"""What seven days of windows leave in the task log, and how long restoring takes from it.
+
+    python -m bench windows_state [--days 7] [--rows 20] [--keys 10000]
+
+Windows of 10 s with a grace of ten minutes, four tasks. Event time runs as fast as the worker reads: `rows` rows a window, whose keys take
+turns, and at the end three windows with a row of every key. The grace keeps a window open for about as long as a commit takes, so its
+blocks are written to the log before it closes, and their tombstones later.
+
+The log has segments of 1 MiB in place of 64: it is smaller than at full rate by as much, and the active segment is never compacted. All
+of its tombstones are younger than `delete.retention.ms` (seven days), as they are in a job that has run for so long. Measured when the
+cleaner has come to rest: bytes of the log on the broker's disk, records and bytes of the table in it, and the time that tasks spend
+restoring on an empty disk. Beside it, a job that was given only the last ten minutes: its open state is the same.
+
+Prints a table; writes `bench/out/windows_state.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from headgate.agents.broker.broker import Broker
+from headgate.agents.kafka.topics import TASK_LOG
+from headgate.core.task.checkpoint import table_prefix
+
+from . import report
+from .restart import restoring_s, wait_ready
+from .rig import HERE, PARTITIONS, Program, make_topic, read_all, scratch
+
+WINDOW_MS, GRACE_MS = 10_000, 600_000
+DAY_MS = 86_400_000
+SEGMENT = 1 << 20
+PATIENCE_S = 1800.0
+REST_S = 12.0
+"""The cleaner is at rest when the log has had one size for so long."""
+PREFIX = table_prefix("windows")
+
+
+def fill(bootstrap: str, topic: str, first: int, last: int, rows: int, keys: int) -> None:
+    """The rows of windows number `first` up to `last`; the last three have all keys."""
+    make_topic(bootstrap, topic)
+    settings = {"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4", "log_level": 0}
+    producer = Producer({**settings, "queue.buffering.max.messages": 2_000_000})
+    for window in range(first, last):
+        count = keys if window >= last - 3 else rows
+        for i in range(count):
+            user = (window * rows + i) * 7919 % keys if count == rows else i
+            ts = window * WINDOW_MS + i * WINDOW_MS // count
+            while True:
+                try:
+                    value = b'{"user":"u%05d","ts":%d,"amount":%d}' % (user, ts, user % 100)
+                    producer.produce(topic, value, partition=user % PARTITIONS)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.poll(0)
+    if left := producer.flush(300):
+        raise AssertionError(f"{left} rows were not written")
+
+
+class Job:
+    """One job: its worker, its task log, its disk."""
+
+    def __init__(self, broker: Broker, directory: Path, source: str) -> None:
+        self.name = f"windows-{uuid.uuid4().hex[:6]}"
+        self.broker = broker
+        self.directory = directory
+        self.disk = directory / self.name
+        self.log = f"__headgate_log_{self.name}_1"
+        self.target = f"{self.name}-out"
+        self.env = {
+            "BENCH_JOB": self.name,
+            "BENCH_SOURCE": source,
+            "BENCH_TARGET": self.target,
+            "BENCH_GRACE": f"{GRACE_MS}ms",
+        }
+        self.starts = 0
+        make_topic(broker.bootstrap, self.target)
+        make_topic(broker.bootstrap, self.log, {**TASK_LOG, "segment.bytes": str(SEGMENT)})
+
+    def start(self) -> Program:
+        """Its worker, once more."""
+        self.starts += 1
+        words = [
+            sys.executable,
+            "-m",
+            "headgate.agents.cli",
+            "run",
+            "windows_work:app",
+            "--app-dir",
+            str(HERE / "peers"),
+        ]
+        words += ["-b", self.broker.bootstrap, "--state-dir", str(self.disk), "--log-format", "json"]
+        program = Program(words, self.env, self.directory / f"{self.name}-{self.starts}.log").start()
+        wait_ready(program, 300)
+        return program
+
+    def bytes_on_disk(self) -> int:
+        """Of all segments of the task log at the broker."""
+        return sum(path.stat().st_size for path in self.directory.rglob(f"{self.log}-*/*.log"))
+
+    def in_log(self) -> dict[str, int]:
+        """Records of the window table in the log, as a restore reads them, and what is live of them."""
+        last: dict[tuple[int, bytes], int] = {}
+        found = {"records": 0, "tombstones": 0}
+        for message in read_all(self.broker.bootstrap, self.log):
+            key, value = message.key(), message.value()
+            if not key.startswith(PREFIX):
+                continue
+            found["records"] += 1
+            found["tombstones"] += value is None
+            last[message.partition(), key] = 0 if value is None else len(key) + len(value)
+        return {**found, "blocks": sum(size > 0 for size in last.values()), "live_bytes": sum(last.values())}
+
+    def settled(self, size: Any, rest_s: float) -> int:
+        """A size that has not changed for so long."""
+        deadline, since, known = time.monotonic() + PATIENCE_S, time.monotonic(), size()
+        while time.monotonic() - since < rest_s:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.name} does not come to rest: {known}")
+            time.sleep(0.5)
+            if (now := size()) != known:
+                since, known = time.monotonic(), now
+        return known
+
+    def measure(self) -> dict[str, Any]:
+        """Run until everything is read, let the cleaner come to rest, restore on an empty disk."""
+        began = time.monotonic()
+        program = self.start()
+        self.settled(self.bytes_on_disk, 8.0)
+        ran_s = time.monotonic() - began
+        program.stop()
+        row: dict[str, Any] = {"ran_s": ran_s, "log_bytes": self.settled(self.bytes_on_disk, REST_S), **self.in_log()}
+        for place in self.disk.iterdir():
+            if place.name != "location":
+                shutil.rmtree(place, ignore_errors=True)
+        program = self.start()
+        row["restoring_s"] = restoring_s(program)
+        program.stop()
+        return {**row, "load": os.getloadavg()[0]}
+
+
+def main() -> int:
+    """Measure, print, keep."""
+    words = argparse.ArgumentParser(
+        prog="python -m bench windows_state", description=(__doc__ or "").partition("\n")[0]
+    )
+    words.add_argument("--days", type=float, default=7.0)
+    words.add_argument("--rows", type=int, default=20, help="rows of a window, before the last three")
+    words.add_argument("--keys", type=int, default=10_000)
+    given = words.parse_args()
+    last = int(given.days * DAY_MS) // WINDOW_MS
+    found: dict[str, Any] = {}
+    with scratch() as directory, Broker.start(directory / "kafka") as broker:
+        for what, first in (("all of it", 0), ("its end only", last - GRACE_MS // WINDOW_MS)):
+            source = f"events-{uuid.uuid4().hex[:6]}"
+            fill(broker.bootstrap, source, first, last, given.rows, given.keys)
+            row = found[what] = Job(broker, directory, source).measure()
+            print(
+                f"{what:13} {last - first:>7,} windows in {row['ran_s']:.0f} s: log {row['log_bytes'] / 1e6:.2f} MB, "
+                f"{row['records']:,} records ({row['tombstones']:,} tombstones), live {row['live_bytes'] / 1e6:.2f} MB in "
+                f"{row['blocks']:,} blocks; restored from empty in {row['restoring_s']:.2f} s   load {row['load']:.1f}",
+                flush=True,
+            )
+    report.keep("windows_state", {"days": given.days, "rows": given.rows, "keys": given.keys, "found": found})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
