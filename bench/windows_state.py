@@ -2,14 +2,14 @@
 
     python -m bench windows_state [--days 7] [--rows 20] [--keys 10000]
 
-Windows of 10 s with a grace of ten minutes, four tasks. Event time runs as fast as the worker reads: `rows` rows a window, whose keys take
+Windows of 10 s with a grace of two hours, four tasks. Event time runs as fast as the worker reads: `rows` rows a window, whose keys take
 turns, and at the end three windows with a row of every key. The grace keeps a window open for about as long as a commit takes, so its
 blocks are written to the log before it closes, and their tombstones later.
 
 The log has segments of 1 MiB in place of 64: it is smaller than at full rate by as much, and the active segment is never compacted. All
 of its tombstones are younger than `delete.retention.ms` (seven days), as they are in a job that has run for so long. Measured when the
 cleaner has come to rest: bytes of the log on the broker's disk, records and bytes of the table in it, and the time that tasks spend
-restoring on an empty disk. Beside it, a job that was given only the last ten minutes: its open state is the same.
+restoring on an empty disk. Beside it, a job that was given only the last two hours: its open state is the same.
 
 Prints a table; writes `bench/out/windows_state.json`.
 """
@@ -35,7 +35,7 @@ from . import report
 from .restart import restoring_s, wait_ready
 from .rig import HERE, PARTITIONS, Program, make_topic, read_all, scratch
 
-WINDOW_MS, GRACE_MS = 10_000, 600_000
+WINDOW_MS, GRACE_MS = 10_000, 7_200_000
 DAY_MS = 86_400_000
 SEGMENT = 1 << 20
 PATIENCE_S = 1800.0
