@@ -588,7 +588,9 @@ def test_a_step_with_an_open_window_is_not_idle(window: hg.Window) -> None:
     d = Declared(job(window))
     tables = open_tables(MemoryStore("u"), d, clock=lambda: 0).tables
     (step,) = (one for one in d.steps if isinstance(one, s.WindowStep))
-    op = windowed.WindowOp(step, SimpleNamespace(table=tables.table, count=lambda *_: None, app=d.app))  # type: ignore[arg-type]
+    op = windowed.WindowOp(
+        step, SimpleNamespace(table=tables.table, count=lambda *_: None, app=d.app, now_ms=lambda: 0)
+    )  # type: ignore[arg-type]
     op.forward = lambda rows: None  # type: ignore[method-assign]
     owed = [op.owed_ms()]
     op.push(Rows([row(3_000), row(12_000)], [3_000, 12_000], ["a", "b"]))
