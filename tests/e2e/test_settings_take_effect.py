@@ -227,7 +227,7 @@ async def test_what_stands_between_two_stages(job, topic):
     partition = next(at.partition for at, why in held.machine.inputs.closed.items() if why == "lag")
     end = await started.end_of((inp, partition), committed=True)
     await job.write(inp, [{"k": "x"}], partition=partition)
-    await worker.until(lambda: held.intake.intake.head((inp, partition)).count == 1, "it is fetched")
+    await worker.until(lambda: held.reading.intake.intake.head((inp, partition)).count == 1, "it is fetched")
     assert held.machine.position((inp, partition)) == end
     await change(job, "intermediate.max-lag", 1000, worker)
     await worker.until(lambda: held.machine.position((inp, partition)) == end + 1, "sources flow again")
