@@ -14,9 +14,11 @@ from typing import Any
 import msgpack
 import orjson
 
+from headgate.agents.records.partitioner import partition_of
 from headgate.core.progress.frames import BatchFrame, UserFrame, decode
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint, parse_log_key
 
+from .load import PARTITIONS
 from .reader import read_all
 
 WINDOW_MS = 2000
@@ -198,7 +200,7 @@ def logged(bootstrap: str, topic: str, truth: Truth) -> list[str]:
 def windowed(bootstrap: str, results: str, late: str, truth: Truth, *, closed: bool) -> list[str]:
     """Each window of a key has one result, which equals the recount of its records less the late ones.
 
-    Only where the run has not `closed` may windows be open: the newest.
+    Only where the run has not `closed` may windows be open: in each task those from its newest result on, for a task closes them in order.
     """
     for message in read_all(bootstrap, late):
         value = orjson.loads(message.value() or b"null")
@@ -217,9 +219,13 @@ def windowed(bootstrap: str, results: str, late: str, truth: Truth, *, closed: b
         if message.timestamp()[1] != value["window_end"] - 1:
             wrong.append(f"{where} has the time {message.timestamp()[1]}")
         found[at] = [value["n"], value["total"]]
-    newest = max((end for _, end in found), default=0)
-    open_from = newest - WINDOW_MS if not closed else float("inf")
-    wrong += [f"window: {at} has no result, {wanted[at]}" for at in wanted if at not in found and at[1] < open_from]
-    if not found:
-        wrong.append("window: there is no result at all")
+    newest: dict[int, int] = {}
+    for key, end in found:
+        task = partition_of(key.encode(), PARTITIONS)
+        newest[task] = max(end, newest.get(task, end))
+    wrong += [f"window: task {task} has no result at all" for task in range(PARTITIONS) if task not in newest]
+    for key, end in wanted:
+        open_from = float("inf") if closed else newest.get(partition_of(key.encode(), PARTITIONS), 0)
+        if (key, end) not in found and end < open_from:
+            wrong.append(f"window: {(key, end)} has no result, {wanted[key, end]}")
     return wrong

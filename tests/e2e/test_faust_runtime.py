@@ -176,7 +176,7 @@ async def test_what_lives_beside_the_actors_is_a_service_of_the_app(job, topic):
     faust = one.worker.app
 
     def names():
-        return {service.label for service in faust._children if type(service).__name__ == "Work"}
+        return {service.label for service in faust._children if type(service).__name__ == "CoroutineService"}
 
     await one.until(lambda: len(names()) == 4, "four services")
     assert names() == {"steering", "upkeep", "intake Partition 0", f"outbox {one.worker.incarnation}"}

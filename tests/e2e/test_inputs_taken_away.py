@@ -101,7 +101,7 @@ async def test_an_input_that_is_deleted_while_it_is_read_is_said(job, topic):
     def said():
         return [head.degraded for head in heads().values() if head.degraded]
 
-    await worker.until(lambda: any("does not exist" in one for one in said()), "the topic is missed")
+    await worker.until(lambda: any("no longer exists" in one for one in said()), "the topic is missed")
     await worker.until(lambda: inp in degraded_notes(worker).get("degraded", ""), "the task says so")
     await job.write(other, rows(3, 5))
     assert len(await job.records(out, 5)) == 5

@@ -43,7 +43,7 @@ assert_type(app.input("plain"), Stream[Any, Any])
 assert_type(app.input("keys", key_serde=hg.raw()), Stream[bytes, Any])
 assert_type(app.input("priced", serde=hg.msgpack(Priced)), Stream[Any, Priced])
 app.input("wrong", until="newest", on_lost="oldest", priority=1)
-app.input("wrong-2", start="latest")  # pyright: ignore[reportArgumentType]
+app.input("wrong-2", start=b"latest")  # pyright: ignore[reportArgumentType]
 app.input("wrong-3", partition=3)  # pyright: ignore[reportCallIssue]
 
 # values
