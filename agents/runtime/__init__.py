@@ -1,1 +1,1 @@
-"""One task, its intake, its log, the outbox and the committer, each obeying its machine, through a port."""
+"""One task, its intake, its log, the outbox and the committer: they carry out their machines' instructions through a port."""

@@ -1,4 +1,4 @@
-"""A task's pipeline, made of what its worker has: the job as declared, the task's buffer and tables, the settings as they are now."""
+"""Builds a task's pipeline from the declared job, the task's buffer and tables, and the current settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def assembled(site: Site, poke: Callable[[], None]) -> Pipeline:
-    """Its operators, put together, when its state is restored. `poke`: something of an operator's own may be due."""
+    """The pipeline of a task, built once its state is restored. Operators call `poke` when they may have work due."""
     runtime, state, name = site.runtime, site.state, site.name
     settings = runtime.settings
     made = Pipeline(

@@ -1,4 +1,4 @@
-"""What runs beside a task's letters: restoring, asking the broker, filling the intake. It comes back to the machine as an event."""
+"""The background work of a task: restore, broker requests, filling the intake. Results come back to the machine as events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .site import Site
 
 
 class Beside:
-    """The coroutines of one task. An exception of one of them goes to `failed`: the task fails, and the worker goes on."""
+    """The background coroutines of one task. If one raises, its exception goes to `failed`: the task fails, and the worker goes on."""
 
     def __init__(self, site: Site, failed: Callable[[BaseException], None]) -> None:
         self._site = site
@@ -20,13 +20,13 @@ class Beside:
         self._running: set[asyncio.Task[None]] = set()
 
     def run(self, work: Background, name: str) -> None:
-        """Run something that ends by itself."""
+        """Run a coroutine that ends by itself."""
         task = self._site.runtime.life.spawn(partial(self._guard, work), f"{self._site.name}: {name}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     def serve(self, work: Background, name: str) -> None:
-        """Run something that ends with the task."""
+        """Run a coroutine for as long as the task lives."""
         self.run(partial(self._serve, work, name), name)
 
     async def _serve(self, work: Background, name: str) -> None:
@@ -36,7 +36,7 @@ class Beside:
         try:
             await work()
         except CalledOff:
-            pass  # the task has been put down, and its store with it
+            pass  # the task has been shut down, and its store closed
         except BaseException as error:
             if passes(error):
                 raise

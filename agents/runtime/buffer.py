@@ -1,10 +1,10 @@
-"""What tasks emit, joined into record batches: which transaction a chunk belongs to, and what no topic would take.
+"""Joins what tasks emit into record batches. Decides which transaction a chunk belongs to, and refuses records that no topic would accept.
 
-The part of the outbox that never waits. Promises:
+This is the part of the outbox that never waits. Promises:
 
 - What a task emits stays in its own buffer until `complete()`; then all of it joins the open transaction at once.
-- What cannot be written never gets in: other types than a record has, times that are none, partitions that the topic has not, more than
-  the topic takes. It is refused when it is emitted, with the index of the record; so `complete()` has nothing left to refuse.
+- A record that cannot be written is refused when it is emitted, with its index: a wrong type, an invalid timestamp, a partition that the
+  topic does not have, a size above the topic's limit. So `complete()` has nothing left to refuse.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..records.target_rules import Rules, TooLarge, UnknownTarget
 from ..records.writable import Writable, check_partition, record_size, writable
 
 DEFAULT_LIMIT = 1_048_588
-"""A broker's own default of max.message.bytes."""
+"""The broker's default of max.message.bytes."""
 
 Bytes = bytes | None
 Stamps = Sequence[int] | int
@@ -31,7 +31,7 @@ Stamps = Sequence[int] | int
 
 @dataclass(frozen=True, slots=True)
 class LogWrite:
-    """Records that a task adds at the division: its task log, or whatever else goes with the commit."""
+    """Records that a task adds when its transaction is divided off: the records of its task log."""
 
     task: str
     at: StreamPartition
@@ -42,45 +42,45 @@ class LogWrite:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A batch that was handed over."""
+    """A batch that was handed to the producer."""
 
     target: StreamPartition
     count: int
     future: asyncio.Future[int]
     parts: Sequence[tuple[int, str]]
-    """Who wrote it: each task with the number of records up to which it did."""
+    """Which task wrote which records: each task with the index behind its last record."""
 
 
 @dataclass(slots=True)
 class Transaction:
-    """What joined since the last division."""
+    """Everything that has joined since the last division."""
 
     builders: dict[StreamPartition, BatchInWork] = field(default_factory=dict)
     ready: dict[StreamPartition, deque[BatchInWork]] = field(default_factory=dict)
-    """Batches that are full, or the last of a flush: of each partition in their order."""
+    """Per partition, in order: the batches that are full, or that a flush has closed."""
     sent: list[Sent] = field(default_factory=list)
     writers: dict[StreamPartition, set[str]] = field(default_factory=dict)
     begun: bool = False
 
     def fill(self, target: StreamPartition, batch: BatchInWork) -> None:
-        """This batch takes nothing more: it may leave."""
+        """Close this batch: it is ready to be sent."""
         self.ready.setdefault(target, deque()).append(batch)
 
     def fill_all(self) -> None:
-        """No batch takes anything more."""
+        """Close every batch."""
         for target, batch in self.builders.items():
             self.fill(target, batch)
         self.builders = {}
 
     def wave(self) -> list[tuple[StreamPartition, BatchInWork]]:
-        """Takes the next batch of each partition out of what is ready."""
+        """Remove and return the next ready batch of each partition."""
         wave = [(target, batches.popleft()) for target, batches in self.ready.items()]
         self.ready = {target: batches for target, batches in self.ready.items() if batches}
         return wave
 
 
 class TaskBuffer:
-    """What one task has emitted in the chunk that it works on."""
+    """What one task has emitted while it processes its current chunk."""
 
     __slots__ = ("_emitted", "_outbox", "size", "task")
 
@@ -101,7 +101,7 @@ class TaskBuffer:
         timestamps: Stamps,
         headers: Sequence[Headers] | None = None,
     ) -> None:
-        """Columns for one topic. Without a partition each record goes where Java's default partitioner would send its key."""
+        """Emit columns to one topic. Without `partition`, each record goes where Java's default partitioner would send its key."""
         if not values:
             return
         outbox = self._outbox
@@ -132,18 +132,18 @@ class TaskBuffer:
                 )
 
     def complete(self) -> None:
-        """The chunk is done: everything emitted joins the open transaction."""
+        """The chunk is complete: everything emitted joins the open transaction."""
         emitted, self._emitted, self.size = self._emitted, [], 0
         for target, keys, values, stamps, headers in emitted:
             self._outbox._join(self.task, target, keys, values, stamps, headers)
 
     def drop(self) -> None:
-        """The chunk failed: nothing was emitted."""
+        """The chunk failed: discard everything emitted."""
         self._emitted, self.size = [], 0
 
 
 class Joining:
-    """The open transaction, and everything that joins it."""
+    """The open transaction, and how task buffers join it."""
 
     def __init__(
         self,
@@ -161,17 +161,17 @@ class Joining:
         self._wake_owner = wake
         self._limits: dict[str, int] = {}
         self._rules: dict[str, Rules] = {}
-        """Of those topics that do not take everything."""
+        """By topic; only topics that refuse some records have rules."""
         self._partitioners: dict[str, Partitioner] = {}
         self.ask: Callable[[str], object] | None = None
-        """Whoever can tell at once (`know`) of a topic that nobody has spoken of; no broker can."""
+        """Called with an unknown topic by those who can answer at once, by calling `know`; a broker cannot."""
         self._open = Transaction()
         self._roomy = asyncio.Event()
         self._roomy.set()
         self.pending_bytes = 0
 
     def know(self, topic: str, partitions: int, limit: int = DEFAULT_LIMIT, rules: Rules | None = None) -> None:
-        """A target: how many partitions the job model says it has, its max.message.bytes, and what else it does not take."""
+        """Register a target topic: its number of partitions in the job model, its max.message.bytes, and its other rules."""
         self._limits[topic] = limit
         if rules is None:
             self._rules.pop(topic, None)
@@ -184,7 +184,7 @@ class Joining:
         return TaskBuffer(self, task)
 
     def _must_fit(self, topic: str, found: Writable) -> None:
-        """Refuse what is larger than the topic takes."""
+        """Refuse records that are larger than the topic accepts."""
         limit = self._limits.get(topic, DEFAULT_LIMIT)
         if found.largest <= limit:
             return

@@ -1,7 +1,7 @@
-"""A task's chooser at work: the intake's heads become the chooser's, and its choice becomes a take.
+"""Runs a task's chooser: turns the intake's heads into the chooser's heads, and its choice into a take.
 
-An external input whose end at start no answer has told yet is `start_unknown`: nobody may say that it has caught up. Bootstrap ends are the
-machine's; a bootstrap partition that it does not name has reached its own.
+An external input is `start_unknown` until a fetch answer has told its end at start; until then it does not count as caught up. The machine
+sets the ends of bootstrap partitions; a bootstrap partition that it does not name has reached its end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .head_readers import ReadTimes, Value, event_times, head_values
 
 TIME_ALIGNED = "time-aligned"
 OVER = ("ended", "draining")
-"""Why the machine has closed a partition of which nothing more is taken in this run."""
+"""The reasons for which the machine closes a partition for the rest of this run."""
 
 
 class Taking(NamedTuple):
-    """What to take: where, how much, up to which time."""
+    """What to take: from which partition, how many records, up to which time."""
 
     at: StreamPartition
     max_records: int
@@ -42,7 +42,7 @@ class TaskChooser:
         self._declared = {one.stream: one.priority for one in declared.graph.inputs}
         own, name = own_chooser(declared.app.chooser, settings)
         self._rule: dict[str, Any] = {"chooser": declared.app.chooser} if declared.app.chooser in RULES else {}
-        """A built-in rule that the app names stands before the setting, as one of its own does."""
+        """A built-in rule that the app names takes precedence over the setting, as a chooser of the app's own does."""
         self.stack = Stack(
             settings_of({**settings, **self._rule}, self._declared),
             intermediates=declared.graph.intermediates,
@@ -50,7 +50,7 @@ class TaskChooser:
             own_name=name,
         )
         self.times: dict[str, ReadTimes] = {}
-        """By stream, where the chooser goes by event times that the input declares."""
+        """By stream; filled when the chooser uses the event times that inputs declare."""
         if own is not None or self.stack.settings.rule == TIME_ALIGNED:
             self.times = event_times(declared)
         self._values: dict[str, Value] = head_values(declared) if "value" in self.stack.needs else {}
@@ -60,13 +60,13 @@ class TaskChooser:
         self._bootstrap = frozenset(one.stream for one in plan.inputs if one.bootstrap)
         self._external = frozenset(one.stream for one in plan.inputs if one.external)
         self.until: float | None = None
-        """When to ask again although nothing has changed."""
+        """When to ask the chooser again even if nothing has changed."""
         self.why = ""
-        """What it waits for, where it waits though something could be taken."""
+        """What the chooser waits for when it waits although records could be taken."""
         self.apply(settings)
 
     def apply(self, settings: Mapping[str, Any]) -> None:
-        """New settings, from the next choice on."""
+        """Apply new settings from the next choice on."""
         self.limit: int = parse(
             "chunk.max-records", settings.get("chunk.max-records", find("chunk.max-records").default)
         )
@@ -81,7 +81,7 @@ class TaskChooser:
         self._draining |= set(partitions)
 
     def nothing(self) -> None:
-        """Nothing can be taken: there is nothing to choose, and nothing to be asked again at a time."""
+        """Nothing can be taken: the chooser is not asked, and need not be asked again at a certain time."""
         self.until, self.why = None, ""
 
     def choose(
@@ -91,7 +91,7 @@ class TaskChooser:
         closed: Mapping[StreamPartition, str],
         now: Now,
     ) -> Taking | None:
-        """The next take, or None; then `until` says when to ask again without a change. `closed`: what the machine lets nobody take."""
+        """The next take, or None; `until` then says when to ask again if nothing changes. `closed`: what the machine closed, and why."""
         for at, seen in heads.items():
             head = self._heads.get(at)
             if head is None:
@@ -104,7 +104,7 @@ class TaskChooser:
         self.until, self.why = None, ""
         most = min(answer.max_records, self.limit)
         if answer.up_to_offset is not None:
-            # offsets may have gaps, so this may take less than is allowed, and never more
+            # offsets may have gaps, so this may take fewer records than allowed, but never more
             most = max(1, min(most, answer.up_to_offset - heads[answer.at].offset))
         return Taking(answer.at, most, answer.up_to_timestamp, answer)
 
@@ -130,12 +130,12 @@ class TaskChooser:
         return None if read is None or not seen.count else read(seen.value)
 
     def taken(self, taking: Taking, records: int) -> None:
-        """So many records were taken of it."""
+        """Tell the chooser how many records were taken."""
         self.stack.taken(taking.choice, max(1, records))
 
 
 def own_chooser(given: Any, settings: Mapping[str, Any]) -> tuple[Any, str]:
-    """A chooser of the user's: given to the app, or named by import path in the settings. Raises if there is none under that path."""
+    """The user's own chooser: given to the app, or named by import path in the settings. Raises if that path cannot be imported."""
     if given is not None and not isinstance(given, str):
         return given, getattr(given, "__name__", type(given).__name__)
     name = given or settings.get("chooser", "")

@@ -1,9 +1,9 @@
-"""Carries out what a `Committer` says, on an `Outbox`: all transactions of an incarnation go through it.
+"""Carries out the instructions of a `Committer` on an `Outbox`. All transactions of an incarnation go through it.
 
     Begin → outbox.free    Seal → each task, outbox.divide    Flush → outbox.flush    Commit → outbox.commit    Apply → each task's store
 
-Promise: each answer of the outbox is told to the machine, whatever it is; what is no answer of a producer at all ends the life, or the
-worker. So a transaction never stands still without a word.
+Promise: every answer of the outbox reaches the machine, success or failure. An unexpected exception ends the incarnation or the worker.
+So a transaction never hangs silently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = structlog.get_logger("headgate.commit")
 
 
 class CommitHost(Protocol):
-    """What committing needs of the worker."""
+    """What `Committing` needs from its surroundings."""
 
     @property
     def port(self) -> Port: ...
@@ -64,24 +64,24 @@ class Committing:
         self.incarnation = incarnation
         self.outbox = outbox
         self.direct = direct
-        """The plain producer of final outputs, when they need not be exactly once."""
+        """The non-transactional producer of final outputs, under `at_least_once`."""
         self.machine = Committer(interval_s=interval_s, timeout_s=timeout_s)
         self.commits = 0
         self._alarm = Alarm(self.machine.deadline, host.port.clock, lambda: self.feed(Tick()))
         self._stopped = False
         self._context = contextvars.copy_context()
-        """Whoever asks for a commit does so in the middle of its own work, of which nothing is to be seen in it."""
+        """Callbacks run in this context, so that they do not inherit the context variables of the task that requested a commit."""
         self._wants: dict[str, bool] = {}
-        """Tasks that want a commit, and whether urgently, of which the machine has not been told."""
+        """Tasks that want a commit, and whether it is urgent; the machine has not been told of them yet."""
         self._logs: Mapping[str, StreamPartition] = {}
-        """The task logs that the transaction under way writes to."""
+        """By task: the log partitions that the current transaction writes to."""
         self._spoilt: dict[str, str] = {}
         self._waiting: dict[str, Timer] = {}
-        """Stores that are busy, and are asked again."""
+        """By task: the timers that retry a busy store."""
         self._said_busy = (0, "")
 
     def feed(self, event: Any) -> None:
-        """One event for the committer; what it wants is done or started before this returns."""
+        """Feed one event to the committer; its instructions are carried out or started before this returns."""
         for instruction in self.machine.handle(event, self.host.port.clock.now()):
             self._carry_out(instruction)
         self._alarm.see()
@@ -110,12 +110,12 @@ class Committing:
                 self.host.incarnation_over(self.incarnation, instruction)
 
     def pace(self, interval_s: float) -> None:
-        """Commit this often from now on, also what is waiting already."""
+        """Use this commit interval from now on, also for the commit that is already waiting."""
         self.machine.interval_s = interval_s
         self._alarm.see()
 
     def want(self, task: str, urgent: bool) -> None:
-        """A task has something to commit. The machine hears of it when what is being decided now is through."""
+        """A task has something to commit. The machine is told once the current event has been handled."""
         if not self._wants:
             self.host.port.clock.call_later(0.0, self._tell_wants)
         self._wants[task] = urgent or self._wants.get(task, False)
@@ -126,14 +126,14 @@ class Committing:
             self.feed(e.Wanted(task, urgent))
 
     def spoil(self, task: str, why: str) -> None:
-        """Outputs of this task stand in the open transaction, and its positions never will."""
+        """The open transaction holds outputs of this task, but will never hold its positions: fail the transaction."""
         self._spoilt.setdefault(task, why)
         asyncio.get_running_loop().call_soon(self.failed, Spoiled(frozenset({task}), why))
 
     # ------------------------------------------------------------------------------------------------------- the outbox
 
     def _ask(self, answer: asyncio.Future[R], then: Callable[[R], None]) -> None:
-        """The outbox was asked for something. It is never called off: whatever comes of it is heard, in a turn of its own."""
+        """Handle the outbox's answer in a callback of its own. The request is never cancelled, so its outcome is always seen."""
         answer.add_done_callback(partial(self._answered, then), context=self._context)
 
     def _answered(self, then: Callable[[Any], None], answer: asyncio.Future[Any]) -> None:
@@ -145,16 +145,16 @@ class Committing:
             then(answer.result())
         except OutboxError as error:
             self.failed(error)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it must not be lost: nobody would commit again
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - if it were lost, there would be no more commits
             self.host.crash(error)
 
     def _seal(self, txn: int, tasks: Iterable[str]) -> None:
-        """Divide: what the tasks have completed is in this transaction, with the changes and checkpoints that say so."""
+        """Divide off this transaction: it holds what the tasks have completed, with their state changes and checkpoints."""
         try:
             logs = self._divide(txn, tasks)
         except OutboxError as error:
             self.failed(error)
-        except Exception as error:  # it costs a life, not the worker: nothing of this transaction counts
+        except Exception as error:  # ends the incarnation, not the worker: nothing of this transaction is committed
             log.exception("a transaction could not be sealed")
             self.failed(ProducerBroken(f"a transaction could not be sealed: {said(error)}"))
         else:
@@ -162,7 +162,8 @@ class Committing:
             self.feed(e.Sealed(txn, frozenset(logs)))
 
     def _divide(self, txn: int, tasks: Iterable[str]) -> dict[str, StreamPartition]:
-        """The task logs that it writes to. Whoever completed something since the machine named its tasks is in it, too."""
+        """Divide, and return the task logs that are written to. Tasks that completed something since the machine named its tasks take part,
+        too."""
         writes: list[LogWrite] = []
         logs: dict[str, StreamPartition] = {}
         for task in dict.fromkeys([*tasks, *sorted(self.outbox.writers)]):
@@ -179,7 +180,7 @@ class Committing:
         return logs
 
     def _flushed(self, txn: int, found: Mapping[StreamPartition, int]) -> None:
-        """Final outputs that need not be exactly once are there, too, before the positions behind them are committed."""
+        """The transaction is flushed. Under `at_least_once`, final outputs are flushed as well before their positions are committed."""
         positions = {task: self._reached(found, task, at) for task, at in self._logs.items()}
         if self.direct is None:
             self.feed(e.Flushed(txn, positions))
@@ -192,8 +193,8 @@ class Committing:
         self.feed(e.Committed(txn))
 
     def _reached(self, positions: Mapping[StreamPartition, int], task: str, at: StreamPartition) -> int:
-        """Where a task's log will end. A broker that had the batch already may not know its offset any more: then it is where the store
-        stands, and a restore reads again what it has, which changes nothing."""
+        """Where a task's log will end. A broker that already had the batch may no longer know its offset: then this is the store's
+        position, and a restore reads the same records again, which changes nothing."""
         found = positions.get(at)
         if found is not None:
             return found
@@ -219,20 +220,20 @@ class Committing:
             self.feed(e.Applied(txn, task))
 
     def _apply_later(self, txn: int, task: str, position: int, error: StoreBusy) -> None:
-        """The disk of this store has not followed. Everybody else goes on; the next commit waits for it."""
+        """The disk of this store cannot keep up: retry later. Other tasks go on; the next commit waits for this store."""
         if (txn, task) != self._said_busy:
             self._said_busy = (txn, task)
             log.warning("the changes of a commit wait for the disk", task=task, why=str(error))
         self._waiting[task] = self.host.port.clock.call_later(BUSY_S, self._again, txn, task, position)
 
     def _again(self, txn: int, task: str, position: int) -> None:
-        if self.machine.txn == txn and task in self.machine.tasks:  # else nobody waits for it any more
+        if self.machine.txn == txn and task in self.machine.tasks:  # otherwise the machine no longer waits for it
             self._apply(txn, task, position)
 
     # ------------------------------------------------------------------------------------------------------- the end
 
     def failed(self, error: OutboxError) -> None:
-        """The producer is dead."""
+        """The producer has failed: tell the machine how, and which tasks are to blame."""
         if self._stopped or self.machine.state == CommitterState.OVER:
             return
         kind = "fenced" if isinstance(error, Fenced) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
@@ -245,7 +246,7 @@ class Committing:
         self.feed(e.ProducerFailed(str(error), kind, target, tasks, refused))
 
     def stop(self) -> None:
-        """Feed nothing any more."""
+        """Stop feeding the machine."""
         self._alarm.stop()
         self._stopped = True
         self._wants.clear()

@@ -1,7 +1,7 @@
-"""What a task adds to the transactions of its process: outputs and table changes of each letter, markers, a checkpoint at each commit.
+"""What a task adds to the transactions of its process: each letter's outputs and table changes, markers, and a checkpoint at each commit.
 
-Promise: a letter is in a transaction as a whole or not at all. A transaction that may hold a half of one, or lacks what was held back,
-never commits.
+Promise: a transaction holds a letter as a whole or not at all. A transaction that may hold half a letter, or that lacks output which
+operators held back, never commits.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ from .site import Site
 
 
 class Contribution:
-    """The part of one task in each transaction."""
+    """One task's part in each transaction."""
 
     def __init__(self, site: Site, failures: Failures, due: Due) -> None:
         self._site = site
         self._failures = failures
         self._due = due
         self._markers = site.runtime.producers.buffer(site.name)
-        """Markers join the transaction even while a chunk is in the middle of an await, whose half output must not."""
+        """A buffer of their own: markers join the transaction even while a chunk awaits, and its partial output must not join with them."""
         self._unsealed = False
-        """Something of this task stands in the open transaction without its positions."""
+        """The open transaction holds something of this task without the task's positions."""
         self._spoilt = ""
         """Why nothing of this task may be committed any more."""
         self._sealing = False
-        """A commit divides: what was held back has just been emitted."""
+        """A commit is being sealed: what operators held back has just been emitted."""
         self._sealed: list[LogWrite] = []
         self._positions: Mapping[StreamPartition, int] = {}
-        """Those of the last checkpoint."""
+        """The positions of the last checkpoint."""
         self.durable: Mapping[StreamPartition, int] = {}
         """Positions up to which everything is committed."""
         self.expiry = Expiry(lambda: site.at_rest, site.state.expire, self._changed, failures.broken)
 
     def complete(self) -> tuple[bool, bool] | None:
-        """The letter counts, all of it: outputs and table changes. What it wants (a commit, to stop); None if that has failed.
+        """Complete the letter: its outputs and table changes join the transaction. Returns whether it wants a commit and whether it wants
+        to stop; None if completing failed.
 
-        Whatever can be refused has been refused before, so nothing in here raises. If something does all the same, a half of the letter
-        may stand in the open transaction, and this task must never have a part in its commit: it begins anew where its log stands.
+        Everything that can be refused has been refused before, so nothing here should raise. If something does, the open transaction may
+        hold half of the letter, and this task must take no part in its commit: the task starts again from its log.
         """
         assert self._site.pipeline is not None
         try:
@@ -58,7 +59,7 @@ class Contribution:
         return wants
 
     def _spoil(self, why: str) -> None:
-        """This task may be in no commit any more, and holds nothing back from now on: that is not to happen again with the same records."""
+        """Exclude this task from all further commits. From now on it holds nothing back, so that the same records do not fail again."""
         self._spoilt = why
         producers = self._site.runtime.producers
         producers.careful.add(self._site.name)
@@ -67,7 +68,7 @@ class Contribution:
     # --------------------------------------------------------------------------------------------------------------- commit
 
     def seal(self, txn: int) -> list[LogWrite]:
-        """The committer divides: what this task adds to the transaction, at once. Empty when it takes no part."""
+        """The committer divides: return what this task adds to the transaction, without waiting. Empty when it takes no part."""
         if self._site.gone or self._spoilt:
             return []
         self._sealed = []
@@ -81,7 +82,7 @@ class Contribution:
         return self._sealed
 
     def _emit_held(self) -> bool:
-        """Emit what operators hold back to emit once a commit; False if user code failed on it, and with it the transaction."""
+        """Emit what operators hold back and emit once per commit. False if user code failed, which spoils the transaction."""
         pipeline, state = self._site.pipeline, self._site.state
         if pipeline is None or not self._unsealed:
             return True
@@ -97,7 +98,7 @@ class Contribution:
         return True
 
     def contribute(self, order: t.Contribute) -> None:
-        """Changes and checkpoint join the transaction that closes."""
+        """Add table changes and the checkpoint to the transaction that is being sealed."""
         self._sealed = self._site.state.seal(order, self._now_ms())
         self._positions = order.checkpoint.positions
         if self._site.pipeline is not None:
@@ -105,7 +106,7 @@ class Contribution:
         self._unsealed = False
 
     def mark(self, order: t.SendControl) -> None:
-        """A marker stands behind all data that it speaks for, also behind what was held back until the commit."""
+        """Emit a marker behind all data that it covers, including what operators held back until the commit."""
         if not self._sealing:
             self._emit_held()
         value = encode_frame(order.frame)
@@ -120,7 +121,7 @@ class Contribution:
         self._site.runtime.producers.want_commit(self._site.name, order.urgent)
 
     def apply(self, log_position: int) -> None:
-        """Write what was sealed into the store, in one step. Raises what the store does."""
+        """Write what was sealed into the store, in one step. Raises what the store raises."""
         self._site.state.applied(log_position, self._now_ms())
 
     def committed(self, txn: int) -> None:
@@ -134,14 +135,14 @@ class Contribution:
         self.expiry.look()
 
     def discard(self, why: str) -> None:
-        """The task ends here: what it has in the open transaction must not be committed."""
+        """The task ends on this worker: what it has in the open transaction must not be committed."""
         if self._unsealed:
             self._site.runtime.producers.poisoned(self._site.name, why)
 
     # --------------------------------------------------------------------------------------------------------------- upkeep
 
     def upkeep(self, *, refresh: bool) -> None:
-        """Delete what has expired; now and then have an idle store note that it stands at its log's end."""
+        """Delete what has expired. With `refresh`, an idle store also records that it stands at its log's end."""
         self.expiry.look()
         if refresh and self._site.at_rest and not self._unsealed:
             with self.expiry.alone():

@@ -1,6 +1,6 @@
-"""What the operators of a task want next (a timer of user code, a batch that is full or old), and the clock that waits for it.
+"""Waits for the next work that is due in a task's operators: a timer of user code, or a batch that is full or old enough.
 
-Promises: what has been asked for is not asked for again before it began; when nothing is wanted, nothing waits.
+Promises: work that was requested is not requested again before it has begun; when no work is due, no timer runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .site import Site
 
 
 class Due:
-    """The clock of one task."""
+    """The timer of one task's operators."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -20,7 +20,7 @@ class Due:
         self._asked: set[str] = set()
 
     def watch(self) -> None:
-        """Look what is wanted next, and wait for that alone."""
+        """Look up what is due next, and set the timer for that alone."""
         self.stop()
         pipeline = self._site.pipeline
         if pipeline is None or self._site.gone:
@@ -40,11 +40,11 @@ class Due:
             self._site.feed(WorkDue("work", key))
 
     def begins(self, key: str) -> None:
-        """What was asked for is done now; from here on it may be wanted again."""
+        """The requested work begins; from now on it may be requested again."""
         self._asked.discard(key)
 
     def stop(self) -> None:
-        """Wait for nothing."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

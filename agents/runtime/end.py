@@ -1,7 +1,7 @@
-"""Putting a task down: its actor, its intake, the user's hooks, its store, in this order.
+"""Shuts a task down: its actor, its intake, the user's hooks, its store, in this order.
 
-Promises: each step is tried, whatever the one before it did; what does not end within the limit is named and left behind, for whoever
-waits for this task (a release, a drain, its next owner) must not wait for user code; what is raised is said, and kept from nobody else.
+Promises: each step runs, even if the step before it failed. A step that does not end within the limit is logged and abandoned, because a
+release, a drain or the task's next owner must not wait for user code. An exception is logged and does not stop the other steps.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from ..cancellation import said
 
 EndStep = tuple[str, Callable[[], Awaitable[None] | None]]
-"""What it is, for people, and how it is done."""
+"""The step's name for the log, and the step itself."""
 
 
 class TaskEnd:
-    """The end of one task; it is put down once, however often that is asked for."""
+    """The shutdown of one task; it happens once, however often it is requested."""
 
     def __init__(self, log: Any, limit_s: Callable[[], float]) -> None:
         self._log = log
@@ -25,9 +25,9 @@ class TaskEnd:
         self._down: asyncio.Task[None] | None = None
 
     async def put_down(self, *steps: EndStep, last: EndStep) -> None:
-        """Do these steps in turn, once; whoever comes second waits for the first. No cancellation of a caller cuts it short.
+        """Run these steps in turn, once; a second caller waits for the first run. Cancelling a caller does not interrupt the steps.
 
-        `last` has no limit: a store that is still being closed is nothing that the next owner could open.
+        `last` has no limit: the next owner cannot open a store that is still being closed.
         """
         if self._down is None:
             self._down = asyncio.get_running_loop().create_task(self._all(steps, last), name="task is shutting down")
@@ -39,7 +39,7 @@ class TaskEnd:
         await self.step(*last, bounded=False)
 
     async def step(self, what: str, step: Callable[[], Awaitable[None] | None], *, bounded: bool = True) -> None:
-        """One step; what it raises is said."""
+        """Run one step; log what it raises."""
         try:
             ending = step()
         except Exception as error:  # noqa: BLE001 - the task is gone all the same
@@ -61,6 +61,6 @@ class TaskEnd:
 
 
 def _seen(task: asyncio.Future[None]) -> None:
-    """What was left behind has ended after all; it was said that it did not."""
+    """An abandoned step has ended after all. Retrieve its exception: its hang is already logged."""
     if not task.cancelled():
         task.exception()

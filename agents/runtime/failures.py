@@ -1,4 +1,4 @@
-"""What a task fails at: its notes, its log lines, and the event that the machine gets."""
+"""How a task reports its failures: as notes, as log lines, and as events for the machine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Failures:
         self._site = site
         self.notes: dict[str, str] = {}
         self.trouble: BaseException | None = None
-        """The last exception, of user code or of anything else."""
+        """The last exception, from user code or elsewhere."""
 
     def broken(self, error: BaseException) -> None:
-        """An error that the machine did not foresee. The task fails with it; the worker goes on."""
+        """An error that the machine does not expect. The task fails with it; the worker goes on."""
         self.trouble = error
         self._site.feed(t.Broken(told(error), passing=may_pass(error)))
 
     def stopped(self, error: BaseException | None) -> None:
-        """The actor has stopped, by itself or because somebody stopped its agent."""
+        """The actor has stopped: it failed with `error`, or its agent was stopped."""
         if error is None:
             self._site.feed(t.Broken("its agent was stopped"))
         else:
@@ -47,7 +47,7 @@ class Failures:
         site.feed(t.WorkFailed(why, final=failed.final))
 
     def half_completed(self, error: BaseException) -> str:
-        """Completing a letter failed. Answers why its transaction must not commit."""
+        """Completing a letter failed. Returns why its transaction must not commit."""
         why = f"completing a letter failed: {said(error)}"
         self._site.log.error("a letter was only half completed; its transaction is aborted", why=why, exc_info=error)
         self.notes["failure"] = why
@@ -55,7 +55,7 @@ class Failures:
         return why
 
     def held_back(self, error: BaseException) -> str:
-        """Emitting what operators had held back failed. Answers why the transaction must not commit."""
+        """Emitting what operators had held back failed. Returns why the transaction must not commit."""
         why = str(error)
         self._site.log.error(
             "a commit failed on what this task had buffered; from now on it emits after every chunk", why=why

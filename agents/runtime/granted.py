@@ -1,7 +1,7 @@
-"""The tasks of one process, each under its grant: begun, told their orders, and begun again.
+"""The tasks of one process, each under its grant: starts them, gives them their orders, and restarts them.
 
-Promises: of a task at most one actor lives here; a start waits until the actor before it has gone; a start that is called off while it
-waits begins nothing, and orders that come meanwhile are given to the actor that it makes.
+Promises: a task has at most one actor in this process. A start waits until the previous actor has gone. A start that is called off while it
+waits starts nothing; orders that arrive meanwhile go to the actor once it is made.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Granted:
         self._runtime = runtime
         self.actors: dict[str, TaskActor] = {}
         self.counters: dict[str, Counter[str]] = {}
-        """What was counted of each; they outlive its actor."""
+        """By task; the counters outlive the task's actor."""
         self.waiting: dict[str, list[Order]] = {}
-        """Tasks that are about to begin, with the orders that came since."""
+        """Tasks that are about to start, with the orders that have arrived since."""
 
     def tell(self, task: str, order: Order) -> None:
-        """An order for one task."""
+        """Give an order to one task."""
         if isinstance(order, Start):
             self.waiting[task] = said = []
             self._runtime.life.spawn(partial(self._begin, order, said), f"{task}: start")
@@ -45,8 +45,8 @@ class Granted:
             actor.feed(order)
 
     async def _begin(self, order: Start, said: list[Order]) -> None:
-        """Make the actor, when the one before it has gone. A start that is called off meanwhile (the producer is lost while a predecessor
-        closes its store, or the broker is asked) begins nothing: there may be no producer, or already the next start."""
+        """Make the actor once the previous one has gone. A start that is called off meanwhile (the producer is lost while the previous
+        actor closes its store, or while the broker is asked) starts nothing: there may be no producer, or already the next start."""
         runtime = self._runtime
         old = self.actors.get(order.task)
         if old is not None:
@@ -63,7 +63,7 @@ class Granted:
             await actor.under_way.mailbox.stop()
             return
         self.actors[order.task] = actor
-        self.tell_settings(actor)  # they may have changed while it was made
+        self.tell_settings(actor)  # they may have changed while the actor was made
         actor.feed(order)
         if self.waiting.get(order.task) is said:
             del self.waiting[order.task]
@@ -79,7 +79,7 @@ class Granted:
         return True
 
     def tell_settings(self, actor: TaskActor) -> None:
-        """One task takes what is its own of the settings: its machine, its intake, its chooser, its batches."""
+        """Pass the current settings to one task: to its machine, intake, chooser and batches."""
         settings = self._runtime.settings
         own = task_settings(settings.given)
         if own != actor.machine.plan.settings:
@@ -90,16 +90,16 @@ class Granted:
             actor.site.pipeline.fly(settings.value("spark.in-flight"))
 
     def count(self, task: str, name: str, amount: int) -> None:
-        """Count something of a task."""
+        """Add to a counter of a task."""
         self.counters.setdefault(task, Counter())[name] += amount
 
     def gone(self, task: str) -> None:
-        """A task has ended here."""
+        """A task has ended in this process."""
         self.actors.pop(task, None)
         self._runtime.producers.gone(task)
 
     def again(self, start: Start, *orders: Order) -> None:
-        """A task that was stopped here begins once more under the grant that it has, in the run as it is now."""
+        """Restart a task that was stopped in this process, under the same grant and in the current run."""
         run = self._runtime.job.run_view()
         for order in (start if run is None else replace(start, run=run), *orders):
             self.tell(start.task, order)

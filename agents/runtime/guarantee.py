@@ -1,8 +1,8 @@
-"""`guarantee = at_least_once`: final outputs go out at once through a producer of their own, everything else stays transactional.
+"""`guarantee = at_least_once`: final outputs are sent at once through a second producer; everything else stays transactional.
 
-What a chunk has emitted to output topics is handed to the second, plain producer when the chunk is complete; a checkpoint is committed
-only after all of it has been acknowledged. So after a crash outputs may come again, and none is missing. The second producer is not
-fenced: the last outputs of a stalled worker may land after its successor's.
+When a chunk is complete, what it emitted to output topics goes to the second, non-transactional producer. A checkpoint is committed only
+after the brokers have acknowledged all of it. So after a crash outputs may be duplicated, but none is missing. The second producer is not
+fenced: the last outputs of a stalled worker may arrive after those of its successor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .buffer import TaskBuffer
 
 
 class SplitBuffer:
-    """A task's ready buffer in two: what must be fenced goes `inside` the transaction, final outputs `outside` of it."""
+    """A task's buffer in two parts: what must be fenced goes `inside` the transaction, final outputs go `outside` of it."""
 
     def __init__(self, inside: TaskBuffer, outside: TaskBuffer, fenced: Callable[[str], bool]) -> None:
         self._inside = inside
@@ -22,15 +22,15 @@ class SplitBuffer:
         self._fenced = fenced
 
     def emit(self, topic: str, *columns: Any, **named: Any) -> None:
-        """Columns for one topic."""
+        """Emit columns to one topic."""
         (self._inside if self._fenced(topic) else self._outside).emit(topic, *columns, **named)
 
     def complete(self) -> None:
-        """The chunk is complete."""
+        """The chunk is complete: complete both parts."""
         self._inside.complete()
         self._outside.complete()
 
     def drop(self) -> None:
-        """The chunk failed."""
+        """The chunk failed: drop both parts."""
         self._inside.drop()
         self._outside.drop()

@@ -1,8 +1,8 @@
-"""What a chooser sees of records that nobody has taken yet: the time that the input declares, and the decoded record.
+"""What a chooser sees of records that are still buffered: the event time that the input declares, and the decoded value.
 
-Kafka's timestamp says when a record was written; the input's `timestamp=` says when it happened, and that is the time that aligns. To
-know it the values must be decoded, so only choosers that go by time, or that need the value, pay for it. A record that cannot be decoded
-has no time (nothing waits for it) and no value; what becomes of it is decided when it is taken.
+Kafka's timestamp says when a record was written; the input's `timestamp=` says when the event happened, and choosers align by that time.
+It is known only from the decoded value, so only choosers that use the time or the value pay for decoding. A record that cannot be decoded
+has no time (nothing waits for it) and no value; how it is handled is decided when it is taken.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = Callable[[bytes | None], Any]
 
 
 def event_times(declared: Declared) -> dict[str, ReadTimes]:
-    """For each input that declares a `timestamp=`: the event times of a run of its records."""
+    """For each input that declares a `timestamp=`: a function that returns the event times of its records."""
     return {
         step.topic: _times(step.serde, step.timestamp)
         for step in declared.steps
@@ -32,7 +32,8 @@ def event_times(declared: Declared) -> dict[str, ReadTimes]:
 
 
 def head_values(declared: Declared) -> dict[str, Value]:
-    """For each stream that the job reads: the value of one record; of a batch or of columns its first row's, of a control message None."""
+    """For each stream that the job reads: a function that returns the value of one record. Of a batch frame or an Arrow frame it is the
+    value of the first row; of a control message it is None."""
     found: dict[str, Value] = {}
     for step in declared.steps:
         if isinstance(step, s.InputStep):

@@ -1,18 +1,18 @@
-"""Intake: one task's reading. From the broker's fetch answers to chunks, with the state of each partition for the chooser.
+"""The intake of one task: turns the broker's fetch answers into chunks, and shows the chooser the state of each partition.
 
-What it decides: what is fetched, what waits, when a partition is at its end, and when an answer is missing too long.
+What it decides: what is fetched, what is paused, when a partition is at its end, and when an answer is overdue.
 
 Promises:
 
-- One consumer per task, assigned by hand, read committed; it never resets a position by itself.
-- Each partition's buffer is bounded in bytes (one fetch may come on top); a full one is not polled, and hinders no other.
-- *At the end* is judged only by an answer of the broker that is fresh: position equals its high watermark. Position equal to
-  the last stable offset below that is `blocked`: an open transaction of somebody.
-- What went wrong with one partition (records gone, topic gone, no permission, no answer, a batch that cannot be decoded) stands in its
-  `PartitionHead`; the others flow. A damaged batch is fetched again and again, and never passed: only a seek goes on behind it.
-- What is put into a buffer goes on exactly where it ends. Whatever else comes out of the fetcher (the answer to a fetch of before a seek,
-  a position that the client moved by itself) is thrown away, and fetched again from where the buffer ends.
-- `take` never waits, and looking at heads changes nothing. `fill` is called in a loop by one coroutine.
+- Each task has one consumer, with manual assignment and `read_committed`; it never resets a position by itself.
+- Each partition's buffer is bounded in bytes (plus one fetch). A full partition is not polled, and does not hold back the others.
+- A partition is *at its end* only by a fresh answer of the broker: its position equals the high watermark. If its position equals a last
+  stable offset below the high watermark, it is `blocked` by an open transaction.
+- A partition's trouble (records deleted, topic deleted, no permission, no answer, a batch that cannot be decoded) is shown in its
+  `PartitionHead`; the other partitions go on. A damaged batch is fetched again and again, and never skipped: only a seek gets past it.
+- Fetched data is buffered only if it continues exactly where the buffer ends. Anything else (the answer to a fetch from before a seek, a
+  position that the client moved by itself) is discarded, and fetched again from the end of the buffer.
+- `take` never waits, and reading heads changes nothing. One coroutine calls `fill` in a loop.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ log = structlog.get_logger("headgate.intake")
 
 BOUNDS_TIMEOUT_S = 5.0
 FETCH_BYTES = 1 << 20
-"""How much of one partition an answer holds at most; one record batch always comes whole."""
+"""The most bytes of one partition in a fetch answer; a record batch always comes whole."""
 BUSY_POLL_MS = 20
-"""While a partition of the task waits for room, the others' long poll must not hold its next fetch back."""
+"""The long poll while a partition waits for room or holds records: a long one would delay its next fetch."""
 RETRY_S = 1.0
-"""How long a partition that the broker refuses is left alone: it refuses within a millisecond, and would be asked again at once."""
+"""How long a failed partition is not fetched: a broker refuses within a millisecond, and would be asked again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSource:
-    """One partition to read: from where, and up to where (exclusive)."""
+    """One partition to read: from `position` up to, not including, `until`."""
 
     at: StreamPartition
     position: int
     framed: Serde[Any] | None = None
-    """The serde of the values, where the stream holds frames."""
+    """The serde of the values, if the stream holds frames."""
     until: int | None = None
     times: Callable[[Columns], list[int]] | None = None
-    """The times that a chooser goes by, where they are not Kafka's own."""
+    """Computes the times that the chooser uses, if they are not Kafka's timestamps."""
 
 
 class LostPosition(EnvironmentFault):
-    """The position is below the log's start: records that should have been read are gone."""
+    """The position is outside of the log: records that should have been read are gone, or the topic was re-created or truncated."""
 
     def __init__(self, at: StreamPartition, position: int, start: int | None, end: int | None) -> None:
         self.at, self.position, self.start, self.end = at, position, start, end
@@ -74,8 +74,8 @@ class LostPosition(EnvironmentFault):
 
 @dataclass(slots=True)
 class PartitionHead:
-    """What the chooser, the watermark and the status need to know of one partition, at this moment. Nobody changes it; one is made for each
-    partition at each look, and a frozen one takes five times as long to make."""
+    """What the chooser, the watermark and the status need to know of one partition at this moment. Treat it as immutable: one is made per
+    partition at each look, and a frozen dataclass takes five times as long to make."""
 
     at: StreamPartition
     offset: int
@@ -88,18 +88,18 @@ class PartitionHead:
     end_reached: bool
     paused: bool
     answers: int
-    """How many answers there were: what a new one says is told, also when it says the same."""
+    """How many answers there have been: every new answer is told to the machine, even if it says the same."""
     answered_age_s: float | None
     high_watermark: int | None
     stable: int | None
-    """The read-committed end: what stands behind it belongs to an open transaction."""
+    """The last stable offset: records at or behind it belong to open transactions, or follow them."""
     degraded: str | None
     lost: LostPosition | None
     value: bytes | None
 
     @property
     def lag(self) -> int | None:
-        """Records between the position and the high watermark, as far as an answer has told."""
+        """Records between the position and the high watermark; None until an answer has told the high watermark."""
         return None if self.high_watermark is None else max(0, self.high_watermark - self.position)
 
 
@@ -118,18 +118,18 @@ class _Partition:
         self.since = now_s
         self.trouble: str | None = None
         self.damage: str | None = None
-        """What cannot be read stands at the position, until something that can has been fetched from there."""
+        """Why the batch at the position cannot be read; kept until a readable batch has been fetched there."""
         self.lost: LostPosition | None = None
         self.full = False
         self.held = False
         self.retry_at = 0.0
-        """After a failure: not asked again before."""
+        """After a failure: when the partition may be fetched again."""
 
 
 class Intake:
     """Reads the partitions of one task.
 
-    The owner calls `fill` in a loop, and between two fills `heads`, `take`, `pause`, `seek` as it likes.
+    The owner calls `fill` in a loop. `heads`, `take`, `pause` and `seek` may be called at any time between.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Intake:
         return self._clock.now().mono
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
-        """Connect, and begin at the given positions. While no broker answers it tries again, until the deadline."""
+        """Connect, and start at the given positions. Retries while no broker answers, until the deadline."""
         consumer = self._port.consumer(
             self._on_answer,
             name=self._name,
@@ -182,14 +182,14 @@ class Intake:
                 consumer.pause(at)
 
     async def _begin_again(self) -> None:
-        """The client's fetching has ended by an error. Another client goes on behind what is buffered."""
+        """The client's fetcher has failed. Replace the client; the new one continues behind what is buffered."""
         log.warning("the client has stopped reading and is replaced", intake=self._name)
         await self.stop()
         await pause(self._clock, RETRY_S)
         await outlasted(self.start)
 
     async def stop(self) -> None:
-        """Close the connection; what is buffered is forgotten."""
+        """Stop the consumer."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.stop()
@@ -205,12 +205,12 @@ class Intake:
         if not answer.error:
             part.since = answer.at_s
             part.trouble = None
-        elif part.trouble is None:  # what `_failed` says of it is better
+        elif part.trouble is None:  # a reason given by `_failed` is more precise
             part.trouble = f"the broker answers {answer.error}"
         self._answered.set()
 
     async def fill(self, most_s: float) -> bool:
-        """Move what was fetched into the buffers, waiting for an answer if there is nothing. True when heads may differ."""
+        """Move fetched records into the buffers; wait for an answer if there are none. True if heads may have changed."""
         if self._consumer is not None and self._consumer.dead:
             await self._begin_again()
         if self._consumer is None:
@@ -230,7 +230,7 @@ class Intake:
                 await self._failed(part, one.error)
             elif one.start == part.buffer.buffered_to:
                 self._put(part, one)
-            elif self._consumer is not None:  # from before a seek
+            elif self._consumer is not None:  # fetched before a seek
                 self._consumer.seek(part.at, part.buffer.buffered_to)
 
     def _put(self, part: _Partition, one: Taken) -> None:
@@ -240,7 +240,7 @@ class Intake:
         self._hold_full(part)
 
     def _look(self, part: _Partition) -> None:
-        """Whether what has become the head could be decoded; if not, it is fetched again after a while."""
+        """If the new head batch cannot be decoded, have it fetched again after a while."""
         if part.buffer.damaged is not None:
             error, behind = part.buffer.damaged
             part.buffer.clear(part.buffer.position)
@@ -254,11 +254,11 @@ class Intake:
         self._leave_alone(part)
 
     def _leave_alone(self, part: _Partition) -> None:
-        """Fetch nothing of it for a while, and then from where its buffer ends, whatever the client has made of its position."""
+        """Pause this partition for a while; then fetch from the end of its buffer, wherever the client's own position is."""
         if self._consumer is not None:
             self._consumer.seek(part.at, part.buffer.buffered_to)
             self._consumer.pause(part.at)
-        part.full = True  # fetched again after a seek; if it is not lost, after a while, too
+        part.full = True  # fetched again after a seek, or after a while unless the position is lost
         part.retry_at = self._mono() + RETRY_S
 
     async def _failed(self, part: _Partition, error: EnvironmentFault) -> None:
@@ -277,7 +277,7 @@ class Intake:
         self._leave_alone(part)
 
     async def _bounds(self, at: StreamPartition) -> tuple[int | None, int | None]:
-        """Where the log starts and ends; the answer that refused the position does not say it."""
+        """Where the log starts and ends; the answer that refused the position does not tell."""
         found = None if self._consumer is None else await self._consumer.bounds(at, within_s=BOUNDS_TIMEOUT_S)
         return (None, None) if found is None else found
 
@@ -306,11 +306,11 @@ class Intake:
         consumer.long_poll(BUSY_POLL_MS if waiting else self._max_wait_ms)
 
     def _watch(self) -> None:
-        """Name the partitions that no answer came for."""
+        """Note the partitions without an answer."""
         now = self._mono()
         for part in self._parts.values():
             if part.full or part.held:
-                part.since = now  # nothing is asked for it
+                part.since = now  # it is not being fetched
                 continue
             silent = now - part.since
             stream = part.buffer.at.stream
@@ -360,35 +360,35 @@ class Intake:
         )
 
     def positions(self) -> dict[StreamPartition, int]:
-        """What would be read next, when every chunk that was taken is complete."""
+        """The next position of each partition, assuming that every chunk taken so far is completed."""
         return {at: part.buffer.position for at, part in self._parts.items()}
 
     def buffered_to(self, at: StreamPartition) -> int:
-        """The position behind everything that has been fetched of it."""
+        """The position behind everything that has been fetched of this partition."""
         return self._parts[at].buffer.buffered_to
 
     def control(self, at: StreamPartition) -> tuple[int, ControlFrame] | None:
-        """The control message that stands at the head of a framed partition, with its offset; `take` takes it."""
+        """The control message at the head of a framed partition, with its offset; `take` removes it."""
         return self._parts[at].buffer.control()
 
     def take(self, at: StreamPartition, most: int, up_to_ms: int | None = None) -> Chunk | None:
-        """The next chunk of this partition, at once; None when nothing (that old) is there."""
+        """The next chunk of this partition, without waiting; None if there is none, or none up to `up_to_ms`."""
         part = self._parts[at]
         chunk = part.buffer.take(most, up_to_ms)
         self._look(part)
         if part.full and part.buffer.size <= self._buffer_bytes // 2:
-            self._answered.set()  # there is room again: `fill` need not wait for an answer that nobody has asked for
+            self._answered.set()  # there is room again: `fill` must resume the partition, not wait for an answer
         return chunk
 
     def pause(self, at: StreamPartition) -> None:
-        """Fetch nothing more of it; what is buffered stays."""
+        """Stop fetching this partition; what is buffered stays."""
         part = self._parts[at]
         part.held = True
         if self._consumer is not None:
             self._consumer.pause(part.at)
 
     def resume(self, at: StreamPartition) -> None:
-        """Fetch again."""
+        """Fetch this partition again."""
         part = self._parts[at]
         part.held = False
         part.since = self._mono()
@@ -396,15 +396,15 @@ class Intake:
             self._consumer.resume(part.at)
 
     def bound(self, at: StreamPartition, until: int | None) -> None:
-        """Hand out nothing at or behind this offset."""
+        """Hand out no records at or behind this offset."""
         self._parts[at].buffer.until = until
 
     def watch(self, watchdog_s: float) -> None:
-        """Name a partition that no answer came for after so long."""
+        """Set after what time without an answer a partition is in trouble."""
         self._watchdog_s = watchdog_s
 
     def seek(self, at: StreamPartition, offset: int) -> None:
-        """Drop what is buffered of this partition, forget its trouble, and go on from here."""
+        """Drop this partition's buffer and its trouble, and continue at `offset`."""
         part = self._parts[at]
         part.buffer.clear(offset)
         part.lost = part.trouble = part.damage = part.answer = None

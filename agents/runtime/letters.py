@@ -1,4 +1,4 @@
-"""The letters that a task's actor takes: a chunk, or one step of something else. One at a time, and nothing else wakes it."""
+"""The letters that a task's actor receives: a chunk, or one step of other work. It runs one at a time, and nothing else wakes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ChunkLetter:
 
 @dataclass(frozen=True, slots=True)
 class StepLetter:
-    """Do one step of a watermark, an end, a drain, a timer, a batch."""
+    """Run one step of a watermark, an end of stream, a drain, a timer or a batch."""
 
     step: RunStep
     attempt: int = 1

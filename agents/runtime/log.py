@@ -1,12 +1,12 @@
-"""A task's log: what a commit writes into it, and how a store is made from it.
+"""A task's log: what a commit writes to it, and how a store is restored from it.
 
-What it decides: which records of the log mean what. Promises:
+What it decides: what each record of the log means. Promises:
 
-- A commit writes each changed key once, and the checkpoint last, all to one partition, in the transaction of the outputs.
-- `restore` reads committed records only, from the store's position to the log's end, in batches that are written with the
-  position they reach: cut short, it goes on where it stood, and the store is not said to have stood at the end.
-- It says how far it is, and says so when an open transaction blocks it.
-- A record that is no entry of a task's log (somebody's by hand, a newer version's kind) is passed, and told.
+- A commit writes each changed key once, and the checkpoint last, all to one partition, in the same transaction as the outputs.
+- `restore` reads committed records only, from the store's position to the log's end. It writes them in batches, each together with the
+  position that it reaches. An interrupted restore continues from there, and the store does not count as having reached the end.
+- `restore` reports its progress, also when an open transaction blocks it.
+- A record that is not an entry of a task log (written by hand, or by a newer version) is skipped and reported.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .buffer import LogWrite
 from .intake import Intake, PartitionSource
 
 LOOK_S = 0.5
-"""How often a restore looks how far it is, when nothing comes."""
+"""How often a restore checks its progress when no records arrive."""
 RESTORE_RECORDS = 20_000
-"""At most so many records in one write to the store."""
+"""The most records in one write to the store."""
 
 
 def log_write(
     task: str, at: StreamPartition, changes: Mapping[str, IndexRows], checkpoint: bytes | None, *, now_ms: int
 ) -> LogWrite:
-    """The records of one task in one commit."""
+    """The records that one commit writes to a task's log."""
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     for table, rows in changes.items():
@@ -48,7 +48,7 @@ def log_write(
 
 @dataclass(frozen=True, slots=True)
 class LogProgress:
-    """How far a restore is."""
+    """The progress of a restore."""
 
     position: int
     end: int
@@ -59,7 +59,7 @@ class LogProgress:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """Where the store stands, and how many records it took. `checkpoint`: the last one, from this replay or from the store."""
+    """The position of the store, and how many records were replayed. `checkpoint`: the last one, from this replay or from the store."""
 
     position: int
     checkpoint: bytes | None
@@ -68,12 +68,12 @@ class RestoreResult:
 
 
 class _Replay:
-    """Records of the log, gathered for one write."""
+    """Records of the log, collected for one write."""
 
     def __init__(self) -> None:
         self.changes: dict[str, IndexRows] = {}
         self.unread: tuple[int, int, str] | None = None
-        """How many records are no entries of a task's log, where the last of them stands, and why."""
+        """How many records are not entries of a task log, the offset of the last of them, and the reason."""
         self.checkpoint: bytes | None = None
         self._by_prefix: dict[bytes, IndexRows] = {}
 
@@ -107,13 +107,13 @@ async def restore(
     deadline_s: float = 60.0,
     raw: bool = True,
 ) -> RestoreResult:
-    """Read the log from `start` until the position reaches `end`. `deadline_s` bounds the time without any advance."""
+    """Read the log from `start` until the position reaches `end`. `deadline_s` bounds the time without progress."""
     clock = port.clock
     began = last = clock.now().mono
     followed = clock.now().wall
     records, position = 0, start
     checkpoint = store.meta.checkpoint
-    # cut short, this restore has not stood at the end: what was there before is as old as it was
+    # an interrupted restore has not reached the end: what the store held before is as old as it was
     unsure = followed if store.meta.position is None else store.meta.followed_until_ms
     if start >= end:
         await write_in_turn(store, {}, position=start, followed_until_ms=followed)

@@ -1,20 +1,19 @@
-"""Outbox: what tasks write, whole chunks at a time, in transactions that one coroutine owns.
+"""The outbox: writes what tasks emit, whole chunks at a time, in transactions that one coroutine owns.
 
-What it decides: which transaction a chunk belongs to, when a batch leaves, and what is known when something fails. What it is told: when
-to divide, to flush, and to commit.
+What it decides: which transaction a chunk belongs to, when a batch is sent, and what a failure means. The committer tells it when to
+divide, to flush and to commit.
 
 Promises:
 
-- A chunk is all or nothing: what a task emits stays in its own buffer until `complete()`; then all of it joins the open
-  transaction at once, without waiting. `drop()` leaves no trace.
-- `divide` is the moment between two transactions; chunks that complete behind it belong to the next, of which nothing is sent before
-  the first is committed. `flush` is answered when every send has returned and every returned future has succeeded; only then may
-  `commit` be asked for.
-- What its topic would not take (too large, too new, without a key) is never sent, as far as the topic's settings tell: it is refused
-  when it is emitted, with the index of the record.
-- Every failure is one of `port.errors`, says whether the transaction counts, and ends this outbox. A target that fails is
-  named together with the tasks that wrote to it; a record that a broker refuses, together with the task that wrote it.
-- Without a transactional id it is the plain second producer of `at_least_once`: batches leave at once, and what is flushed is there.
+- A chunk is written completely or not at all: what a task emits stays in its own buffer until `complete()`; then all of it joins the open
+  transaction at once, without waiting. `drop()` leaves nothing behind.
+- `divide` separates two transactions. Chunks that complete after it belong to the next transaction, of which nothing is sent before the
+  first is committed. `flush` is answered when every send has returned and every future has succeeded; only then may `commit` be called.
+- A record that its topic's settings exclude (too large, too new, without a key) is never sent: it is refused when it is emitted, with its
+  index.
+- Every failure is one of `port.errors`, says whether the transaction is committed, and ends this outbox. A failed target is reported with
+  the tasks that wrote to it; a record that a broker refuses, with the task that wrote it.
+- Without a transactional id it is the second producer of `at_least_once`: batches are sent at once, and a flush means acknowledged.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from .buffer import Joining, LogWrite, Sent, Transaction
 log = structlog.get_logger("headgate.outbox")
 GONE_AFTER_S = 10.0
 LEADERLESS_AFTER_S = 20.0
-"""A partition that has no leader for so long is not waited for: a broker that restarts is back sooner, mostly."""
+"""A partition without a leader fails after this time; a broker that restarts is usually back sooner."""
 LOOK_S = 1.0
-"""How often the outbox looks what its batches wait for."""
+"""How often the outbox checks what its batches wait for."""
 LOOK_AFTER_S = 2.0
-"""A send that takes longer has the metadata asked for, about once a second."""
+"""If sends take longer, the metadata is refreshed about once a second."""
 
 
 class _Command(NamedTuple):
-    """What the owner of the producer is to do next."""
+    """What the coroutine that owns the producer has to do next."""
 
     work: Callable[[], Awaitable[Any]]
     answer: asyncio.Future[Any]
@@ -89,23 +88,23 @@ class Outbox(Joining):
         )
         self._send_deadline_s = (
             patience_ms / 1000
-        )  # sooner than the broker aborts it, or nobody would know whose fault it was
+        )  # shorter than the transaction timeout: after an abort by the broker, nothing would tell which target is to blame
         self._commit_deadline_s = commit_deadline_s
         self._command: _Command | None = None
         self._divided: Transaction | None = None
-        """What is to be flushed and committed; until then nothing behind it is sent."""
+        """The transaction to flush and commit; until that is done, nothing of the next one is sent."""
         self._flushed = False
         self._handing_over = False
         self._stopping = False
         self._in_transaction = False
         self._wrote: dict[StreamPartition, set[str]] = {}
-        """Who has written where in transactions that are over."""
+        """By target: the tasks that wrote to it in earlier transactions."""
         self.failed: OutboxError | None = None
 
     # ------------------------------------------------------------------------------------------------- before and after
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
-        """Connect and initialise the transactional id, exactly once. While no broker answers it tries again, until the deadline."""
+        """Connect and initialise the transactional id, exactly once. Retries while no broker answers, until the deadline."""
         await self._live().start(deadline_s=deadline_s)
 
     def _live(self) -> Producer:
@@ -114,7 +113,7 @@ class Outbox(Joining):
         return self._producer
 
     async def stop(self) -> None:
-        """End `run()`. What was not committed is aborted, if that can be done at once; else whoever fences this id does it."""
+        """End `run()`. An uncommitted transaction is aborted if that is possible; otherwise the next producer with this id aborts it."""
         self._stopping = True
         self._wake.set()
         producer, self._producer = self._producer, None
@@ -131,16 +130,16 @@ class Outbox(Joining):
 
     @property
     def writers(self) -> frozenset[str]:
-        """The tasks of which something stands in the open transaction."""
+        """The tasks that have written to the open transaction."""
         return frozenset(task for tasks in self._open.writers.values() for task in tasks)
 
     @property
     def full(self) -> bool:
-        """Whether too much is unsent."""
+        """Whether too many bytes are unsent."""
         return not self._roomy.is_set()
 
     async def room(self) -> None:
-        """Wait while too much is unsent. Raises when the producer is dead."""
+        """Wait while too many bytes are unsent. Raises if the producer has failed."""
         if self.failed is None:
             await self._roomy.wait()
         if self.failed is not None:
@@ -149,7 +148,7 @@ class Outbox(Joining):
     # ----------------------------------------------------------------------------------------------------- the owner
 
     def free(self) -> asyncio.Future[None]:
-        """Answered when nothing is being handed over."""
+        """Answered when no batch is being handed to the producer."""
         if self.failed is None and self._command is None and not self._handing_over:
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             answer.set_result(None)
@@ -157,7 +156,7 @@ class Outbox(Joining):
         return self._ask(self._nothing)
 
     def divide(self, writes: Iterable[LogWrite] = ()) -> None:
-        """Whatever is complete now is in one transaction, with these writes at its end; what completes from now on is in the next."""
+        """Everything complete now is in one transaction, with these writes at its end; what completes from now on is in the next."""
         if self.failed is not None:
             raise self.failed
         if self._divided is not None:
@@ -167,7 +166,7 @@ class Outbox(Joining):
         self._divided, self._open, self._flushed = self._open, Transaction(), False
 
     def flush(self) -> asyncio.Future[dict[StreamPartition, int]]:
-        """Send what was divided off. Answered with the position behind the last record of each target, when each is acknowledged."""
+        """Send what was divided off. When everything is acknowledged, answered with the position behind the last record of each target."""
         return self._ask(self._flush)
 
     def commit(self) -> asyncio.Future[None]:
@@ -175,7 +174,7 @@ class Outbox(Joining):
         return self._ask(self._commit)
 
     def _ask(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
-        """Have the owner do something; one thing at a time."""
+        """Give the owner a command; one at a time."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.failed is not None:
             _fails(answer, self.failed)
@@ -204,14 +203,14 @@ class Outbox(Joining):
             self._fail(error)
             raise
         except BaseException as error:
-            if self._stopping and not passes(error):  # the producer was taken away in the middle of a send
+            if self._stopping and not passes(error):  # the producer was removed in the middle of a send
                 self._fail(ProducerBroken("the outbox was stopped"))
                 return
             said = f"the outbox failed unexpectedly: {error!r}"
             self._fail(OutcomeUnknown(said))
             if passes(error):
                 raise
-            log.exception("the outbox failed unexpectedly")  # a library that is wrong costs a life, not the worker
+            log.exception("the outbox failed unexpectedly")  # a bug in a library ends the incarnation, not the worker
             raise OutcomeUnknown(said) from error
         finally:
             if self.failed is None:
@@ -227,7 +226,7 @@ class Outbox(Joining):
     async def _obey(self, command: _Command) -> None:
         result = await command.work()
         self._command = None
-        if not command.answer.done():  # else whoever asked has gone
+        if not command.answer.done():  # otherwise the caller has cancelled it
             command.answer.set_result(result)
         if self._divided is None and (self._open.ready or (self._id is None and self._open.builders)):
             self._wake.set()
@@ -256,7 +255,7 @@ class Outbox(Joining):
         self._divided = None
 
     async def _send(self, transaction: Transaction, *, everything: bool) -> None:
-        """Hand over what is ready; every `send_batch` has returned when this does."""
+        """Hand all ready batches to the producer; every `send` has returned when this returns."""
         producer = self._live()
         if everything:
             transaction.fill_all()
@@ -267,11 +266,11 @@ class Outbox(Joining):
             transaction.begun = self._in_transaction = True
         while transaction.ready:
             if self._command is not None and transaction is self._open:
-                return  # tasks may fill it as fast as it is emptied: a commit must not wait for a lull
+                return  # tasks may fill it as fast as it is sent: a command must not wait for a pause
             wave = transaction.wave()
-            sizes = [builder.size for _, builder in wave]  # before they are compressed
+            sizes = [builder.size for _, builder in wave]  # before compression
             full = [one for one in wave if not self._handed_over(producer, *one, transaction)]
-            if full:  # one request takes a batch of each partition, so none may wait behind another's
+            if full:  # a produce request takes one batch per partition, so no partition may wait for another
                 handing = [self._hand_over(producer, target, builder, transaction) for target, builder in full]
                 for answer in await asyncio.gather(*handing, return_exceptions=True):
                     if answer is not None:
@@ -285,7 +284,7 @@ class Outbox(Joining):
     def _handed_over(
         self, producer: Producer, target: StreamPartition, builder: BatchInWork, transaction: Transaction
     ) -> bool:
-        """Hand a batch over, if there is room for it at this moment."""
+        """Hand a batch to the producer if it has room right now."""
         try:
             future = at_once(producer.send(target, builder))
         except NotSent as error:
@@ -298,7 +297,8 @@ class Outbox(Joining):
     async def _hand_over(
         self, producer: Producer, target: StreamPartition, builder: BatchInWork, transaction: Transaction
     ) -> None:
-        """`send`, which waits without a word for a topic that is gone, and for room behind a partition without a leader."""
+        """Hand a batch to the producer, waiting for room. `send` waits silently for a missing topic, or behind a partition without a
+        leader: then this raises `TargetFailed` after a while."""
         began = self._clock.now().mono
         while True:
             try:
@@ -328,7 +328,7 @@ class Outbox(Joining):
         return sent.future.done()
 
     async def _confirm(self, transaction: Transaction) -> dict[StreamPartition, int]:
-        """Every future has succeeded, or this raises what failed and where."""
+        """Wait for every future. Raises the first failure with its target; otherwise returns the position behind each target."""
         started = self._clock.now().mono
         missing: dict[str | StreamPartition, float] = {}
         settled = _settled([sent.future for sent in transaction.sent if not sent.future.done()])
@@ -341,7 +341,7 @@ class Outbox(Joining):
                 raise found from cause_for(found, error)
         for sent in transaction.sent:
             offset = sent.future.result()
-            if offset >= 0:  # below zero: it was there already, nobody knows where
+            if offset >= 0:  # below zero: the broker had the batch already, and does not know its offset
                 positions[sent.target] = offset + sent.count
         return positions
 
@@ -380,7 +380,8 @@ class Outbox(Joining):
             raise OutcomeUnknown(f"no answer for {self._commit_deadline_s:g} s") from error
 
     def _writers(self, target: StreamPartition, transaction: Transaction) -> frozenset[str]:
-        """Whoever wrote to this partition, also since the division, or before: the next time each would end a producer of its own."""
+        """The tasks that wrote to this partition in this transaction, since the division, or in earlier transactions: each of them would
+        make the next producer fail in the same way."""
         found = [one.get(target, ()) for one in (transaction.writers, self._open.writers, self._wrote)]
         return frozenset(task for tasks in found for task in tasks)
 
@@ -403,14 +404,14 @@ class Outbox(Joining):
         return classify(cause, target, self._writers(target, transaction), parts)
 
     def _forbidden(self, cause: Cause, target: StreamPartition, transaction: Transaction) -> TargetFailed:
-        """A permission is missing: the broker took none of the partitions, but says for which topics it was."""
+        """A permission is missing: the broker accepted none of the partitions, but named the topics."""
         guilty = [one for one in transaction.writers if one.stream in cause.forbidden] or [target]
         writers = self._all_writers({one.stream for one in guilty}, transaction)
         return TargetFailed(guilty[0], writers, cause.said, cause.code)
 
 
 def _settled(pending: Sequence[asyncio.Future[int]]) -> asyncio.Event:
-    """Set when all of these are done, or one has failed."""
+    """An event that is set when all of these futures are done, or one has failed."""
     settled, left = asyncio.Event(), len(pending)
     if not left:
         settled.set()
@@ -427,7 +428,7 @@ def _settled(pending: Sequence[asyncio.Future[int]]) -> asyncio.Event:
 
 
 def _fails(answer: asyncio.Future[Any], error: OutboxError) -> None:
-    """Answer with this, if anybody waits; whoever has gone is not missed."""
+    """Fail the answer, unless it is done already; asyncio must not complain if nobody awaits it."""
     if not answer.done():
         answer.set_exception(error)
         answer.exception()

@@ -1,4 +1,4 @@
-"""A task's store until the task works: opened, asked for, wiped, restored from the log; and what the task asks the broker meanwhile."""
+"""Prepares a task's store before the task runs: opens it, wipes it, restores it from the log, and asks the broker for offsets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .site import Site
 
 
 class Preparing:
-    """Carries out what the machine orders of the store before the first letter."""
+    """Carries out the machine's instructions for the store before the first letter."""
 
     def __init__(self, site: Site, beside: Beside, poke: Callable[[], None]) -> None:
-        """`poke`: an operator may want something at a time."""
+        """Operators call `poke` when they may have work due."""
         self._site = site
         self._beside = beside
         self._poke = poke
 
     def open(self, _: t.OpenStore) -> None:
-        """Open the store, whatever is there."""
+        """Open the store that is on disk."""
 
         async def work() -> None:
             self._site.feed(await self._site.state.open())
@@ -37,7 +37,7 @@ class Preparing:
         self._beside.run(work, "ask log ends")
 
     def wipe(self, order: t.WipeStore) -> None:
-        """Begin with an empty store."""
+        """Replace the store by an empty one."""
         self._site.log.warning("local store is rebuilt", why=order.why)
 
         async def work() -> None:
@@ -47,7 +47,7 @@ class Preparing:
         self._beside.run(work, "wipe store")
 
     def restore(self, order: t.Restore) -> None:
-        """Replay the log into the store and put the operators together."""
+        """Replay the log into the store, and build the pipeline."""
 
         async def work() -> None:
             site = self._site
@@ -63,7 +63,7 @@ class Preparing:
         self._beside.run(work, "restore")
 
     def resolve(self, order: t.ResolveOffsets) -> None:
-        """Ask the broker what bounds mean now."""
+        """Ask the broker which offsets the bounds stand for."""
 
         async def work() -> None:
             self._site.feed(await self._site.runtime.ask_offsets(order))

@@ -1,7 +1,7 @@
-"""The producers of a process: of its present incarnation, and of `at_least_once`.
+"""The producers of a process: the transactional one of its current incarnation, and the second one of `at_least_once`.
 
-What tasks write goes through these. An incarnation has one transactional producer, whose id is initialised once; when it dies, every
-task drops what was not durable, the member hears which target it was and who wrote to it, and makes another incarnation.
+Everything that tasks write goes through them. An incarnation has one transactional producer, whose id is initialised once. When it fails,
+every task drops what was not durable; the member is told which target failed and which tasks wrote to it, and starts another incarnation.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Producers:
         self.direct: Outbox | None = None
         self.incarnation = ""
         self.careful: set[str] = set()
-        """Tasks that hold nothing back for a commit any more, until this process ends: one has failed on what they held."""
+        """Tasks that hold nothing back for a commit until this process ends: completing a letter, or what they held back, has failed."""
 
     # ------------------------------------------------------------------------------------------------- one incarnation
 
     async def begin(self, incarnation: str, transactional_id: str) -> None:
-        """A producer for this incarnation: its id is initialised here, once."""
+        """Start a producer for this incarnation; its transactional id is initialised here, once."""
         runtime, settings = self._runtime, self._runtime.settings
         await self.drop()
         outbox = Outbox(
@@ -91,12 +91,12 @@ class Producers:
                 committing.failed(error)
 
     async def close(self, incarnation: str) -> None:
-        """This incarnation is over."""
+        """This incarnation is over: stop its producers."""
         if incarnation == self.incarnation:
             await self.drop()
 
     async def drop(self) -> None:
-        """No producer any more."""
+        """Stop the committer and the producers."""
         producers, committing = (self.outbox, self.direct), self.committing
         self.outbox = self.direct = self.committing = None
         if committing is not None:
@@ -106,7 +106,7 @@ class Producers:
                 await producer.stop()
 
     async def learn_all(self) -> None:
-        """The targets of this job, as they are now."""
+        """Tell the producers all targets of this job, as they are now."""
         for producer in (self.outbox, self.direct):
             await self._runtime.targets.learn(producer)
 
@@ -114,19 +114,19 @@ class Producers:
 
     @property
     def port(self) -> Port:
-        """The world."""
+        """The runtime's port."""
         return self._runtime.port
 
     def actor(self, task: str) -> TaskActor | None:
-        """A running task."""
+        """The actor of a task, if it runs in this process."""
         return self._runtime.granted.actors.get(task)
 
     def crash(self, error: BaseException) -> None:
-        """What must not happen."""
+        """An unexpected error: end the worker."""
         self._runtime.life.crash(error)
 
     def incarnation_over(self, incarnation: str, order: ce.IncarnationOver) -> None:
-        """The producer is dead: every task drops what was not durable; a new incarnation follows."""
+        """The producer has failed: every task drops what was not durable, and a new incarnation follows."""
         log.error("incarnation is over", incarnation=incarnation, why=order.why, kind=order.kind, target=order.target)
         for actor in list(self._runtime.granted.actors.values()):
             actor.feed(t.CommitLost(order.why, blamed=actor.name in order.blamed))
@@ -137,7 +137,7 @@ class Producers:
     # ------------------------------------------------------------------------------------------------ what tasks ask for
 
     def buffer(self, task: str) -> TaskBuffer | SplitBuffer:
-        """A buffer of the present producer, or of both."""
+        """A task's buffer of the current producer, or of both producers."""
         if self.outbox is None:
             raise RuntimeError(f"{task} was started without a producer")
         if self.direct is None:
@@ -146,14 +146,14 @@ class Producers:
         return SplitBuffer(self.outbox.buffer(task), self.direct.buffer(task), fenced.__contains__)
 
     async def room(self) -> None:
-        """Wait while too much is unsent: a broker that is away must not fill the memory."""
+        """Wait while too much is unsent: an unreachable broker must not fill the memory."""
         for producer in (self.outbox, self.direct):
             if producer is not None and producer.full:
-                with contextlib.suppress(OutboxError):  # the incarnation is over, and its tasks hear of it
+                with contextlib.suppress(OutboxError):  # the incarnation is over, and its tasks are told elsewhere
                     await producer.room()
 
     async def learn(self, topic: str) -> None:
-        """User code writes to a topic that no step has declared, or a target is well again."""
+        """Ask about a topic that user code writes to and no step declares, or about a target that has recovered."""
         await self._runtime.targets.learn_one((self.outbox, self.direct), topic)
 
     def want_commit(self, task: str, urgent: bool) -> None:
@@ -162,17 +162,17 @@ class Producers:
             self.committing.want(task, urgent)
 
     def poisoned(self, task: str, why: str) -> None:
-        """Outputs of a task stand in the open transaction without its positions: it must not commit."""
+        """The open transaction holds outputs of a task without its positions: it must not commit."""
         if self.committing is not None:
             self.committing.spoil(task, why)
 
     def gone(self, task: str) -> None:
-        """A task has ended here."""
+        """A task has ended in this process."""
         if self.committing is not None:
             self.committing.feed(ce.TaskGone(task))
 
 
 def _partition(target: str) -> StreamPartition | None:
-    """The target that failed; None if it was no partition but what a task itself wrote."""
+    """The partition that failed; None if the failure was not that of a partition."""
     stream, colon, number = target.rpartition(":")
     return StreamPartition(stream, int(number)) if colon else None

@@ -1,4 +1,4 @@
-"""What a task reads: its intake, from the first position on until the task is put down."""
+"""A task's reading: it makes the intake at the first position, and stops it when the task is shut down."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .task_intake import TaskIntake
 
 
 class Reading:
-    """Carries out what the machine orders of the intake. `take` gets every chunk."""
+    """Carries out the machine's instructions for the intake. `take` receives every chunk."""
 
     def __init__(self, site: Site, beside: Beside, take: Callable[[Chunk], Awaitable[None]]) -> None:
         self._site = site
         self._beside = beside
         self._take = take
         self._bounds: t.Bounds | None = None
-        """The last ones; an intake that is made later needs them, too."""
+        """The last bounds; an intake that is made later needs them, too."""
         self.intake: TaskIntake | None = None
 
     def seek(self, order: t.SeekConsumer) -> None:
-        """Read on from these positions."""
+        """Continue reading at these positions."""
         if self.intake is None:
             self.intake = self._site.runtime.make_intake(self._site, self._take, order.positions)
             if self._bounds is not None:
@@ -39,7 +39,7 @@ class Reading:
             self.intake.bound(order)
 
     def look(self, _: t.Gate) -> None:
-        """Other partitions may be taken now."""
+        """The machine may now let other partitions be taken: look again."""
         if self.intake is not None:
             self.intake.wake()
 
@@ -49,7 +49,7 @@ class Reading:
             self.intake.decided()
 
     def stop_fetching(self, order: t.StopFetching) -> None:
-        """Fetch no more of these partitions."""
+        """Stop fetching these partitions."""
         intake, machine = self.intake, self._site.machine
         if intake is None:
             upto = {at: machine.position(at) for at in order.partitions}
@@ -58,7 +58,7 @@ class Reading:
         self._site.feed_later(t.FetchStopped(upto))
 
     async def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         intake, self.intake = self.intake, None
         if intake is not None:
             await intake.stop()

@@ -1,15 +1,16 @@
-"""The runtime: what carries out the instructions of tasks and of their committer. One piece of code, whatever world it is in.
+"""The runtime carries out the instructions of tasks and of their committer. Worker, test driver and simulator run the same code.
 
     granted     the tasks, each under its grant
-    producers   the producer of the present incarnation, its committer, the buffers that tasks write into
-    settings    as they are now
-    targets     topics that are written to: how wide they are, and what they take
+    producers   the producer of the current incarnation, its committer, and the buffers that tasks write to
+    settings    the current settings
+    targets     topics that are written to: their partition counts, and what they accept
     offsets     where logs start and end
     port        Kafka's bytes, the clock, threads
-    job         what it takes part in, and is steered by
-    life        the process that it lives in: who runs its coroutines
+    job         the job that the process takes part in, and that gives it its orders
+    life        the process around the runtime, which runs its coroutines
 
-A worker gives it Kafka, RocksDB and the wall clock; a test driver memory and virtual time. It knows nothing of Faust, heartbeats, pages.
+A worker gives it Kafka, RocksDB and the wall clock; a test driver gives it memory and virtual time. It does not depend on Faust,
+heartbeats or web pages.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from .unreadable import Unreadable
 
 
 class TargetTopics(Protocol):
-    """What is known of the topics that are written to."""
+    """What is known about the topics that are written to."""
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
-        """Raise where a stream between stages is not as wide as the leader wrote."""
+        """Raise if a stream between stages does not have as many partitions as the leader wrote."""
         ...
 
     def limit(self, topic: str) -> int | None:
-        """Its max.message.bytes, as far as it is known."""
+        """The topic's max.message.bytes, if known."""
         ...
 
     async def learn(self, outbox: Outbox | None) -> None:
@@ -59,33 +60,32 @@ class TargetTopics(Protocol):
         ...
 
     async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
-        """Ask about a target that user code names while it runs, and tell them."""
+        """Ask about a target that user code names at run time, and tell the producers."""
         ...
 
 
 class Job(Protocol):
-    """The job that the process takes part in, as its tasks ask for it. It steers: it begins and ends incarnations, and tells tasks their
-    orders."""
+    """The job that the process takes part in, as its tasks see it. It starts and ends incarnations, and gives tasks their orders."""
 
     def plan(self, task: str) -> TaskPlan:
-        """What this task reads in the run that is."""
+        """What this task reads in the current run."""
         ...
 
     def run_view(self) -> RunView | None:
-        """The run that is."""
+        """The current run."""
         ...
 
     def report(self, report: Report) -> None:
-        """A task's report; fed when the present event is through."""
+        """Take a task's report; it is fed once the current event has been handled."""
         ...
 
     def producer_lost(self, lost: mw.ProducerLost) -> None:
-        """The producer of this incarnation is dead."""
+        """The producer of this incarnation has failed."""
         ...
 
 
 class RuntimeHost(Process, Protocol):
-    """The process around a runtime, which says besides where stores lie."""
+    """The process around a runtime, which also says where stores lie."""
 
     def disk(self, task: str) -> Disk:
         """Where the store of a task lies."""
@@ -93,7 +93,7 @@ class RuntimeHost(Process, Protocol):
 
 
 class Runtime:
-    """The tasks of one process, and everything that they need of each other. It makes the parts of a task that need the whole."""
+    """The tasks of one process, and what they share. It makes those parts of a task that depend on the whole process."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Runtime:
         memory: Any = None,
         compression: str | None = None,
     ) -> None:
-        """`name`: of its clients. `memory`: what the stores on disk may take; `compression`: where no setting says it."""
+        """`name`: the name of its clients. `memory`: what the stores on disk may use. `compression`: used when no setting is given."""
         self.name = name
         self.life = life
         self.job = job
@@ -130,7 +130,7 @@ class Runtime:
     # ------------------------------------------------------------------------------------------------ parts of tasks
 
     async def check_streams(self, plan: TaskPlan) -> None:
-        """The streams between stages are as wide as the leader wrote: asked before the task writes to them, or reads them."""
+        """Check that the streams between stages have as many partitions as the leader wrote, before the task reads or writes them."""
         widths = {
             one.stream: one.width
             for one in (*plan.outputs, *plan.inputs)
@@ -139,7 +139,7 @@ class Runtime:
         await outlasted(partial(self.targets.check_widths, widths))
 
     def open_state(self, task: str, log_partition: int) -> TaskStore:
-        """Store and tables of a task."""
+        """The store and the tables of a task."""
         run = self.job.run_view()
         topics = self.declared.topics
         return TaskStore(
@@ -157,7 +157,7 @@ class Runtime:
         )
 
     async def ask_offsets(self, order: t.ResolveOffsets) -> t.OffsetsResolved:
-        """Positions of bounds, asked of the broker."""
+        """Ask the broker for the positions of bounds."""
         return await outlasted(partial(resolved, self.offsets, order))
 
     def make_intake(

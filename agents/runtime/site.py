@@ -1,4 +1,4 @@
-"""What the parts of one task share: its names, its machine, its store, its operators once it is restored, and the process around it."""
+"""What the parts of one task share: its names, machine and store, its operators once it is restored, and the process around it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """One task under one grant. `feed` gives an event to its machine and carries out the answer."""
+    """One task under one grant. `feed` gives an event to its machine and carries out the resulting instructions."""
 
     def __init__(self, runtime: Runtime, plan: TaskPlan, start: Start, feed: Callable[[Any], None]) -> None:
         self.runtime = runtime
@@ -30,17 +30,17 @@ class Site:
         self.feed = feed
         self.state = runtime.open_state(start.task, start.log_partition)
         self.buffer = runtime.producers.buffer(start.task)
-        """What the running letter emits."""
+        """What the current letter emits."""
         self.pipeline: Pipeline | None = None
         """None until the task is restored."""
         self.idle = asyncio.Event()
         """Set while no letter is under way: the intake may hand out the next one."""
         self.idle.set()
         self.gone = False
-        """The task has ended or is ending: it decides nothing any more."""
+        """The task has ended or is ending: it handles no more events."""
 
     def feed_later(self, event: Any) -> None:
-        """Feed an event after the instructions of the present one."""
+        """Feed an event after the instructions of the current one have been carried out."""
         asyncio.get_running_loop().call_soon(self.feed, event)
 
     def count(self, what: str, amount: int = 1) -> None:
@@ -49,11 +49,11 @@ class Site:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the task works and is between two letters."""
+        """Whether the task is working and between two letters."""
         return not self.gone and self.pipeline is not None and self.idle.is_set() and self.machine.state in WORKING
 
     def drop(self) -> None:
-        """Forget what the letter has emitted and changed."""
+        """Discard what the letter has emitted and changed."""
         if self.pipeline is not None:
             self.pipeline.drop()
         self.state.drop()

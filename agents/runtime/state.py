@@ -1,6 +1,6 @@
-"""The state of one task on this worker: its directory, its store, its tables, its partition of the task log.
+"""The state of one task on this worker: its directory, its store, its tables, and its partition of the task log.
 
-It carries out what the task's machine says of them, and answers with the machine's facts.
+It carries out the machine's instructions for them, and answers with events.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .log import LogProgress, log_write, restore
 log = structlog.get_logger("headgate.state")
 LogEndsOf = Callable[[StreamPartition], Any]
 ROW_OVERHEAD = 512
-"""What a record of the task log takes beside the key and the value of its row, a batch's head and the table's name included."""
+"""The bytes that a record of the task log takes beside its row's key and value, including the batch header and the table's name."""
 
 
 class TaskStore:
-    """Store and tables of one task. `disk`: where its store lies; `decoded`: where its tables keep rows that are decoded."""
+    """The store and the tables of one task. `disk`: where its store lies; `decoded`: the memory for decoded rows of its tables."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class TaskStore:
         self.log_limit = log_limit
         """max.message.bytes of the task log."""
         self.unread = unread
-        """Told of records of the log that cannot be read: topic, partition, offset, why, count."""
+        """Called for records of the log that cannot be read, with topic, partition, offset, reason and count."""
         self.store: Store | None = None
         self.tables: TaskTables | None = None
         self.unowned: Mapping[str, str] = {}
-        """Tables that nobody declares any more, each with what it may have been."""
+        """Tables that the code no longer declares, each with what it may have been."""
         self.progress: LogProgress | None = None
         self.replayed = 0
         self._checkpoints: list[bytes] = []
@@ -79,7 +79,7 @@ class TaskStore:
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self) -> t.StoreOpened | t.StoreBroken:
-        """Open what is there, whatever it is."""
+        """Open the store on disk."""
         try:
             self.store = await self._opened()
         except StoreUnusable as error:
@@ -88,7 +88,7 @@ class TaskStore:
         return t.StoreOpened(meta.position, meta.job_uuid, meta.followed_until_ms)
 
     async def _opened(self) -> Store:
-        """It is opened in a thread, which cannot be called off: whoever closes this state waits for it, and closes what it opened."""
+        """Open the store in a thread. A thread cannot be cancelled: `close` waits for it, and closes the store that it opened."""
         work = self.port.beside(partial(self._disk.open, self.job_uuid))
         self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
         found = await asyncio.shield(self._opening)
@@ -98,12 +98,12 @@ class TaskStore:
         return found
 
     async def log_ends(self) -> t.LogEnds:
-        """Start and end of the task's partition of the log, asked of the broker now."""
+        """Ask the broker for the start and the end of the task's log partition."""
         start, end, retention_ms = await self.ends(self.log)
         return t.LogEnds(start, end, retention_ms)
 
     async def wipe(self) -> None:
-        """An empty store instead. Threads do it, which cannot be called off: whoever closes this state waits for them."""
+        """Replace the store by an empty one. This runs in threads, which cannot be cancelled: `close` waits for them."""
         self._wiping = asyncio.get_running_loop().create_task(self._wiped(), name=f"{self.task}: wipe")
         await asyncio.shield(self._wiping)
         self._wiping = None
@@ -120,7 +120,7 @@ class TaskStore:
         await self.port.beside(self._disk.wipe)
 
     async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], None]) -> t.Restored:
-        """Replay the log into the store, and put the tables on top."""
+        """Replay the log into the store, and open the tables on it."""
         assert self.store is not None
         self._restoring = asyncio.current_task()
 
@@ -164,7 +164,7 @@ class TaskStore:
             told.warning("state that no code declares", what=told_unowned(opened.unowned))
 
     def begin_run(self) -> None:
-        """Which streams are closed, and what was flushed for it, belongs to a run: a new one begins with none."""
+        """Clear the record of closed streams: it belongs to one run, and a new run starts with none."""
         closed = self.table(CLOSED)
         keys = list(closed)
         if keys:
@@ -172,7 +172,7 @@ class TaskStore:
             self.complete()
 
     def prepare(self) -> None:
-        """Encode what the letter changed; raises what cannot be encoded, with nothing changed."""
+        """Encode what the letter changed. If something cannot be encoded, raises and changes nothing."""
         if self.tables is not None:
             self.tables.prepare()
 
@@ -182,26 +182,26 @@ class TaskStore:
         return self.tables.table(name)
 
     def complete(self) -> None:
-        """The letter is complete."""
+        """The letter is complete: keep its changes."""
         if self.tables is not None:
             self.tables.complete()
 
     def drop(self) -> None:
-        """The letter failed."""
+        """The letter failed: discard its changes."""
         if self.tables is not None:
             self.tables.drop()
 
     def suspend(self) -> Any:
-        """Put the running chunk's changes aside while a transaction is sealed."""
+        """Set the current chunk's changes aside while a transaction is sealed."""
         return self.tables.suspend() if self.tables is not None else None
 
     def resume(self, aside: Any) -> None:
-        """Give them back."""
+        """Restore the changes that `suspend` set aside."""
         if self.tables is not None:
             self.tables.resume(aside)
 
     def seal(self, order: t.Contribute, now_ms: int) -> list[LogWrite]:
-        """Changes and checkpoint for the transaction that closes."""
+        """The changes and the checkpoint for the transaction that is being sealed."""
         assert self.tables is not None
         self.tables.raw(CONTROL_TABLE, pack_rows(order.rows))
         checkpoint = encode_checkpoint(order.checkpoint)
@@ -209,7 +209,7 @@ class TaskStore:
         return [log_write(self.task, self.log, self.tables.seal(), checkpoint, now_ms=now_ms)]
 
     def applied(self, position: int, now_ms: int) -> None:
-        """The oldest seal is durable."""
+        """The oldest sealed changes are durable: write them into the store."""
         assert self.tables is not None
         checkpoint = self._checkpoints.pop(0)
         try:
@@ -219,7 +219,7 @@ class TaskStore:
             raise
 
     def expire(self) -> Expired:
-        """Delete some of what has expired, with the next commit; and write some rows again that only a migration function can read."""
+        """Delete some expired rows with the next commit, and rewrite some rows that only a migration function can read."""
         if self.tables is None:
             return NOTHING_EXPIRED
         found = self.tables.expire(self.clock())
@@ -230,15 +230,15 @@ class TaskStore:
         return Expired(found.gone, seen, found.more or rewritten.more)
 
     def refresh(self) -> None:
-        """Nothing waits to be applied, and nobody else writes this log: the store stands at its end."""
+        """If nothing waits to be applied, record that the store stands at the end of its log now; no other task writes this log."""
         if self.store is not None and not self._checkpoints:
-            with contextlib.suppress(StoreBusy):  # another time
+            with contextlib.suppress(StoreBusy):  # the next refresh will do
                 self.store.write({}, followed_until_ms=self.clock())
 
     async def close(self) -> None:
-        """Close the store; it stays on disk. What still opens it, or writes what was restored, ends first.
+        """Close the store; it stays on disk. An open, wipe or restore that is still running ends first.
 
-        Called off, it goes on all the same: a store that nobody closes holds its directory until the process ends.
+        Cancelling the caller does not stop it: a store that is never closed locks its directory until the process ends.
         """
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(), name=f"{self.task}: close")

@@ -1,17 +1,17 @@
-"""One task at work: its machine decides, its parts carry it out.
+"""One running task: its machine decides, and its parts carry out the instructions.
 
     site          what the parts share: names, machine, store, operators
-    under way     the letter that runs, its retries, the topics that it names first
+    under way     the current letter, its retries, topics that it is the first to write to
     contribution  what joins the transactions: outputs, changes, markers, checkpoints
-    preparing     the store, from its opening to the first letter
+    preparing     the store, from opening it to the first letter
     reading       the intake
     due           timers and batches of operators
-    failures      what goes wrong, for the machine and for people
-    beside        coroutines that run beside the letters
-    ends          putting all of that down
+    failures      reports failures to the machine and to people
+    beside        background coroutines
+    ends          the shutdown of all of these
 
-`core.task.task.Task` says when to open the store, where to read on, what may be taken, which marker goes where and when to commit.
-Everything runs on the worker's loop. What takes long (restoring, asking the broker) runs beside and comes back as an event.
+`core.task.task.Task` says when to open the store, where to continue reading, what may be taken, which marker goes where and when to commit.
+Everything runs on the worker's event loop. Long work (restoring, asking the broker) runs in the background and comes back as an event.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class TaskActor:
-    """A task under one grant. Made for a `Start`, gone after `released`, `Abandon` or a lost producer."""
+    """A task under one grant. It is made for a `Start`, and ends with `released`, `Abandon` or a lost producer."""
 
     def __init__(self, runtime: Runtime, plan: TaskPlan, start: Start) -> None:
         self.site = site = Site(runtime, plan, start, self.feed)
@@ -55,15 +55,15 @@ class TaskActor:
         self.reading = Reading(site, self.beside, self.under_way.take)
         self.ends = TaskEnd(site.log, lambda: runtime.settings.seconds("release.timeout") / 3)
         self.ended = asyncio.Event()
-        """Set when nothing of this task is left here."""
+        """Set when nothing of this task is left in this process."""
         self.since_ms = runtime.port.clock.now().wall
-        """Since when it is in its state."""
+        """When the task entered its current state."""
         self._runtime = runtime
         self._start = start
         self._alarm = Alarm(self._deadline, runtime.port.clock, lambda: self.feed(t.Tick()))
         self._broken = False
         self._last_report: Report | None = None
-        """What is reported when nothing is left here."""
+        """The report to send once nothing of this task is left in this process."""
         self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
             t.OpenStore: self.preparing.open,
             t.AskLogEnds: self.preparing.log_ends,
@@ -88,14 +88,14 @@ class TaskActor:
         }
 
     def feed(self, event: Any) -> None:
-        """One event for the machine; its instructions are carried out before this returns, or started."""
+        """Feed one event to the machine; its instructions are carried out or started before this returns."""
         if self.site.gone:
             return
         try:
             self._feed(event)
         except Exception as error:
             if self._broken:
-                raise  # it could not even be given up: the worker must know
+                raise  # handling the first failure failed, too: the worker must know
             self._broken = True
             self.site.log.exception("task is broken")
             self.failures.broken(error)
@@ -123,7 +123,7 @@ class TaskActor:
 
     def _report(self, order: t.SendReport) -> None:
         if getattr(order.report, "gone", False):
-            self._last_report = order.report  # said when the store is closed: it may be opened again at once
+            self._last_report = order.report  # sent once the store is closed: the next owner may open it at once
             return
         self._runtime.job.report(order.report)
         if getattr(order.report, "state", "") == "released":
@@ -146,7 +146,7 @@ class TaskActor:
         self._runtime.granted.again(self._start, *order.seeks)
 
     def _started_again(self) -> None:
-        """Somebody has started the agent again: the task begins anew under the same grant, where its log stands."""
+        """The agent was started again: restart a failed task under the same grant, from its log."""
         if not self.site.gone and self.machine.state == TaskState.FAILED:
             self._go()
             self._runtime.granted.again(self._start)
@@ -172,7 +172,7 @@ class TaskActor:
                 self._runtime.job.report(self._last_report)
 
     async def _put_down(self) -> None:
-        """Whatever user code is doing ends first: neither its hooks nor the next owner run beside it."""
+        """Shut the parts down. Running user code ends first: neither its hooks nor the next owner may run at the same time."""
         await self.ends.put_down(
             ("agent", self.under_way.mailbox.stop),
             ("intake", self.reading.stop),
@@ -185,7 +185,7 @@ class TaskActor:
             await self.site.pipeline.close()
 
     async def kill(self) -> None:
-        """The worker ends: drop everything, now."""
+        """The worker ends: drop the task now."""
         if not self.site.gone:
             self._go()
         await self.ended.wait()

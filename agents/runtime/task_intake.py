@@ -1,7 +1,7 @@
-"""Between a task's consumer and its actor: what stands in the buffers is told to the machine, and chunks go into the mailbox.
+"""Connects a task's consumer with its actor: tells the machine the state of the buffers, and puts chunks into the actor's mailbox.
 
-Two coroutines: one keeps the buffers filled, the other hands out. Handing out is one letter at a time: the chooser picks among the
-partitions that the machine lets through, the chunk goes into the actor's mailbox, and the next one follows when it is done.
+It runs two coroutines: one fills the buffers, the other hands out chunks, one letter at a time. The chooser picks among the partitions
+that the machine allows, the chunk goes into the actor's mailbox, and the next one follows when it is done.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .site import Site
 
 GAP_S = 2.5
-"""Answers that are further apart do not say together that there was nothing all the time: whoever was stopped meanwhile has not looked."""
+"""Two answers further apart do not prove that there was nothing between them: a process that was suspended meanwhile has not looked."""
 LOOK_S = 1.0
-"""How long a fill waits for an answer before it looks who has been given none."""
+"""How long a fill waits for an answer before it checks which partitions have none."""
 
 
 class TaskIntake:
@@ -38,61 +38,61 @@ class TaskIntake:
         positions: Mapping[StreamPartition, int],
         take: Callable[[Chunk], Awaitable[None]],
     ) -> None:
-        """`take` gets every chunk that is handed out."""
+        """`take` receives every chunk that is handed out."""
         self._site = site
         self._hand = take
         self.intake = intake
         self.chooser = chooser
         self.held: dict[StreamPartition, Chunk] = {}
-        """Control messages that stand at a head, taken from the buffer and not yet passed."""
+        """By partition: the control message at its head, taken from the buffer but not yet passed by the machine."""
         self._said: dict[StreamPartition, int] = {}
         self._ends_told: dict[StreamPartition, int] = {}
         self._answered_s: dict[StreamPartition, float] = {}
-        """When the last answer came that was told."""
+        """When the last answer that the machine was told of arrived."""
         self._moved: dict[StreamPartition, int] = dict(positions)
         self._trouble: dict[StreamPartition, str] = {}
-        """What keeps a partition from being read, as far as it was logged."""
+        """By partition: the reason, already reported, why it cannot be read."""
         self._lost: set[StreamPartition] = set()
-        """Paused because records were gone before they were read; going on elsewhere ends that."""
+        """Paused because records were deleted before they were read; a seek resumes them."""
         self.lag = 0
-        """Records that wait for this task, in all that it reads."""
+        """The lag of this task over all partitions that it reads, in records."""
         self._own = frozenset(plan.stream for plan in site.plan.inputs if not plan.external)
         self._own_lag = 0
         self._clock = site.runtime.port.clock
         self._silent = site.runtime.port.silent
         self._wake = asyncio.Event()
         self._telling = False
-        """The machine is told what stands in the buffers, and whatever follows from that is seen in the same look."""
+        """The machine is being told the state of the buffers; what it decides takes effect in the same look."""
         self._stopped = asyncio.Event()
         self._jobs: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------------------------------------------------------- control
 
     def wake(self) -> None:
-        """Something changed: look again at what may be taken."""
+        """Something has changed: check again what may be taken."""
         self._wake.set()
 
     def decided(self) -> None:
-        """The machine was told something: other partitions may be taken now."""
+        """The machine has handled an event: it may allow other partitions now."""
         if not self._telling:
             self._wake.set()
 
     def take_settings(self, settings: Mapping[str, Any], watchdog_s: float) -> None:
-        """What operators have changed: from the next look and the next choice on."""
+        """Apply changed settings from the next look and the next choice on."""
         self.intake.watch(watchdog_s)
         self.chooser.apply(settings)
         self.wake()
 
     def bound(self, order: t.Bounds) -> None:
-        """Nothing at or behind these offsets is handed out."""
+        """Hand out no records at or behind these offsets."""
         reads = self.intake.positions()
         for at, until in order.until.items():
-            if at in reads:  # what ended before the intake began is not read at all
+            if at in reads:  # a partition that ended before the intake was made is not read
                 self.intake.bound(at, until)
         self.chooser.bootstrap(order.bootstrap)
 
     def seek(self, positions: Mapping[StreamPartition, int]) -> None:
-        """Go on elsewhere."""
+        """Continue reading at these positions."""
         for at, position in positions.items():
             self.held.pop(at, None)
             self._said.pop(at, None)
@@ -104,7 +104,7 @@ class TaskIntake:
         self.wake()
 
     def stop_fetching(self, partitions: Sequence[StreamPartition], *, keep: bool) -> dict[StreamPartition, int]:
-        """Fetch no more of these; where each stands behind what is buffered."""
+        """Stop fetching these partitions. Returns up to where each is still handed out: with `keep`, to the end of its buffer."""
         upto: dict[StreamPartition, int] = {}
         for at in partitions:
             self.intake.pause(at)
@@ -118,17 +118,17 @@ class TaskIntake:
         return upto
 
     async def run(self) -> None:
-        """Fill and hand out until `stop()`."""
+        """Fill buffers and hand out chunks until `stop()`."""
         try:
             await self.intake.start()
             async with asyncio.TaskGroup() as group:
                 if not self._stopped.is_set():
                     self._jobs = [group.create_task(self._fill()), group.create_task(self._hand_out())]
         finally:
-            await self.intake.stop()  # who was stopped while it connected is connected now, and nobody else would know
+            await self.intake.stop()  # if `stop()` came while it connected, only this closes the consumer
 
     async def stop(self) -> None:
-        """End both coroutines, and then the consumer: what they would make of one that is gone is no failure of the task."""
+        """End both coroutines before the consumer: an error from a stopped consumer must not count as a failure of the task."""
         self._stopped.set()
         for job in self._jobs:
             job.cancel()
@@ -151,12 +151,12 @@ class TaskIntake:
                 await self._wait()
 
     async def _wait(self) -> None:
-        """Until something changes, or the chooser wants to be asked again."""
+        """Wait until something changes, or the chooser wants to be asked again."""
         until = self.chooser.until
         await wait(self._clock, self._wake, None if until is None else max(0.0, until - self._clock.now().mono))
 
     async def _one(self) -> bool:
-        """Tell what is to be told, and give one letter; False when there is nothing to give."""
+        """Tell the machine what has changed, and hand out one letter; False if there is nothing to hand out."""
         heads = self.intake.heads()
         self._telling = True
         try:
@@ -186,7 +186,7 @@ class TaskIntake:
         return True
 
     def _pass(self, chunk: Chunk) -> None:
-        """A control message stands at the head: said once; held until the position has passed it."""
+        """Tell the machine once of a control message at the head; hold it until the machine's position has passed it."""
         offset = chunk.next_position - 1
         if self._said.get(chunk.at) != offset and self._site.machine.may_take(chunk.at) and chunk.control is not None:
             self._said[chunk.at] = offset
@@ -196,7 +196,7 @@ class TaskIntake:
             self._moved[chunk.at] = chunk.next_position
 
     def _tell(self, heads: Mapping[StreamPartition, PartitionHead]) -> None:
-        """What the machine must know of its partitions, when it changed."""
+        """Tell the machine what has changed in its partitions."""
         for chunk in list(self.held.values()):
             self._pass(chunk)
         lag = own = 0
@@ -239,17 +239,17 @@ class TaskIntake:
             self._site.feed(t.NotAnswered(at))
 
     def _full(self) -> frozenset[str]:
-        """Streams of which no more chunks are taken for now: what they lead to is full."""
+        """Streams from which no chunks are taken for now, because an operator behind them is full."""
         pipeline = self._site.pipeline
         return frozenset() if pipeline is None else pipeline.held()
 
     def _owes(self) -> bool:
-        """Whether there is something to do though no further record comes."""
+        """Whether operators still have work to do even if no more records arrive."""
         pipeline = self._site.pipeline
         return pipeline is not None and pipeline.owes()
 
     def _tell_trouble(self, at: StreamPartition, why: str | None) -> None:
-        """Why a partition is not read, or that it is again; once for each reason."""
+        """Report why a partition cannot be read, or that it can be read again; once per reason."""
         if why is None:
             del self._trouble[at]
             self._site.runtime.unread.back(str(at))

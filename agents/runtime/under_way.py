@@ -1,7 +1,7 @@
-"""The letter under way: at most one, from the moment in which it was decided until it has ended or is called off.
+"""The current letter of a task: at most one, from the decision to run it until it has ended or is called off.
 
-It decides what the machine leaves to the edge: which records of a failing chunk are skipped or become dead letters. A letter that names a
-topic which nobody knows yet is run again from its beginning once the broker was asked.
+It decides what the machine leaves to the runtime: which records of a failing chunk are skipped or become dead letters. If a letter writes
+to a topic that is not known yet, the broker is asked for it, and the letter runs again from its beginning.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UnderWay:
         on_gone: Callable[[BaseException | None], None],
         on_again: Callable[[], None],
     ) -> None:
-        """`on_gone`, `on_again`: the actor has stopped, or was started again by somebody."""
+        """`on_gone` is called when the actor has stopped, `on_again` when its agent was started again."""
         self._site = site
         self._failures = failures
         self._beside = beside
@@ -50,31 +50,31 @@ class UnderWay:
         self._due = due
         self._letter: Letter | None = None
         self._learnt: set[str] = set()
-        """Topics that no step has declared, and user code has named."""
+        """Topics that user code writes to and no step declares; the broker has been asked for them."""
         self.mailbox = site.runtime.life.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
 
     # ------------------------------------------------------------------------------------------------------ what is next
 
     async def take(self, chunk: Chunk) -> None:
-        """A chunk was taken out of the intake's buffer: it is the next letter."""
+        """The intake has taken a chunk from its buffer: it is the next letter."""
         self._site.feed(t.ChunkTaken(chunk.at, chunk.next_position))
         if self._site.machine.work.chunk is not None and not self._site.gone:
-            # else it broke at that, and nobody would count what it writes
+            # otherwise the machine has failed on the event, and the chunk must not run
             await self._put(self._next(ChunkLetter(chunk)))
 
     def step(self, order: t.RunStep) -> None:
-        """A step is the next letter."""
+        """Run a step as the next letter."""
         letter = self._next(StepLetter(order))
         self._beside.run(partial(self._put, letter), "step")
 
     def again(self, order: t.RunAgain) -> None:
-        """The letter that failed is the next one."""
+        """Run the failed letter again."""
         assert self._letter is not None, "the failed letter is kept for this"
         letter = self._next(replace(self._letter, attempt=order.attempt))
         self._beside.run(partial(self._put, letter), "run again")
 
     def drop(self, _: t.DropChunk) -> None:
-        """The letter is called off, wherever it is."""
+        """Call the letter off, whether it runs or still waits."""
         letter = self.call_off()
         self._site.drop()
         self._site.idle.set()
@@ -83,12 +83,12 @@ class UnderWay:
             self._site.feed_later(t.ChunkDropped(at))
 
     def call_off(self) -> Letter | None:
-        """Nothing of the letter counts any more."""
+        """Call the current letter off, and return it: nothing that it does counts any more."""
         letter, self._letter = self._letter, None
         return letter
 
     def _next(self, letter: Letter) -> Letter:
-        """From now on this letter can be called off, whether it has begun or not."""
+        """Make this the current letter: from now on it can be called off, whether it has begun or not."""
         self._site.idle.clear()
         self._letter = letter
         return letter
@@ -130,7 +130,7 @@ class UnderWay:
                 self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, stop=stop, owed=self._owed()))
 
     async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
-        """Run a chunk; where it fails, run it again without the records whose policies say so, or fail."""
+        """Run a chunk. If it fails, run it again without the records that the policy lets it leave out, or fail."""
         pipeline = self._site.pipeline
         assert pipeline is not None
         try:
@@ -150,7 +150,7 @@ class UnderWay:
             self._end(t.StepDone(letter.step.letter, more, commit=commit, stop=stop, owed=self._owed()))
 
     async def _stepped(self, letter: StepLetter) -> bool | Failed:
-        """Run a step; whether there is more of it, or what it has failed at."""
+        """Run a step. Returns whether there is more of it to run, or why it failed."""
         assert self._site.pipeline is not None
         step = letter.step
         try:
@@ -163,7 +163,7 @@ class UnderWay:
             return Failed(f"{step.kind} {step.stream or step.key}: {error}", error, final)
 
     def _owed(self) -> t.Owed:
-        """What the steps owe, now that a letter is complete."""
+        """What the pipeline's steps still owe, now that a letter is complete."""
         return () if self._site.pipeline is None else self._site.pipeline.owed()
 
     def _end(self, event: t.ChunkDone | t.StepDone) -> None:
@@ -174,7 +174,7 @@ class UnderWay:
         self._due.watch()
 
     def _try_anew(self, letter: Letter) -> None:
-        """Forget what the letter has done so far; raises `CalledOff` where nobody waits for it any more."""
+        """Discard the letter's changes to state; raise `CalledOff` if the letter has been called off."""
         self._site.state.drop()
         if self._called_off(letter):
             raise CalledOff(self._site.name)
@@ -182,10 +182,10 @@ class UnderWay:
     # ---------------------------------------------------------------------------------------- topics that nobody knows yet
 
     async def _learning(self, letter: Letter, run: Callable[[], Awaitable[R]]) -> R | None:
-        """Run a letter; where it names a topic that is not known yet, ask the broker once, and run it again from its beginning.
+        """Run a letter. If it writes to a topic that is not known yet, ask the broker once, and run it again from its beginning.
 
-        None when nothing comes of it, for a topic that cannot be asked for: that is nobody's record, so it ends the task and not the
-        letter, and the task begins again by itself. Raises `CalledOff` where nobody waits for the letter any more.
+        None if the topic's metadata cannot be fetched: no record is to blame, so this fails the task instead of the letter, and the task
+        restarts by itself. Raises `CalledOff` if the letter has been called off.
         """
         while True:
             try:
@@ -206,13 +206,13 @@ class UnderWay:
                     return None
 
     async def _learn(self, unknown: UnknownTarget) -> BaseException | None:
-        """Ask for a topic; why that has failed, if it has."""
+        """Ask the broker for a topic; returns the error if that failed."""
         if unknown.topic in self._learnt:
             return unknown
         try:
             with answered("the question"):
                 await self._site.runtime.producers.learn(unknown.topic)
-        except Exception as error:  # noqa: BLE001 - a broker that is away, a right that is missing, a library that is wrong
+        except Exception as error:  # noqa: BLE001 - an unreachable broker, a missing permission, a bug in a library
             return error
         self._learnt.add(unknown.topic)
         return None

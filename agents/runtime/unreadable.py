@@ -1,7 +1,7 @@
-"""What this worker has read of the job's own topics and could not understand: a newer version's message, somebody's by hand, rubbish.
+"""Records of the job's own topics that this worker could not decode: written by a newer version or by hand, or damaged.
 
-Every reader of an own topic goes on behind such a record. What is promised here: each is counted by its topic, the last one can be found
-(`/api/status`), and each new reason is said once in the log, not once a record.
+Every reader of the job's own topics skips such a record. Promises: each is counted by topic, `/api/status` shows the last one, and the log
+names each new reason once, not once per record.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ log = structlog.get_logger("headgate.unreadable")
 
 @dataclass(slots=True)
 class Passed:
-    """The records of one topic that were passed unread."""
+    """The records of one topic that were skipped."""
 
     count: int = 0
     last: str = ""
-    """Where the last one stands: partition and offset."""
+    """Partition and offset of the last one."""
     why: str = ""
 
 
 class Unreadable:
-    """Counts by topic; used on the worker's own loop."""
+    """Counts by topic; used only on the worker's event loop."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Passed] = {}
 
     def passed(self, topic: str, partition: int, offset: int, why: str, *, count: int = 1) -> None:
-        """One more, or the last of several."""
+        """Count a skipped record, or several of which this is the last."""
         one = self.topics.setdefault(topic, Passed())
         one.count += count
         one.last = f"{partition}@{offset}"
@@ -42,7 +42,7 @@ class Unreadable:
             )
 
     def document(self) -> dict[str, dict[str, Any]]:
-        """As plain values."""
+        """The counts as plain values, for `/api/status`."""
         return {
             topic: {"records": one.count, "last": one.last, "why": one.why}
             for topic, one in sorted(self.topics.items())
