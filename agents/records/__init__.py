@@ -1,1 +1,1 @@
-"""Records in columns: read from bytes, cut into chunks, given types, packed again. Nothing here does any input or output."""
+"""Records in columns: read from bytes, cut into chunks, decoded to typed values, and packed again. Nothing here does any I/O."""

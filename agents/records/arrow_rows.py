@@ -1,8 +1,8 @@
-"""Frames of columns for readers that work in rows: an Arrow frame as the batch frame that its rows would have been.
+"""Converts Arrow frames for readers that work in rows: into the batch frame that holds the same rows.
 
-What it decides: what a row of columns is. It is the record of its fields, a dict of plain values, written by the stream's serde; partial
-states are the list of their columns. So one chunk may hold rows of all types of frames, and typed values are checked as any others.
-A frame is taken whole or not at all: where one row cannot be written, the frame is refused.
+What it decides: what a row of an Arrow frame is. It is a dict of its fields, with plain values, encoded by the stream's serde; a partial
+state is the list of its columns. So one chunk may hold rows from all types of frames, and typed values are checked like any others.
+A frame is taken whole or not at all: if one row cannot be encoded, the frame is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .serdes import Serde
 
 
 class PlainRows(NamedTuple):
-    """The records of a frame of columns, as plain values. `headers` is None where no record has any."""
+    """The records of an Arrow frame as plain values. `headers` is None if no record has any."""
 
     keys: list[bytes | None]
     timestamps: list[int]
@@ -26,7 +26,7 @@ class PlainRows(NamedTuple):
 
 
 def plain_rows(frame: ArrowFrame) -> PlainRows:
-    """Raises `FrameError` where a value has no counterpart in Python."""
+    """The rows of an Arrow frame. Raises `FrameError` if a value has no counterpart in Python."""
     pa: Any = importlib.import_module("pyarrow")
     try:
         table: Any = pa.ipc.open_stream(frame.body).read_all()
@@ -41,7 +41,7 @@ def plain_rows(frame: ArrowFrame) -> PlainRows:
 
 
 def as_batch(frame: ArrowFrame, serde: Serde[Any]) -> BatchFrame:
-    """The same records, in rows. Raises `FrameError` where the serde cannot write one of them, too."""
+    """The same records as a batch frame. Raises `FrameError` also if the serde cannot encode one of them."""
     rows = plain_rows(frame)
     encoded = serde.dumps_many(rows.values)
     if encoded.bad:

@@ -2,13 +2,14 @@
 
 What it decides: where a chunk ends. Promises:
 
-- A chunk holds at most as many records as asked for; only a batch frame, which is taken whole, may make it larger.
+- A chunk holds at most as many records as requested; only a batch or Arrow frame, which is taken whole, may make it larger.
 - All records of a chunk are rows, or all are partial states of one aggregate plan.
-- In a framed stream a control message and an unreadable frame are chunks of their own. Records, batches and columns make chunks together.
-- `next_position` counts Kafka records and steps over what nobody may read (control, aborted, compacted-away).
-- A column that nobody looks at is never built.
-- Looking changes nothing: only `put`, `take` and `clear` move a buffer. A batch that cannot be decoded stays where it is, as `damaged`,
-  and nothing behind it is handed out.
+- In a framed stream, each control message and each unreadable frame is a chunk of its own. User records, batch frames and Arrow frames
+  may share a chunk.
+- `next_position` is a Kafka offset; it skips what cannot be read (control batches, aborted and compacted records).
+- A column that is not used is never built.
+- Reading properties changes nothing: only `put`, `take` and `clear` move a buffer. A batch that cannot be decoded stays in place as
+  `damaged`, and nothing behind it is handed out.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Next(NamedTuple):
 
 
 class Chunk:
-    """A run of records of one partition; the unit of all work. Columns have equal lengths.
+    """A run of records of one partition; the unit of all work. Its columns have equal lengths.
 
-    `control` (a control message) and `bad` (an unreadable frame) mark chunks of their own. `plan`: the digest of the aggregate plan whose
+    `control` is set if the chunk is a control message, `bad` if it is an unreadable frame. `plan` is the digest of the aggregate plan whose
     partial states the values are; None for rows.
     """
 
@@ -91,7 +92,7 @@ class Chunk:
         return cls(at, base + size if next_position is None else next_position, Columns(values, stamps, base, own))
 
     def pick(self, first: int, behind: int) -> Chunk:
-        """The records from `first` up to but not including `behind`, as a chunk that goes on where this one does."""
+        """The records from `first` up to but not including `behind`, as a chunk with the same next position."""
         return Chunk(self.at, self.next_position, self.columns.cut(first, behind), plan=self.plan)
 
     def __len__(self) -> int:
@@ -99,7 +100,7 @@ class Chunk:
 
     @property
     def is_data(self) -> bool:
-        """Whether it holds records, and not one control or unreadable frame."""
+        """Whether it holds records, and not a control message or an unreadable frame."""
         return self.control is None and self.bad is None
 
     @property
@@ -114,7 +115,7 @@ class Chunk:
 
     @property
     def values(self) -> list[Bytes]:
-        """The values; of a framed stream without their type bytes. Of an unreadable frame its raw bytes."""
+        """The values; in a framed stream without their type bytes. For an unreadable frame, its raw bytes."""
         return self.columns.values
 
     @property
@@ -147,7 +148,7 @@ class Chunk:
 
 
 class FetchBuffer:
-    """What has been fetched of one partition and not been handed out."""
+    """What has been fetched of one partition and not been handed out yet."""
 
     __slots__ = (
         "_batches",
@@ -175,9 +176,9 @@ class FetchBuffer:
         until: int | None = None,
         times: Callable[[Columns], list[int]] | None = None,
     ) -> None:
-        """`framed`: the serde of the values, where the stream holds frames.
+        """`framed`: the serde of the values, if the stream holds frames.
 
-        `times`: the times that a chooser goes by, where they are not Kafka's own.
+        `times`: computes the times that the chooser uses, if they are not Kafka's timestamps.
         """
         self.at = at
         self._times = times
@@ -186,7 +187,7 @@ class FetchBuffer:
         self.clear(position)
 
     def clear(self, position: int) -> None:
-        """Forget what is buffered; go on from here."""
+        """Drop what is buffered, and continue at this position."""
         self.position = position
         self.size = 0
         self.damaged: tuple[DamagedBatch, int] | None = None
@@ -200,7 +201,7 @@ class FetchBuffer:
         self._wanted = position
 
     def put(self, batches: Iterable[RecordBatch], start: int, following: int) -> None:
-        """Batches that came in; records below `start` are not wanted, and reading goes on at `following`."""
+        """Add fetched batches. Records below `start` are skipped; reading continues at `following`."""
         came = False
         for batch in batches:
             self._batches.append((batch, start, batch.next))
@@ -212,12 +213,12 @@ class FetchBuffer:
 
     @property
     def empty(self) -> bool:
-        """Nothing is left to hand out."""
+        """Whether nothing is left to hand out."""
         return self._index >= self._count
 
     @property
     def ended(self) -> bool:
-        """The bound has been reached: everything below it has been handed out."""
+        """Whether the bound has been reached: everything below it has been handed out."""
         if self.until is None:
             return False
         if self.position >= self.until:
@@ -226,7 +227,7 @@ class FetchBuffer:
 
     @property
     def count(self) -> int:
-        """Records that are buffered; of batches that were compacted an upper bound. None as long as the next one is damaged."""
+        """How many records are buffered; an upper bound if batches were compacted. Zero while the next batch is damaged."""
         if self.damaged is not None:
             return 0
         return self._count - self._index + sum(b.count for b, _, _ in self._batches if b is not None)
@@ -246,7 +247,7 @@ class FetchBuffer:
         return Next(head.offset(index), self._stamps[index], head.values[index])
 
     def _settle(self) -> None:
-        """Make the next record the head; step over batches without readable records, and stop at one that is damaged."""
+        """Make the next record the head. Skip batches without readable records; stop at a damaged one."""
         if self._index >= self._count and self._head_size:
             self.size -= self._head_size
             self._head_size = 0
@@ -271,7 +272,7 @@ class FetchBuffer:
                 self.position = max(self.position, following)
 
     def _when(self, head: Columns) -> list[int]:
-        """The times that choosers see. A control message has none: whatever it says is better known early."""
+        """The times that choosers see. A control message has none, so that nothing delays it."""
         if self._times is not None:
             return self._times(head)
         return [
@@ -280,7 +281,7 @@ class FetchBuffer:
         ]
 
     def _after(self) -> int:
-        """The position behind the records handed out so far."""
+        """The position behind the records that have been handed out."""
         if self._index < self._count:
             return self._head.offset(self._index)
         while self._batches and self._batches[0][0] is None:
@@ -288,7 +289,7 @@ class FetchBuffer:
         return self._wanted
 
     def control(self) -> tuple[int, ControlFrame] | None:
-        """The control message at the head, with its offset; it stays there until it is taken."""
+        """The control message at the head, with its offset; `take` removes it."""
         if self.framed is None or self.empty or self.ended:
             return None
         value = self._head.values[self._index]
@@ -303,7 +304,7 @@ class FetchBuffer:
         return self._head.offset(self._index), frame
 
     def take(self, most: int, up_to_ms: int | None = None) -> Chunk | None:
-        """The next chunk: at most so many records, none younger than `up_to_ms`; None when there is none."""
+        """The next chunk: at most `most` records, none later than `up_to_ms`; None if there is none."""
         if self.empty or self.ended or most <= 0:
             return None
         framed = self.framed
@@ -312,7 +313,7 @@ class FetchBuffer:
         return chunk
 
     def _run(self, most: int, up_to_ms: int | None) -> int:
-        """The index behind the records of the head batch that may be handed out now."""
+        """The index behind those records of the head batch that may be handed out now."""
         head, start = self._head, self._index
         stop = min(self._count, start + most)
         if self.until is not None:
@@ -373,7 +374,7 @@ class FetchBuffer:
         return rows.chunk(self.at, self.position)
 
     def _alone(self, before: _Rows, *, control: ControlFrame | None = None, bad: FrameError | None = None) -> Chunk:
-        """A frame that is a chunk of its own; what stands before it goes first."""
+        """A frame that is a chunk of its own; records collected before it are returned first."""
         if before.values:
             return before.chunk(self.at, self.position)
         own = self._head.cut(self._index, self._index + 1)
@@ -383,7 +384,7 @@ class FetchBuffer:
 
 
 class _Rows:
-    """Records of a framed stream, gathered from user frames and batch frames of one kind."""
+    """Records of a framed stream, collected from user frames and batch frames of one kind."""
 
     __slots__ = ("headers", "keys", "offsets", "plan", "stamps", "values")
 
@@ -401,7 +402,7 @@ class _Rows:
         self.headers += more
 
     def user(self, body: bytes, head: Columns, index: int) -> None:
-        """One record of its own. Its headers are those of the Kafka record, but for the one that repeats the type."""
+        """Add the record of a user frame. Its headers are those of the Kafka record, without the one that repeats the type."""
         own = [] if head.headers is None else [one for one in head.headers[index] if one[0] != HEADER]
         if own or self.headers is not None:
             self._more_headers([own])
@@ -411,7 +412,7 @@ class _Rows:
         self.offsets.append(head.offset(index))
 
     def batch(self, frame: BatchFrame, offset: int) -> None:
-        """Many, which share the frame's offset."""
+        """Add the records of a batch frame; they share the frame's offset."""
         size = len(frame.values)
         if frame.headers is not None or self.headers is not None:
             self._more_headers([[] for _ in range(size)] if frame.headers is None else frame.headers)
@@ -422,7 +423,7 @@ class _Rows:
         self.offsets += [offset] * size
 
     def chunk(self, at: StreamPartition, next_position: int) -> Chunk:
-        """All of them."""
+        """The collected records as a chunk."""
         keys = None if self.keys.count(None) == len(self.keys) else self.keys
         columns = Columns(self.values, self.stamps, self.offsets[0], keys, self.offsets, self.headers)
         return Chunk(at, next_position, columns, plan=self.plan)

@@ -1,10 +1,10 @@
-"""What record batches are compressed with, and that nobody is made to reserve memory by a few bytes.
+"""The compression codecs of record batches, and a check that a few bytes cannot make this process allocate gigabytes.
 
-A raw snappy block says first how long it will be, and cramjam reserves that at once: nine bytes that announce four gigabytes abort the
-process where memory is limited. No element of snappy gives more than 64 bytes for three, so what announces more is damaged, and is
-refused before anything is reserved. gzip, lz4 and zstd give what they have as they come to it.
+A raw snappy block begins with its uncompressed length, and cramjam allocates that at once: nine bytes that claim four gigabytes abort the
+process if memory is limited. No element of snappy turns three bytes into more than 64, so a block that claims more is damaged, and is
+refused before anything is allocated. gzip, lz4 and zstd allocate as they decompress.
 
-The check is put in the place of aiokafka's own function for every reader of this process: its parsers know no other way in.
+The check replaces aiokafka's own function for every reader in this process: aiokafka's parsers offer no other way to add it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEAD = 16
 
 
 def _announced(block: memoryview) -> int:
-    """How long a raw block says that it will be."""
+    """The uncompressed length that a raw block claims."""
     length = shift = 0
     for byte in block[:5]:
         length |= (byte & 0x7F) << shift
@@ -40,7 +40,7 @@ def _check(block: memoryview) -> None:
 
 
 def snappy_decode(payload: Any) -> bytes:
-    """As aiokafka's; a `ValueError` for what announces more than it can hold.
+    """Like aiokafka's function, but raises `ValueError` for a block that claims more than it can hold.
 
     >>> snappy_decode(codec.snappy_encode(b"a" * 100)) == b"a" * 100
     True
@@ -70,7 +70,7 @@ def _install() -> None:
     ):
         try:
             module: Any = importlib.import_module(name)
-        except ImportError:  # without the compiled part of aiokafka
+        except ImportError:  # aiokafka without its compiled part
             continue
         module.snappy_decode = made
 

@@ -1,11 +1,11 @@
-"""Records in columns: what a record batch is read into and written from, without an object per record.
+"""Records in columns: record batches are read into them and written from them, without an object per record.
 
-What it decides: whether the compiled part (`columns.c`) is used. It is built where there is a compiler when headgate is installed;
-without it, or with `AIOKAFKA_NO_EXTENSIONS=1`, the same is done by aiokafka's parser and by Python, more slowly. Promises:
+What it decides: whether the compiled part (`columns.c`) is used. It is built at installation if there is a compiler. Without it, or with
+`AIOKAFKA_NO_EXTENSIONS=1`, aiokafka's parser and Python do the same work, more slowly. Promises:
 
 - Both ways give the same columns, the same bytes and the same partitions; every test of them runs both.
-- A column that nobody filled is None: no record has a key, no record has headers, offsets follow each other.
-- Damaged bytes raise `DamagedBatch`, whatever they are; nothing is allocated that their length does not deserve.
+- A column without content is None: no record has a key, no record has headers, or the offsets are consecutive.
+- Damaged bytes always raise `DamagedBatch`; nothing is allocated beyond what their length justifies.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Bytes = bytes | None
 Header = tuple[str, Bytes]
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
-"""Base offset, length, leader epoch, magic, checksum, attributes, last delta, first and greatest time, producer, epoch, sequence, count."""
+"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and max timestamp, producer id and epoch, sequence,
+count."""
 CHECKED_FROM = 21
-"""The checksum covers a batch from its attributes on."""
+"""The CRC covers a batch from its attributes on."""
 _LOG_APPEND_TIME = 8
 
 
@@ -37,7 +38,7 @@ class DamagedBatch(EnvironmentFault):
 
 
 def _built() -> Any:
-    if os.environ.get("AIOKAFKA_NO_EXTENSIONS"):  # as aiokafka itself asks
+    if os.environ.get("AIOKAFKA_NO_EXTENSIONS"):  # the same variable that aiokafka reads
         return None
     try:
         return importlib.import_module("._columns", __package__)
@@ -57,7 +58,7 @@ class Columns:
     base: int
     keys: list[Bytes] | None = None
     offsets: list[int] | None = None
-    """None while they follow each other from `base` on; what was compacted has holes."""
+    """None if they are consecutive from `base` on; a compacted topic has gaps."""
     headers: list[list[Header]] | None = None
 
     def __len__(self) -> int:
@@ -68,7 +69,7 @@ class Columns:
         return self.base + index if self.offsets is None else self.offsets[index]
 
     def offset_column(self) -> Sequence[int]:
-        """All offsets, without making a number for each."""
+        """All offsets, without making an integer for each."""
         return range(self.base, self.base + len(self.values)) if self.offsets is None else self.offsets
 
     def every_offset(self) -> list[int]:
@@ -95,7 +96,7 @@ class Columns:
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """Runs of records of one partition as one.
+    """Several runs of records of one partition as one.
 
     >>> joined([Columns([b"a"], [1], 5), Columns([b"b"], [2], 6)]).every_offset()
     [5, 6]
@@ -126,8 +127,8 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def columns_of(records: Iterable[Any]) -> Columns:
-    """Columns of objects with `offset`, `timestamp`, `key`, `value`, `headers`: a parsed batch of aiokafka's, or plain records."""
-    # thousands of objects that all live on: a collector that looks through them meanwhile costs thrice their making
+    """Columns from objects with `offset`, `timestamp`, `key`, `value` and `headers`: a batch parsed by aiokafka, or plain records."""
+    # this makes thousands of objects that stay alive: a garbage collection meanwhile costs three times as much as making them
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -150,7 +151,7 @@ def columns_of(records: Iterable[Any]) -> Columns:
 
 
 def read_batch(raw: bytes, start: int, end: int) -> Columns:
-    """The records of a batch of format 2 that stands at `start` of these bytes. Only with the compiled part."""
+    """The records of the version 2 batch at `start` of these bytes. Needs the compiled part."""
     base, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = HEAD.unpack_from(raw, start)
     data, at, stop = raw, start + HEAD.size, end
     try:
@@ -166,7 +167,7 @@ def read_batch(raw: bytes, start: int, end: int) -> Columns:
 
 
 def crc32c(data: bytes | bytearray, start: int, end: int) -> int:
-    """The checksum of a part of these bytes.
+    """The CRC-32C of a part of these bytes.
 
     >>> hex(crc32c(b"-123456789-", 1, 10))
     '0xe3069283'

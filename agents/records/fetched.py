@@ -1,6 +1,7 @@
-"""What has been fetched of a partition, before anything is made of it: a broker's answer, and record batches that are still bytes.
+"""What has been fetched from a partition and not been decoded yet: a broker's answer, and record batches that are still bytes.
 
-Promises: a batch becomes columns once, when they are asked for, and lets its bytes go; what cannot be read is a `DamagedBatch`, each time.
+Promises: a batch is decoded into columns once, when they are first needed, and then releases its bytes. A batch that cannot be decoded
+raises `DamagedBatch` at every attempt.
 """
 
 from __future__ import annotations
@@ -16,37 +17,37 @@ from .columns import Columns, DamagedBatch, columns_of
 
 
 class OutOfRange(EnvironmentFault):
-    """The log does not reach to the position, or begins behind it."""
+    """The position is outside of the log: above its end, or below its start."""
 
 
 @dataclass(slots=True)
 class FetchAnswer:
-    """What a broker last answered for one partition, and when (monotonic clock)."""
+    """A broker's last answer for one partition, and when it came (monotonic clock)."""
 
     at_s: float
     error: str
-    """What it refuses with; nothing when it does not."""
+    """The broker's error; empty if there is none."""
     high_watermark: int
     stable: int
-    """The read-committed end: what stands behind it belongs to an open transaction."""
+    """The last stable offset: records at or behind it belong to open transactions, or follow them."""
     log_start: int
 
 
 @dataclass(slots=True)
 class Taken:
-    """What came out of a consumer for one partition: readable batches, where reading goes on, or why there are none."""
+    """What a consumer returned for one partition: readable batches and the next position, or an error."""
 
     at: StreamPartition
     start: int
-    """Records below this offset, in a batch that began before it, are not wanted."""
+    """Records below this offset, in a batch that begins before it, are to be skipped."""
     batches: list[RecordBatch] = field(default_factory=list)
     next_position: int = 0
     error: EnvironmentFault | None = None
-    """`OutOfRange`, `DamagedBatch`, or whatever else keeps this partition, and no other, from being read."""
+    """`OutOfRange`, `DamagedBatch`, or another error that affects only this partition."""
 
 
 class RecordBatch:
-    """One readable record batch. Its records become columns when they are asked for, once."""
+    """One readable record batch. Its records are decoded into columns once, when they are first needed."""
 
     __slots__ = ("_read", "base", "count", "first_ms", "max_ms", "next", "size")
 
@@ -63,13 +64,13 @@ class RecordBatch:
 
     @classmethod
     def of(cls, records: Sequence[Any], *, following: int | None = None, size: int = 0) -> RecordBatch:
-        """A batch of records that are objects already."""
+        """A batch made of record objects."""
         base = records[0].offset if records else 0
         after = following if following is not None else records[-1].offset + 1
         return cls(partial(columns_of, records), base, after, len(records), 0, 0, size)
 
     def columns(self) -> Columns:
-        """The records. The bytes that they come from are let go. `DamagedBatch` for what cannot be decoded, each time."""
+        """The records; call it once, for their bytes are released. Raises `DamagedBatch` at every call if they cannot be decoded."""
         read, self._read = self._read, self._torn
         try:
             found = read()

@@ -1,4 +1,4 @@
-"""How rows become the frames of an intermediate stream: cut by number and by size, so that each frame fits into a Kafka record."""
+"""Cuts rows into the frames of an intermediate stream, by number and by size, so that each frame fits into a Kafka record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FRAME_BYTES = 512 * 1024
 def frame_cuts(
     keys: Sequence[Bytes], values: Sequence[Bytes], headers: Sequence[Sequence[Header]] | None = None
 ) -> list[tuple[int, int]]:
-    """Where one frame ends and the next begins. Only a row that is larger than `FRAME_BYTES` makes a larger frame: it has one to itself.
+    """The rows of each frame, as (first, behind the last). Only a row larger than `FRAME_BYTES` makes a larger frame: one of its own.
 
     >>> frame_cuts([None] * 3, [b"x" * 400_000] * 3)
     [(0, 1), (1, 2), (2, 3)]
@@ -40,11 +40,11 @@ def frame_cuts(
 
 def _lengths(column: Sequence[Bytes]) -> list[int]:
     try:
-        return list(map(len, column))  # pyright: ignore[reportArgumentType] - None raises, and is met below
+        return list(map(len, column))  # pyright: ignore[reportArgumentType] - None raises, and is handled below
     except TypeError:
         return [0 if one is None else len(one) for one in column]
 
 
 def _size(headers: Sequence[Header]) -> int:
-    """Of one row's headers; a character of a name may take four bytes."""
+    """An upper bound of the bytes of one row's headers; a character of a name may take four bytes."""
     return sum(4 * len(name) + len(value or b"") for name, value in headers)

@@ -1,16 +1,16 @@
-"""Keys as bytes, in the topics and stores that are headgate's own: the same bytes in every process and every version.
+"""Keys as bytes, in headgate's own topics and stores: the same bytes in every process and every version.
 
-A key is text, a whole number, bytes, a boolean, a UUID, or a tuple of these. Text is its UTF-8; everything else is the byte 0xFF, which
-begins no UTF-8, and the key in FoundationDB's tuple encoding:
+A key is text, an integer, bytes, a boolean, a UUID, or a tuple of these. Text is encoded as UTF-8. Everything else is the byte 0xFF, which
+never occurs in UTF-8, followed by the key in FoundationDB's tuple encoding:
 
     "DE"         44 45                     b"DE"        ff 01 44 45 00          True         ff 27
     1            ff 15 01                  -1           ff 13 fe                (1, "a")     ff 05 15 01 02 61 00 00
 
 Promises:
 
-- `decode(encode(key))` is the key again, of the same type; no two keys share bytes (`1`, `True`, `"1"`, `b"1"` and `(1,)` are five keys).
-- Keys of one type are in the order of their bytes; tuples are compared place by place.
-- Each key has one encoding. Bytes that are none raise a `KeyUnreadable`, and what is no key a `KeyRefused`.
+- `decode(encode(key))` is the same key, of the same type; no two keys share bytes (`1`, `True`, `"1"`, `b"1"` and `(1,)` are five keys).
+- Within a type, the order of the bytes is the order of the keys; tuples are compared element by element.
+- Each key has one encoding. Bytes that are not a key raise `KeyUnreadable`; a value that cannot be a key raises `KeyRefused`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ...core.errors import DataError
 
 MARK = b"\xff"
 DEEPEST = 16
-"""So many tuples may stand one inside of the other."""
+"""How deeply tuples may be nested."""
 LEAST, MOST = -(1 << 63), (1 << 64) - 1
-"""Whole numbers of 64 bits, signed and unsigned."""
+"""The range of integers: 64 bits, signed or unsigned."""
 _BYTES, _TEXT, _TUPLE, _ZERO, _FALSE, _TRUE, _UUID = 0x01, 0x02, 0x05, 0x14, 0x26, 0x27, 0x30
 _CODES = [bytes([code]) for code in range(256)]
 _NUMBERS = [MARK + _CODES[_ZERO + size] for size in range(9)]
-"""What stands before the bytes of a number that is not negative and takes so many."""
+"""By size: what precedes the bytes of a non-negative number that takes so many bytes."""
 
 
 class KeyRefused(DataError):
@@ -38,7 +38,7 @@ class KeyRefused(DataError):
 
 
 class KeyUnreadable(DataError):
-    """Bytes that are no key."""
+    """Bytes that are not a key."""
 
 
 # ------------------------------------------------------------------------------------------------------------- to bytes
@@ -56,7 +56,7 @@ def encode(key: Any) -> bytes:
 
 
 def encode_column(keys: Sequence[Any], kinds: set[type]) -> list[bytes]:
-    """The bytes of keys of these types; raises for the first that is none."""
+    """The bytes of a column of keys; `kinds` are their types. Raises for the first value that cannot be a key."""
     if len(kinds) == 1:
         if str in kinds:
             return list(map(str.encode, keys))
@@ -98,14 +98,14 @@ _PLAIN: list[tuple[type, Callable[[Any], Any]]] = [
     (bytes, bytes),
     (UUID, lambda key: UUID(int=key.int)),
 ]
-"""Of a type derived from one of these the plain value is the key."""
+"""A key of a type derived from one of these is encoded as the plain value."""
 
 
 TYPES: tuple[type, ...] = (str, int, bytes, bool, UUID, tuple)
 
 
 def checked(key: Any, kind: type) -> Any:
-    """A key that is of this one of `TYPES`; raises `KeyRefused`. A boolean is no number."""
+    """The key if it has this type, one of `TYPES`; otherwise raises `KeyRefused`. A boolean does not count as an integer."""
     if isinstance(key, kind) and (kind is bool or not isinstance(key, bool)):
         return key
     raise KeyRefused(
@@ -133,7 +133,7 @@ def _utf8(key: str) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The key that has these bytes; raises `KeyUnreadable`.
+    """The key with these bytes; raises `KeyUnreadable`.
 
     >>> decode(b"DE"), decode(b"\\xff\\x15\\x01")
     ('DE', 1)
@@ -141,7 +141,7 @@ def decode(data: bytes) -> Any:
     if data[:1] != MARK:
         return _text(data)
     size = len(data) - 2
-    if 0 < size <= 8 and data[1] == _ZERO + size and data[2]:  # a whole number, most probably
+    if 0 < size <= 8 and data[1] == _ZERO + size and data[2]:  # the usual case: a positive integer
         return int.from_bytes(data[2:], "big")
     if data[1:2] == b"\x02":
         raise _unreadable(data, "text stands there as its UTF-8 alone")
@@ -152,7 +152,7 @@ def decode(data: bytes) -> Any:
 
 
 def decode_column(data: Sequence[bytes | None]) -> list[Any]:
-    """The keys that have these bytes; raises where one has none."""
+    """The keys with these bytes; raises if any of them is not a key."""
     if MARK not in b"".join(data):  # pyright: ignore[reportArgumentType] - None raises
         return list(map(bytes.decode, data))  # pyright: ignore[reportArgumentType]
     return [decode(one) for one in data]  # pyright: ignore[reportArgumentType]
@@ -199,7 +199,7 @@ def _number_at(data: bytes, at: int, size: int) -> tuple[int, int]:
 
 
 def _escaped(data: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes up to a zero that no 0xFF follows, and what is behind it."""
+    """The bytes up to a zero byte that is not followed by 0xFF, and the index behind that byte."""
     end = data.find(b"\x00", at)
     while end >= 0 and data[end + 1 : end + 2] == MARK:
         end = data.find(b"\x00", end + 2)
@@ -226,7 +226,7 @@ def _unreadable(data: bytes, why: str) -> KeyUnreadable:
 
 
 def encode_output(key: Any) -> bytes:
-    """A key as other programs expect it: text as UTF-8, whole numbers and UUIDs as text, bytes as they are.
+    """A key as other programs expect it: text as UTF-8, integers and UUIDs as text, bytes as they are.
 
     >>> encode_output("DE"), encode_output(7), encode_output(b"7")
     (b'DE', b'7', b'7')
@@ -242,12 +242,12 @@ def encode_output(key: Any) -> bytes:
             f"is {type(key).__name__}, of which nobody knows how an output topic has it ({key!r:.60})",
             remedy="say it with key_serde=: hg.json(), or hg.key() as headgate's own topics have it",
         )
-    encode(key)  # says why it is no key
+    encode(key)  # raises with the reason
     raise AssertionError(f"{key!r} is a key that outputs do not know")
 
 
 def decode_output(data: bytes) -> str | bytes:
-    """What a plain consumer sees: text, or the bytes where they are none.
+    """What a plain consumer sees: text, or the bytes if they are not UTF-8.
 
     >>> decode_output(b"7"), decode_output(b"\\xff")
     ('7', b'\\xff')
@@ -259,7 +259,7 @@ def decode_output(data: bytes) -> str | bytes:
 
 
 def output_column(data: list[Any]) -> list[Any]:
-    """Keys as they stand in our own topics, as outputs have them. Bytes that are no key stay as they are."""
+    """Convert keys from the encoding of headgate's own topics to that of outputs. Bytes that are not a key stay as they are."""
     if MARK not in b"".join(filter(None, data)):
         return data
     return [_output_of(one) if one is not None and one[:1] == MARK else one for one in data]
@@ -277,7 +277,7 @@ def _output_of(data: bytes) -> bytes:
 
 
 def shown(key: Any) -> Any:
-    """A key as JSON has it; UUIDs are their text, bytes `0x…`.
+    """A key as a JSON value; a UUID is its text, bytes are `0x…`.
 
     >>> shown(("DE", 7, b"\\x01\\xff"))
     ['DE', 7, '0x01ff']
@@ -294,7 +294,7 @@ def shown(key: Any) -> Any:
 
 
 def named(text: str) -> list[Any]:
-    """The keys that a person may mean by this text, the likeliest first: what `shown` makes of each, or quoted as JSON.
+    """The keys that a person may mean by this text, the most likely first: keys that `shown` shows so, or the text read as JSON.
 
     >>> named("DE"), named("7"), named('"7"'), named('["DE", 7]')
     (['DE'], ['7', 7], ['"7"', '7'], ['["DE", 7]', ('DE', 7)])
@@ -312,7 +312,7 @@ def named(text: str) -> list[Any]:
 
 
 def _special(text: str) -> list[Any]:
-    """The UUID or the bytes that the text shows, if it does."""
+    """The UUID or the bytes that the text stands for, if any."""
     try:
         if text.startswith("0x"):
             return [bytes.fromhex(text[2:])]

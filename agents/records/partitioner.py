@@ -1,10 +1,10 @@
-"""Which partition a key belongs to: the same as Kafka's Java client, without hashing in Python for every record.
+"""The partition of a key: the same as that of Kafka's Java client, without hashing in Python for every record.
 
-What it decides: `murmur2(key) & 0x7fffffff) % partitions`, as Java's default partitioner. Promises:
+What it decides: `(murmur2(key) & 0x7fffffff) % partitions`, like Java's default partitioner. Promises:
 
-- Equal to Java's for every key (golden vectors in the tests).
-- A key that comes again costs one look into a dict; the number of remembered keys is bounded.
-- Records without a key stay together within one call, and calls take the partitions in turn.
+- The result equals Java's for every key (golden vectors in the tests).
+- A repeated key costs one dict lookup; the number of remembered keys is bounded.
+- Records without a key go to one partition within a call; successive calls use the partitions in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REMEMBERED = 1 << 17
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's murmur2, as an unsigned 32 bit number.
+    """Kafka's murmur2, as an unsigned 32-bit number.
 
     >>> murmur2(b"21") - 2**32
     -973932308
@@ -91,7 +91,7 @@ class Partitioner:
         return out  # pyright: ignore[reportReturnType] - no None is left
 
     def split(self, keys: Sequence[bytes | None]) -> list[list[int]]:
-        """For each partition the indexes of its records, in order."""
+        """For each partition, the indexes of its records in order."""
         if self.partitions == 1:
             return [list(range(len(keys)))]
         if columns.compiled is not None and type(keys) is list:

@@ -1,7 +1,7 @@
-"""A record as user code sees it when it asks for more than the value, and the rows that operators pass on.
+"""A record as user code sees it if it needs more than the value, and the rows that operators pass on.
 
-Operators never handle one record at a time: `Rows` are parallel columns, and a `Record` is made only where a function asked
-for one with `with_record=True`.
+Operators never handle one record at a time: `Rows` are parallel columns, and a `Record` is made only if a function asks for one with
+`with_record=True`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Record(Generic[K, V]):
 class Rows:
     """Columns of equal length. `keys` or `headers` of None mean that no row has any.
 
-    `offsets`: of the record that each row was made of, kept only where a step behind asks for it; None where a step has made rows of
-    several records. `plan`: the digest of the aggregate plan whose partial states the values are; None for rows.
+    `offsets`: for each row the offset of the record that it was made from, kept only if a later step needs it; None if a step has made
+    rows from several records. `plan`: the digest of the aggregate plan whose partial states the values are; None for rows.
 
-    `key_serde`: the keys are bytes that it has written, and that nobody has read yet; without it they are keys as user code has them.
+    `key_serde`: if set, the keys are bytes encoded by this serde and not decoded yet; otherwise they are keys as user code sees them.
     """
 
     values: list[Any]
@@ -58,7 +58,7 @@ class Rows:
         return len(self.values)
 
     def records(self) -> Iterator[Record[Any, Any]]:
-        """The rows one by one, for functions that asked for records."""
+        """The rows one by one, for functions that want records."""
         keys = self.key_values() or [None] * len(self.values)
         headers = self.headers or [()] * len(self.values)
         return map(Record, keys, self.values, self.timestamps, headers)
@@ -74,7 +74,7 @@ class Rows:
         )
 
     def key_values(self) -> list[Any] | None:
-        """The keys as user code has them."""
+        """The keys as user code sees them."""
         if self.keys is None or self.key_serde is None:
             return self.keys
         found = self.key_serde.loads_many(self.keys)
@@ -89,7 +89,7 @@ class Rows:
 
 @dataclass(slots=True)
 class Batch(Generic[K, V]):
-    """What an actor gets: a run of records of one partition. Iterating gives `Record`s; `values` is the plain column."""
+    """What an actor receives: a run of records of one partition. Iterating yields `Record`s; `values` is the plain column."""
 
     stream: str
     partition: int

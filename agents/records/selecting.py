@@ -1,7 +1,7 @@
 """Columns from values: a field by its name, or a function of the value.
 
-A field is an item of a mapping, or an attribute of anything else (a dataclass, a Struct). Which one it is, is looked up once a column;
-a column of mixed kinds is read one by one.
+A field is an item of a mapping, or an attribute of anything else (a dataclass, a Struct). Which of the two is decided once per column; a
+column of mixed types is read value by value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def field_of(value: Any, name: str) -> Any:
 
 
 def column_of(by: str | Callable[[Any], Any]) -> Column:
-    """A function from a column of values to the column that `by` selects.
+    """A function that maps a column of values to the column that `by` selects.
 
     >>> column_of("a")([{"a": 1}, {"a": 2}])
     [1, 2]
@@ -55,7 +55,7 @@ NULL = (
 
 
 def lacking(names: Sequence[str], values: Sequence[Any]) -> Callable[[BaseException], str]:
-    """What to say of values of which these fields could not be taken: the first that lacks one, and the name that was probably meant.
+    """A function that explains why these fields could not be read: it names the first missing field, and the name probably meant.
 
     >>> lacking(["totla"], [{"n": 1, "total": 2}])(KeyError("totla"))
     "the value has no field 'totla': did you mean 'total'?"
@@ -64,7 +64,7 @@ def lacking(names: Sequence[str], values: Sequence[Any]) -> Callable[[BaseExcept
     def told(error: BaseException) -> str:
         if not isinstance(error, KeyError | AttributeError | TypeError):
             return ""
-        if values and values[-1] is None:  # a record that fails is tried alone, or as the last of those before it
+        if values and values[-1] is None:  # a failing record is retried alone, or as the last of its run
             return NULL
         for value in values:
             for name in names:
@@ -80,7 +80,7 @@ def lacking(names: Sequence[str], values: Sequence[Any]) -> Callable[[BaseExcept
 
 
 def fields_in(value: Any) -> list[str]:
-    """The names that may be given for a field of this value."""
+    """The names of the fields of this value."""
     if isinstance(value, Mapping):
         return [name for name in value if isinstance(name, str)]
     return [name for name in dir(value) if not name.startswith("_") and not callable(getattr(value, name, None))]

@@ -1,13 +1,13 @@
-"""Serdes: bytes to values and back, a chunk at a time.
+"""Serdes: convert bytes to values and back, a chunk at a time.
 
     hg.json()  hg.json(Order)  hg.msgpack()  hg.text()  hg.raw()  hg.key()  hg.arrow()  hg.custom(loads, dumps, name="…")
 
 What it decides: what is bad data. Promises:
 
-- `loads_many` and `dumps_many` never raise for a bad record: it is reported by its index, with the reason, and the others go on.
-- None stays None, both ways (Kafka's tombstone); it is never handed to a serde of your own.
+- `loads_many` and `dumps_many` never raise for a bad record: they report its index and the reason, and convert the others.
+- None stays None in both directions (Kafka's tombstone); a custom serde never sees it.
 - A typed serde (`json(Order)` for a dataclass, TypedDict or msgspec Struct) checks what it reads against the type.
-- `name` says what the bytes are, and goes into the fingerprint of the job.
+- `name` identifies the format of the bytes, and is part of the job's fingerprint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NONE = type(None)
 
 @dataclass(slots=True)
 class Decoded(Generic[T]):
-    """Values in the order of their bytes, with None for null and for bad ones; `bad` says which, and why."""
+    """The values in order, with None for null and for bad records; `bad` lists the bad ones with the reason."""
 
     values: list[T | None]
     bad: list[tuple[int, DataError]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Decoded(Generic[T]):
 
 @dataclass(slots=True)
 class Encoded:
-    """Bytes in the order of their values, with None for None and for bad ones; `bad` says which, and why."""
+    """The bytes in order, with None for None and for bad values; `bad` lists the bad ones with the reason."""
 
     values: list[bytes | None]
     bad: list[tuple[int, DataError]] = field(default_factory=list)
@@ -57,7 +57,7 @@ def _excerpt(what: object) -> str:
 
 
 class Serde(Generic[T]):
-    """How values of one kind become bytes and come back.
+    """Converts values of one kind to bytes and back.
 
     >>> json().loads_many([b"1", b"{", None]).values
     [1, None, None]
@@ -82,7 +82,7 @@ class Serde(Generic[T]):
         self._encode_many = encode_many
 
     def loads(self, data: bytes) -> T:
-        """One value, or a `DataError`."""
+        """Decode one value; raises `DataError`."""
         try:
             return self._decode(data)
         except BaseException as error:
@@ -91,7 +91,7 @@ class Serde(Generic[T]):
             raise self._unreadable(data, error) from error
 
     def dumps(self, value: T) -> bytes:
-        """One value's bytes, or a `DataError`."""
+        """Encode one value; raises `DataError`."""
         try:
             return self._encode(value)
         except BaseException as error:
@@ -100,13 +100,13 @@ class Serde(Generic[T]):
             raise self._unwritable(value, error) from error
 
     def loads_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
-        """A column of values; what cannot be read is reported, and the rest is there."""
+        """Decode a column; values that cannot be decoded are reported in `bad`, the others are returned."""
         decode, decode_many = self._decode, self._decode_many
         try:
             if decode_many is not None:
-                return Decoded(decode_many(data))  # pyright: ignore[reportArgumentType] - values, as all of them could be read
-            return Decoded([decode(one) for one in data])  # pyright: ignore[reportArgumentType] - None raises, and is met below
-        except BaseException:  # noqa: BLE001 - one by one, then
+                return Decoded(decode_many(data))  # pyright: ignore[reportArgumentType] - all of them could be decoded
+            return Decoded([decode(one) for one in data])  # pyright: ignore[reportArgumentType] - None raises, and is handled below
+        except BaseException:  # noqa: BLE001 - decode them one by one instead
             return self._slowly(data)
 
     def _slowly(self, data: Sequence[bytes | None]) -> Decoded[T]:
@@ -124,15 +124,15 @@ class Serde(Generic[T]):
         return out
 
     def dumps_many(self, values: Sequence[T | None]) -> Encoded:
-        """A column of bytes; what cannot be written is reported."""
+        """Encode a column; values that cannot be encoded are reported in `bad`."""
         kinds = set(map(type, values))
-        if _NONE not in kinds:  # by type: whether a value *equals* None is its own business
+        if _NONE not in kinds:  # compare types: a value's own == may do anything
             encode, encode_many = self._encode, self._encode_many
             try:
                 if encode_many is not None:
                     return Encoded(encode_many(values, kinds))  # pyright: ignore[reportArgumentType] - no None is here
                 return Encoded([encode(one) for one in values])  # pyright: ignore[reportArgumentType] - no None is here
-            except BaseException:  # noqa: BLE001, S110 - one by one, then
+            except BaseException:  # noqa: BLE001, S110 - encode them one by one instead
                 pass
         out = Encoded([])
         for index, one in enumerate(values):
@@ -181,18 +181,18 @@ def _msgspec(kind: Any) -> Any:
 
 
 _MARK = (1 << 29) + secrets.randbits(29)
-"""Stands between two values of a chunk that is parsed in one go. Nobody outside of this process knows the number."""
+"""Separates the values of a chunk that is parsed by one call. The number is random, so that no record can contain it on purpose."""
 _BETWEEN = b",%d," % _MARK
 
 
 _TOGETHER = 128
-"""So many values are parsed by one call: enough to forget what a call costs, and little enough for the processor's cache."""
+"""How many values one call parses: enough that the call's overhead does not matter, and few enough for the CPU cache."""
 
 
 def _json_values(data: Sequence[bytes | None]) -> list[Any]:
-    """All values of a chunk by few calls, a quarter faster than one by one; raises if any of them is not one JSON value.
+    """Parse all values of a chunk in few calls, a quarter faster than one by one; raises if any of them is not one JSON value.
 
-    A value that holds two, or a half of one, moves the marks from their places.
+    A record with two values, or with half of one, shifts the separators, which is noticed.
     """
     values: list[Any] = []
     for start in range(0, len(data), _TOGETHER):
@@ -214,7 +214,7 @@ def json() -> Serde[Any]: ...
 @overload
 def json(kind: type[T]) -> Serde[T]: ...
 def json(kind: Any = None) -> Serde[Any]:
-    """JSON through orjson; with a dataclass, TypedDict or msgspec Struct, values are made of it and checked.
+    """JSON through orjson. With a dataclass, TypedDict or msgspec Struct, values are decoded into that type and checked.
 
     >>> json().dumps({"a": 1})
     b'{"a":1}'
@@ -225,7 +225,7 @@ def json(kind: Any = None) -> Serde[Any]:
         raise DeclarationError(f"json() takes a class, not {kind!r}", remedy="a dataclass, TypedDict or msgspec Struct")
     library = _msgspec(kind)
     decoder = library.json.Decoder(kind)
-    # what orjson writes by itself it writes faster
+    # orjson is faster for the types that it can encode itself
     plain = dataclasses.is_dataclass(kind) or is_typeddict(kind)
     encode: Callable[[Any], bytes] = orjson.dumps if plain else library.json.Encoder().encode
     return Serde(_typed_name("json", kind), encode, decoder.decode, kind)
@@ -236,7 +236,7 @@ def msgpack() -> Serde[Any]: ...
 @overload
 def msgpack(kind: type[T]) -> Serde[T]: ...
 def msgpack(kind: Any = None) -> Serde[Any]:
-    """msgpack; with a type as for `json`.
+    """msgpack; a type works as in `json`.
 
     >>> msgpack().loads(msgpack().dumps([1, "a"]))
     [1, 'a']
@@ -285,7 +285,7 @@ def key() -> Serde[Any]: ...
 @overload
 def key(kind: type[T]) -> Serde[T]: ...
 def key(kind: Any = None) -> Serde[Any]:
-    """Text, whole numbers of 64 bits, bytes, booleans, UUIDs and tuples of them, as headgate's own topics and tables have them.
+    """Text, 64-bit integers, bytes, booleans, UUIDs and tuples of them, encoded as in headgate's own topics and tables.
 
     With a type (`key(int)`, `key(tuple[str, int])`), keys of another type are refused; the bytes are the same.
 
@@ -309,7 +309,7 @@ def key(kind: Any = None) -> Serde[Any]:
 
 
 def writes_utf8(serde: Serde[Any]) -> bool:
-    """Whether it writes any text as its UTF-8."""
+    """Whether the serde encodes text as UTF-8."""
     return serde.name in (KEY, "text") and serde.type in (None, str)
 
 
@@ -317,12 +317,12 @@ KEY, OUTPUT_KEY = "key", "output key"
 
 
 def output_key() -> Serde[Any]:
-    """Keys as outputs have them where nothing else is declared: see `keys.encode_output`."""
+    """The default serde for keys of outputs: see `keys.encode_output`."""
     return Serde(OUTPUT_KEY, keys.encode_output, keys.decode_output)
 
 
 def arrow() -> Serde[Any]:
-    """A value that is an Arrow table: an IPC stream in every record."""
+    """Arrow tables: each record holds one table as an IPC stream."""
 
     def encode(table: Any) -> bytes:
         pa: Any = importlib.import_module("pyarrow")
@@ -339,7 +339,7 @@ def arrow() -> Serde[Any]:
 
 
 def custom(loads: Callable[[bytes], T], dumps: Callable[[T], bytes], *, name: str) -> Serde[T]:
-    """A serde of your own. `name` stands for the format: change it when the bytes change.
+    """A custom serde. `name` identifies the format: change it when the bytes change.
 
     >>> custom(int, lambda n: b"%d" % n, name="decimal").dumps(7)
     b'7'

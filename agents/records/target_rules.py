@@ -1,9 +1,9 @@
-"""What a topic does not take, beside what is too large: records that are too new or too old for its settings, and, where it is compacted,
-records without a key.
+"""What a topic refuses besides records that are too large: records too new or too old for its settings and, if it is compacted, records
+without a key.
 
-A broker refuses the whole batch for one of them, and with it the transaction of every task of a worker; so it is found before anything
-is sent, while the one who wrote it is still there to be blamed. Promises: nothing that a broker takes is refused, as long as its clock
-and this one agree; a topic that takes everything costs nothing.
+For one such record a broker refuses the whole batch, and with it the transaction of all tasks of a worker. So these records are found
+before anything is sent, while it is still known which task wrote them. Promises: nothing that a broker accepts is refused, as long as its
+clock and this one agree; a topic without such rules costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...core.errors import EnvironmentFault, HeadgateError
 
 
 class TooLarge(HeadgateError):
-    """A record that its target topic cannot take; found before anything was sent. `index`: which of the values emitted."""
+    """A record that is too large for its target topic; found before it was sent. `index`: its index among the emitted values."""
 
     def __init__(self, topic: str, index: int, size: int, limit: int) -> None:
         self.topic, self.index, self.size, self.limit = topic, index, size, limit
@@ -27,7 +27,8 @@ class TooLarge(HeadgateError):
 
 
 class NotTaken(HeadgateError):
-    """A record that its target topic does not take, whatever its size; found before it was sent. `index`: which of the values emitted."""
+    """A record that its target topic refuses for a reason other than its size; found before it was sent. `index`: its index among the
+    emitted values."""
 
     def __init__(self, topic: str, index: int, why: str, remedy: str) -> None:
         self.topic, self.index = topic, index
@@ -35,7 +36,7 @@ class NotTaken(HeadgateError):
 
 
 class UnknownTarget(EnvironmentFault):
-    """Nobody has told the outbox how wide this topic is; whoever can ask the broker does so, and runs the letter again."""
+    """The outbox does not know how many partitions this topic has. The task asks the broker, and runs the letter again."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -45,29 +46,29 @@ class UnknownTarget(EnvironmentFault):
 FOREVER_MS = 2**63 - 1
 HOUR_MS = 3_600_000
 NO_TIMESTAMP = -1
-"""Kafka's own: such a record has none, and is not looked at."""
+"""Kafka's value for a record without a timestamp; the rules do not apply to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of one topic. None: it takes every time."""
+    """The rules of one topic. A limit of None accepts every timestamp."""
 
     compacted: bool = False
     before_ms: int | None = None
-    """How far in the past a timestamp may lie."""
+    """How far in the past a timestamp may be."""
     after_ms: int | None = None
-    """How far in the future."""
+    """How far in the future a timestamp may be."""
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> Rules | None:
-        """From a topic's settings; None when it takes everything.
+        """The rules that follow from a topic's settings; None if it accepts everything.
 
         >>> Rules.of({"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"})
         Rules(compacted=True, before_ms=None, after_ms=None)
         """
         compacted = "compact" in config.get("cleanup.policy", "")
         before = after = None
-        if config.get("message.timestamp.type") != "LogAppendTime":  # else the broker writes its own
+        if config.get("message.timestamp.type") != "LogAppendTime":  # otherwise the broker sets the timestamps
             both = config.get("message.timestamp.difference.max.ms", str(FOREVER_MS))
             before = _bound(config.get("message.timestamp.before.max.ms", both))
             after = _bound(config.get("message.timestamp.after.max.ms", both))
@@ -76,7 +77,7 @@ class Rules:
         return cls(compacted, before, after)
 
     def refuse(self, topic: str, keys: Sequence[bytes | None] | None, stamps: Sequence[int] | int) -> None:
-        """Raise `NotTaken` for the first record that the topic would not take."""
+        """Raise `NotTaken` for a record that the topic would refuse."""
         if self.compacted and (keys is None or None in keys):
             raise NotTaken(
                 topic,
@@ -109,12 +110,12 @@ class Rules:
 
 
 def _bound(value: str) -> int | None:
-    """A limit that no time of a job comes near is none."""
+    """The limit in ms; None if no timestamp can ever reach it."""
     return None if int(value) >= FOREVER_MS // 2 else int(value)
 
 
 def _length(ms: int) -> str:
-    """For people.
+    """A length of time for people.
 
     >>> _length(3_600_000), _length(90_000)
     ('1 h', '90 s')

@@ -1,8 +1,8 @@
-"""What a record may be made of, checked where user code gives it: a transaction of all tasks is no place to find out.
+"""Checks what a record is made of when user code emits it: a bad record must not be found only in the transaction of all tasks.
 
-Promises: what passes can be built into a batch and never raises there; what does not is refused with the index of its record, and with
-what was expected. Keys and values are bytes or None; a timestamp is a whole number of milliseconds since 1970 (in columns that came
-through operators also before it: those travel inside of frames); a header is a pair of text and bytes or None.
+Promises: a record that passes can be built into a batch without an error. A record that does not pass is refused with its index and with
+what was expected. Keys and values are bytes or None; a timestamp is an integer, in milliseconds since 1970 (event times of operators may
+lie before 1970, because they travel inside frames); a header is a pair of text and either bytes or None.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .record import Headers
 
 Bytes = bytes | None
 BATCH_OVERHEAD = HEAD.size
-"""Bytes of a version 2 batch's head."""
+"""The bytes of a version 2 batch header."""
 
 TIME_LIMIT = 1 << 62
-"""Event times lie strictly between minus this and this: so a lag can be taken off, and nothing is taken for "no more time"."""
+"""Event times lie strictly between minus this and this, so that a lag can be subtracted and no time is mistaken for "no more time"."""
 NO_TIMESTAMP = -1
-"""Kafka's own word for a record without one: it may be read, and written on."""
+"""Kafka's value for a record without a timestamp: such a record may be read and written."""
 RAW = frozenset((bytes, type(None)))
 INT = frozenset((int,))
 
 
 class Unwritable(DataError):
-    """A record that no topic takes. `index`: which of those emitted."""
+    """A record that no topic would accept. `index`: its index among the emitted records."""
 
     def __init__(self, index: int, what: str, *, remedy: str = "") -> None:
         self.index = index
@@ -44,7 +44,7 @@ def raw_column(topic: str, what: str, column: Any) -> list[Bytes]:
 
 
 def as_bytes(one: Any, what: Any, index: int = 0) -> Bytes:
-    """Bytes, of whatever holds some; `what()` names it where it holds none."""
+    """The value as bytes; raises `Unwritable` if it is not bytes-like or None. `what()` names it for the message."""
     if one is None or type(one) is bytes:
         return one
     if isinstance(one, bytes | bytearray | memoryview):
@@ -66,7 +66,7 @@ def stamps_column(topic: str, column: Any) -> list[int] | int:
 
 
 def whole_ms(one: Any, what: str, index: int = 0, *, least: int = 1 - TIME_LIMIT) -> int:
-    """A time as a whole number; an `Unwritable` for anything else.
+    """A time as an integer; raises `Unwritable` for anything else.
 
     >>> whole_ms(1700000000000, "timestamp")
     1700000000000
@@ -87,14 +87,14 @@ def whole_ms(one: Any, what: str, index: int = 0, *, least: int = 1 - TIME_LIMIT
 
 
 def check_times(times: list[Any], what: str) -> list[int]:
-    """Event times of rows; an `Unwritable` with the first that is none."""
+    """The event times of rows; raises `Unwritable` for the first invalid one."""
     if INT.issuperset(map(type, times)) and (not times or (min(times) > -TIME_LIMIT and max(times) < TIME_LIMIT)):
         return times
     return [whole_ms(one, what, index) for index, one in enumerate(times)]
 
 
 def check_headers(headers: Iterable[Any], what: str) -> list[list[Header]]:
-    """The headers of each row, as lists of pairs; an `Unwritable` with the first that are none."""
+    """The headers of each row as lists of pairs; raises `Unwritable` for the first invalid ones."""
     return [_headers(what, index, one) for index, one in enumerate(headers)]
 
 
@@ -135,7 +135,7 @@ def _no_headers(what: str, index: int, found: Any) -> Unwritable:
 
 
 def check_partition(topic: str, partition: Any, width: int) -> int:
-    """A partition that the topic has; an `Unwritable` for anything else."""
+    """The partition if the topic has it; raises `Unwritable` for anything else."""
     if isinstance(partition, bool) or not isinstance(partition, int):
         raise Unwritable(
             0,
@@ -152,7 +152,7 @@ def check_partition(topic: str, partition: Any, width: int) -> int:
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """An upper bound of what one record takes in a batch of its own, batch head included, before compression."""
+    """An upper bound of the bytes of one record in a batch of its own, including the batch header, before compression."""
     size = BATCH_OVERHEAD + 36 + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += 10 + len(name.encode()) + len(content or b"")
@@ -163,7 +163,8 @@ _OVERHEAD = record_size(None, None, ())
 
 
 class Writable(NamedTuple):
-    """Columns that can be written. `size`: bytes of keys and values; `largest`: no record takes more in a batch of its own."""
+    """Columns that can be written. `size`: bytes of keys and values; `largest`: an upper bound of any record's bytes in a batch of its
+    own."""
 
     keys: list[Bytes] | None
     values: list[Bytes]
@@ -180,13 +181,13 @@ def writable(
     timestamps: Sequence[Any] | int,
     headers: Sequence[Any] | None,
 ) -> Writable:
-    """The columns as a batch takes them; an `Unwritable` with the first record that it cannot take."""
-    measure: Any = getattr(columns.compiled, "measure", None)  # none without the compiled part, or with one of before
+    """The columns in the form that a batch needs; raises `Unwritable` for the first record that cannot be written."""
+    measure: Any = getattr(columns.compiled, "measure", None)  # None if not compiled, or an older build
     if measure is not None:
         try:
             size, largest = measure(keys, values, timestamps, headers, _OVERHEAD)
         except (TypeError, ValueError, OverflowError):
-            pass  # the slow way below says which record it is, and takes what is as good as bytes
+            pass  # the slow path below says which record it is, and accepts bytes-like values
         else:
             return Writable(keys, values, timestamps, headers, size, largest)  # type: ignore[arg-type]  # lists, or it had raised
     return _slowly(topic, keys, values, timestamps, headers)
