@@ -1,1 +1,1 @@
-"""The job as it was declared: refused before it runs, and the one derivation of its tasks, widths and producers."""
+"""The declared job: its graph, the checks before it runs, and the one derivation of its tasks, stream widths and producers."""

@@ -1,11 +1,10 @@
-"""Whether a graph can work: everything that is impossible is refused when the job is declared, in the user's own names.
+"""Checks whether a graph can work: what is impossible is refused when the job is declared, in the user's own names.
 
-What is refused here needs no broker to be seen: names that stand twice or for nothing, cycles, joins of a stream with itself or of
-streams with different keys, keyed state behind a key that was changed without a shuffle, records of a broadcast stream going
-where every task would send them once more, and updates taken for events (`updates`). What depends on partition counts is refused in
-`graph_resolve`.
+These checks need no broker. They refuse duplicate and unknown names, cycles, joins of a stream with itself or of streams with different
+keys, keyed state by a key that was changed without a shuffle, records of a broadcast stream that every task would send again, and updates
+used as events (`updates`). What depends on partition counts is refused in `resolve`.
 
-`validate` is cheap and may be called after each verb, so that the line that is wrong is the one that raises.
+`validate` is cheap and may be called after each verb, so that the wrong line is the one that raises.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from .graph import KEYED, Graph, Stage
 from .updates import check_events
 
 REKEYED = object()
-"""Stands for the key of records whose key was changed where they are: equal keys need not be in equal tasks."""
+"""The key of records that were rekeyed without a shuffle: records with equal keys may be in different tasks."""
 
 
 def validate(graph: Graph) -> None:
-    """Raise a `DeclarationError` with the first reason found why the graph cannot work."""
+    """Raise a `DeclarationError` for the first problem found."""
     _names(graph)
     _references(graph)
     _no_cycle(graph)
@@ -39,14 +38,14 @@ def validate(graph: Graph) -> None:
 
 
 def meets_by_key(graph: Graph, stage: Stage) -> bool:
-    """Whether the stage is right only if equal keys of all that it reads are in one task. A broadcast side is in every task anyway."""
+    """Whether the stage is correct only if equal keys of all its inputs are in one task. A broadcast side is in every task anyway."""
     return stage.verb in KEYED and not (
         stage.verb == "join" and any(_physical(graph, read) <= graph.broadcast for read in stage.reads)
     )
 
 
 def met(graph: Graph, stage: Stage) -> frozenset[str]:
-    """The streams whose equal keys this stage needs in one task: none, one, or several that meet in it."""
+    """The streams whose equal keys this stage needs in one task: none, one or several."""
     return graph.sources(stage.name) - graph.broadcast if meets_by_key(graph, stage) else frozenset()
 
 
@@ -95,7 +94,7 @@ def _references(graph: Graph) -> None:
 
 
 def _no_cycle(graph: Graph) -> None:
-    """Over stages, and over topics that the job both writes and reads."""
+    """Refuse cycles through stages, and through topics that the job both writes and reads."""
     after: dict[str, list[str]] = {name: [] for name in (*graph.input, *graph.stage)}
     for stage in graph.stages:
         for read in stage.reads:
@@ -149,7 +148,7 @@ def _streams(graph: Graph) -> None:
 
 
 def _shared(graph: Graph) -> None:
-    """A shared stream holds frames of one step: plain records, or control messages of another step of the same task, would break it."""
+    """A shared stream holds the frames of one step. Plain records, or control messages of another step, would corrupt it."""
     for stage in graph.stages:
         for topic in stage.writes:
             owner = graph.shared.get(topic)
@@ -166,7 +165,7 @@ def _shared(graph: Graph) -> None:
 
 
 def _flows(graph: Graph, stage: Stage) -> None:
-    """Something must reach a stage that writes or closes; and what every task has would come out of it once for each task."""
+    """Records must reach a stage that writes or closes; and not only from broadcast streams, or every task would emit the same."""
     if not (stage.shuffles or stage.verb in ("agg", "window", "batch", "to")):
         return
     sources = graph.flow(stage.name)
@@ -218,7 +217,7 @@ def _join(graph: Graph, stage: Stage) -> None:
 
 
 def _one_key(graph: Graph, stage: Stage) -> None:
-    """Keyed state is right only where equal keys are in one task: one key for all that is merged, none changed on the way."""
+    """Keyed state needs equal keys in one task: merged streams must have the same key, and no key may be changed without a shuffle."""
     for read in stage.reads:
         keys = keys_of(graph, read)
         if REKEYED in keys:
@@ -234,12 +233,12 @@ def _one_key(graph: Graph, stage: Stage) -> None:
 
 
 def _one_serde(graph: Graph, stage: Stage) -> None:
-    """A key belongs to a partition by its bytes: streams that meet by key must have the same bytes for the same key."""
+    """The bytes of a key decide its partition: streams that meet by key must encode equal keys to the same bytes."""
     serdes = {stream: _serde_of(graph, stream) for stream in sorted(met(graph, stage))}
     for one, other in pairwise(serdes):
         if _key_format(serdes[one]) == _key_format(serdes[other]):
             continue
-        # where one of them is ours, it can have the bytes of the other
+        # an intermediate stream is ours: its key encoding can be changed to that of the other stream
         ours, others = (other, one) if other in graph.writer else (one, other)
         into = (
             f"repartition '{graph.writer[ours].name}'" if ours in graph.writer else f".repartition(…) behind '{ours}'"
@@ -256,14 +255,14 @@ def _serde_of(graph: Graph, stream: str) -> str:
 
 
 def _key_format(serde: str) -> str:
-    """Text is written alike by both, and no other key has the bytes of a text."""
+    """The format of keys by their serde. `text` and `key` encode text alike, and no other key has the bytes of a text."""
     return "key" if serde == "text" else serde
 
 
 def keys_of(graph: Graph, name: str) -> frozenset[object]:
-    """By what the records of an input or stage are keyed: field names, None = the record's key as it came, `REKEYED`.
+    """By what the records of an input or stage are keyed: a field name, None for the record's original key, or `REKEYED`.
 
-    More than one only behind a merge. A broadcast stream says nothing.
+    Only a merge can yield more than one. A broadcast stream yields none.
     """
     return graph.derived(_all_keys)[name]
 
@@ -286,7 +285,7 @@ def _all_keys(graph: Graph) -> dict[str, frozenset[object]]:
 
 
 def _physical(graph: Graph, name: str) -> frozenset[str]:
-    """The streams behind one side of a join."""
+    """The streams that feed one side of a join."""
     stage = graph.stage.get(name)
     return frozenset(stage.writes) if stage is not None and stage.shuffles else graph.sources(name)
 

@@ -1,8 +1,8 @@
-"""Whether two workers run the same thing: the fingerprint of a graph and its immutable settings, and the difference for people.
+"""Tells whether two workers run the same job: the fingerprint of a graph and its immutable settings, and differences for people.
 
-A deployment without a given id is called by this fingerprint. In a live run nothing may differ that it covers: the worker is refused,
-and told which `parts` do (`describe`). What it promises: equal graphs and settings have equal fingerprints on every machine and in
-every process, whatever the order in which independent parts were declared; a change of anything that is covered changes it.
+A deployment without an id of its own is named by this fingerprint. In a live run, a worker whose fingerprint differs is refused, and told
+which `parts` differ (`describe`). Promises: equal graphs and settings have equal fingerprints on every machine and in every process,
+whatever the order in which independent parts were declared; any change of what the fingerprint covers changes it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .graph import Graph, plain
 
 MOST = 1000
 MOST_OF_A_FIELD = 200
-"""Characters of a part, and of one field of it, as they are stored."""
+"""The most characters that are stored of a part (`MOST`), and of one of its fields."""
 
 
 def covered(graph: Graph, settings: Mapping[str, object]) -> dict[str, Any]:
-    """All that the fingerprint covers, as plain values.
+    """Everything that the fingerprint covers, as plain values.
 
     >>> covered(Graph((Input("orders"),)), {"grouper": "partition"})
     {'input': {'orders': {}}, 'stage': {}, 'setting': {'grouper': 'partition'}}
@@ -37,20 +37,22 @@ def covered(graph: Graph, settings: Mapping[str, object]) -> dict[str, Any]:
 
 
 def fingerprint(graph: Graph, settings: Mapping[str, object]) -> str:
-    """Sixteen hexadecimal digits."""
+    """The fingerprint, as sixteen hexadecimal digits."""
     return digest(covered(graph, settings))
 
 
 def digest(value: Mapping[str, Any]) -> str:
-    """The fingerprint of what `covered` has returned, also after it was stored and read."""
+    """The fingerprint of what `covered` returned; the same after it was stored and read back."""
     packed = cast("bytes", msgpack.packb(_ordered(value)))  # pyright: ignore[reportUnknownMemberType]
     return hashlib.sha256(packed).hexdigest()[:16]
 
 
 def parts(graph: Graph, settings: Mapping[str, object]) -> dict[str, str]:
-    """The same in parts that are stored and compared one by one: `input:<stream>`, `stage:<name>`, `setting:<name>` → its value as text.
+    """What the fingerprint covers, in parts that are stored and compared one by one: `input:<stream>`, `stage:<name>` or `setting:<name>`
+    → its value as text.
 
-    What is long is stored as its beginning and its digest: texts are equal when the values are, and a message stays small.
+    A long value is stored as its beginning and its digest, a long part as its digest: texts are equal when the values are, and a message
+    stays small.
 
     >>> parts(Graph((Input("orders", until="newest"),)), {"tasks": 4})
     {'input:orders': '{"until":"newest"}', 'setting:tasks': '4'}
@@ -68,7 +70,7 @@ def parts(graph: Graph, settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def describe(part: str, was: str | None, now: str | None) -> list[str]:
-    """What has changed in a part (None: it is not there), one line each, field by field where `parts` has stored fields.
+    """What has changed in a part (None: it does not exist), one line per change; field by field if `parts` stored fields.
 
     >>> describe("stage:totals", '{"by":"day"}', '{"by":"hour"}'), describe("stage:a", "{}", None), describe("setting:grouper", "all", "x")
     (["stage 'totals': by was 'day', is 'hour'"], ["stage 'a' is gone"], ["setting:grouper: was 'all', is 'x'"])
@@ -91,7 +93,7 @@ def describe(part: str, was: str | None, now: str | None) -> list[str]:
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str], parts: str = "") -> list[str]:
-    """What differs between two fingerprints, one line each; only the parts whose name begins so.
+    """What differs between two fingerprints, one line per difference; only parts whose name begins with `parts`.
 
     >>> differences({"setting:grouper": "partition"}, {"setting:grouper": "all", "stage:totals": "{}"})
     ["setting:grouper: was 'partition', is 'all'", "stage 'totals' is new"]
@@ -134,7 +136,7 @@ def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _ordered(value: object) -> object:
-    """Keys in order and tuples as lists: what is equal in meaning has equal bytes."""
+    """Sort the keys and turn tuples into lists, so that equal values have equal bytes."""
     if isinstance(value, Mapping):
         known = cast("Mapping[str, object]", value)
         return {name: _ordered(known[name]) for name in sorted(known)}

@@ -1,19 +1,19 @@
-"""What a job is made of: its inputs, the stages that the user declared, and the streams between them. Pure data, and questions about it.
+"""What a job consists of: its inputs, the stages that the user declared, and the streams between them. Pure data, and queries on it.
 
 A stage is one verb of the declaration (`filter`, `join`, `repartition`, an agent …). It names what it reads: inputs by their stream,
-other stages by their name. Three verbs write an *intermediate stream*, through which records go from task to task
-(`repartition`, `broadcast`, `gather`); everything between two such streams runs within one task. `share` writes a *shared stream*: frames
-for the tasks of another job, which names this one as a producer of its input.
+other stages by their name. Three verbs (`repartition`, `broadcast`, `gather`) write an *intermediate stream*, through which records go
+from task to task; everything between two such streams runs within one task. `share` writes a *shared stream*: frames for the tasks of
+another job, which names this one as a producer of its input.
 
 What this module decides and promises:
 
-- `Graph` cannot be changed.
-- Control messages follow data: `upstreams(x)` are the streams whose records can become records of the intermediate stream `x`, so a
-  task owes `x` a marker when it has one from all of these, and the producers of `x` are the tasks that own a partition of one of them.
-  The same goes for a shared stream.
+- `Graph` is immutable.
+- Control messages follow the data: `upstreams(x)` are the streams whose records can become records of the intermediate stream `x`. A task
+  sends `x` a marker when it has one from all of these, and the producers of `x` are the tasks that own a partition of one of them. The
+  same holds for a shared stream.
 
-Whether a graph can work is judged in `graph_checks`, what it becomes with real partition counts in `graph_resolve`, and whether two
-graphs are the same deployment in `graph_fingerprint`.
+`checks` decides whether a graph can work, `resolve` what it becomes with real partition counts, and `fingerprint` whether two graphs are
+the same deployment.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from typing import Any, TypeVar, cast
 SHUFFLES = frozenset({"repartition", "broadcast", "gather"})
 """Verbs that write an intermediate stream."""
 SHARE = "share"
-"""The verb that writes a stream between two jobs."""
+"""The verb that writes a stream for other jobs."""
 KEYED = frozenset({"agg", "join", "table", "window"})
-"""Verbs whose state is per key: whatever they read must have equal keys in equal tasks."""
+"""Verbs with state per key: equal keys of what they read must be in the same task."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic that the job reads and never creates, alters or trims."""
+    """A topic that the job reads but never creates, alters or trims."""
 
     stream: str
     key: str | None = None
-    """The field by which the topic is said to be partitioned; None = not said."""
+    """The field by which the topic is declared to be partitioned; None if not declared."""
     broadcast: bool = False
     bootstrap: bool = False
-    """Nothing else flows until it has been read to the end that it had at start."""
+    """No other input is read until this one has been read to the end that it had at start."""
     priority: int = 0
     start: str | int = "oldest"
     """`oldest`, `newest`, or a time in ms."""
     until: str | int | tuple[tuple[int, int], ...] | None = None
-    """Where a bounded input ends: `newest`, `producers` (their end of stream), a time in ms, or (partition, offset) pairs."""
+    """Where a bounded input ends: `newest`, `producers` (at their end of stream), a time in ms, or (partition, offset) pairs."""
     producers: tuple[str, ...] = ()
-    """The jobs that write it, with their ids, if it is a stream between jobs."""
+    """The jobs that write it, with their ids, if it is a stream shared by other jobs."""
     on_lost: str = "fail"
     out_of_order_ms: int = 0
     partitioner: str | None = None
-    """How its keys are spread, if the user says so: `murmur2` or `crc32`."""
+    """How its keys are partitioned, if the user declares it: `murmur2` or `crc32`."""
     key_serde: str = ""
-    """The name of the serde that has written its keys."""
+    """The name of the serde that encoded its keys."""
     arguments: tuple[tuple[str, str], ...] = ()
-    """What else belongs to the declaration, as text: serde, timestamp."""
+    """The rest of the declaration as text: serde, timestamp."""
 
     @property
     def name(self) -> str:
@@ -76,20 +76,20 @@ class Stage:
     name: str
     verb: str
     reads: tuple[str, ...]
-    """Inputs (by stream) and stages (by name); the left side of a join stands first."""
+    """Inputs (by stream) and stages (by name); the left side of a join comes first."""
     writes: tuple[str, ...] = ()
-    """Topics: the intermediate stream of a shuffle (just one), else outputs."""
+    """Topics: the one intermediate stream of a shuffle, otherwise outputs."""
     by: str | None = None
     """`repartition`: the field that becomes the key."""
     on: tuple[str | None, ...] = ()
-    """`join`: for each side the field that must be equal; () or None = the record's key."""
+    """`join`: for each side, the field that must be equal; () or None means the record's key."""
     width: int | None = None
-    """Partitions of the intermediate stream, if the user gave them."""
+    """The number of partitions of the intermediate stream, if the user sets it."""
     key_serde: str = ""
-    """`repartition`: the name of the serde that writes the keys."""
+    """`repartition`: the name of the serde that encodes the keys."""
     stateful: bool = False
     updates: bool = False
-    """What it gives are updates: each is the newest value of its key, and takes the place of the one before it."""
+    """Whether it emits updates: each is the newest value of its key, and replaces the previous one."""
     arguments: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -99,7 +99,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Graph:
-    """A job's inputs and stages. Names of stages and streams share one space, so that a message can name either.
+    """A job's inputs and stages. Stages and streams share one namespace, so that a message can name either.
 
     >>> Graph((Input("a"),), (Stage("x", "repartition", ("a",), writes=("j-1-x",)),)).upstreams("j-1-x")
     frozenset({'a'})
@@ -113,7 +113,7 @@ class Graph:
     _kept: dict[object, Any] = field(default_factory=dict[object, Any], init=False, repr=False, compare=False)
 
     def derived(self, derive: Callable[[Graph], T]) -> T:
-        """What this function makes of the graph; asked once, and kept with it."""
+        """The result of this function for the graph; computed once and cached."""
         if derive not in self._kept:
             self._kept[derive] = derive(self)
         return self._kept[derive]
@@ -128,8 +128,8 @@ class Graph:
 
     @cached_property
     def ordered(self) -> tuple[Stage, ...]:
-        """The stages, each behind all that it reads; what stands in a circle is left out. Walks over the graph go along this: none of them
-        calls itself, so a job may be as deep as it likes.
+        """The stages in topological order; stages in a cycle are left out. Walks over the graph use this order instead of recursion, so a
+        job may be arbitrarily deep.
 
         >>> [one.name for one in Graph((), (Stage("b", "map", ("a",)), Stage("a", "map", ("in",)))).ordered]
         ['a', 'b']
@@ -154,12 +154,12 @@ class Graph:
 
     @cached_property
     def shared(self) -> Mapping[str, Stage]:
-        """Stream that other jobs read as frames → the stage that writes it."""
+        """Shared stream, which other jobs read as frames → the stage that writes it."""
         return {stage.writes[0]: stage for stage in self.stages if stage.verb == SHARE and stage.writes}
 
     @cached_property
     def fed(self) -> Mapping[str, frozenset[str]]:
-        """Every stream that takes control messages, intermediate or shared → the streams of the job that feed it directly."""
+        """Every stream that carries control messages, intermediate or shared → the streams of the job that feed it directly."""
         return {stream: self.upstreams(stream) for stream in (*self.writer, *self.shared)}
 
     @property
@@ -168,7 +168,7 @@ class Graph:
 
     @cached_property
     def streams(self) -> tuple[str, ...]:
-        """All that its tasks read: inputs, then intermediate streams."""
+        """All streams that the job's tasks read: inputs, then intermediate streams."""
         return (*sorted(self.input), *sorted(self.writer))
 
     @cached_property
@@ -177,7 +177,7 @@ class Graph:
 
     @cached_property
     def broadcast(self) -> frozenset[str]:
-        """Streams whose every partition goes to every task."""
+        """Streams of which every task reads every partition."""
         wide = {one.stream for one in self.inputs if one.broadcast}
         return frozenset(wide | {stream for stream, stage in self.writer.items() if stage.verb == "broadcast"})
 
@@ -190,7 +190,7 @@ class Graph:
         return any(stage.stateful for stage in self.stages)
 
     def sources(self, name: str) -> frozenset[str]:
-        """The streams that this stage reads within its task: back to inputs and intermediate streams, not through them.
+        """The inputs and intermediate streams that feed this stage within its task; not what lies behind those streams.
 
         >>> Graph((Input("a"), Input("b")), (Stage("t", "table", ("b",)), Stage("j", "join", ("a", "t")))).sources("j") == {"a", "b"}
         True
@@ -198,7 +198,7 @@ class Graph:
         return self._behind(name, through_tables=True)
 
     def flow(self, name: str) -> frozenset[str]:
-        """The sources whose records can come out of this stage: all but those that end in a table.
+        """The sources whose records can come out of this stage: all except those that end in a table.
 
         >>> Graph((Input("a"), Input("b")), (Stage("t", "table", ("b",)), Stage("j", "join", ("a", "t")))).flow("j") == {"a"}
         True
@@ -224,8 +224,8 @@ class Graph:
         return memo[name, through_tables]
 
     def nearest(self, name: str, among: frozenset[str]) -> frozenset[str]:
-        """What the records that this stage reads come from within its task: these stages, and the streams whose records reach it
-        without passing one of them. Nothing comes out of a table.
+        """Where the records that this stage reads come from within its task: the stages in `among`, and the streams whose records reach
+        it without passing through one of those. Nothing comes out of a table.
 
         >>> g = Graph((Input("a"),), (Stage("m", "map", ("a",)), Stage("w", "window", ("m",)), Stage("x", "map", ("w", "m"))))
         >>> sorted(g.nearest("x", frozenset({"w"})))
@@ -246,19 +246,19 @@ class Graph:
         return frozenset(found)
 
     def upstreams(self, stream: str) -> frozenset[str]:
-        """The streams that feed this one, intermediate or shared, directly: a marker goes into it when each of these has brought one.
+        """The streams that feed this intermediate or shared stream directly: it gets a marker once each of them has delivered one.
 
-        What a table is made of is not among them: none of its records comes out, and a table that is always being updated
-        must not keep a stream from ending.
+        The streams that feed a table are not among them: none of their records comes out, and a table that is updated forever must not keep
+        a stream from ending.
         """
         return self.flow(self.fed_by(stream))
 
     def fed_by(self, stream: str) -> str:
-        """The stage that writes this stream, intermediate or shared."""
+        """The name of the stage that writes this intermediate or shared stream."""
         return (self.writer.get(stream) or self.shared[stream]).name
 
     def origins(self, intermediate: str) -> frozenset[str]:
-        """The inputs that feed this stream, through whatever else."""
+        """The inputs that feed this stream, directly or through other streams."""
         found: set[str] = set()
         queue = [intermediate]
         while queue:
@@ -271,7 +271,7 @@ class Graph:
 
 
 def plain(one: Input | Stage) -> dict[str, Any]:
-    """A part of a graph as plain values, without what stands at its default."""
+    """A part of a graph as plain values, without fields that have their default."""
     bare = Stage("", "", ()) if isinstance(one, Stage) else Input("")
     return {
         f.name: _lists(getattr(one, f.name)) for f in fields(one) if getattr(one, f.name) != getattr(bare, f.name, None)
@@ -283,9 +283,9 @@ def _lists(value: object) -> object:
 
 
 def loose_name(verb: str, taken: Container[str], first: int = 1) -> str:
-    """A name for a stage without state and shuffle. Nothing outlives the process under it, so a number will do.
+    """A name for a stage without state and without a shuffle. Nothing outside of the process uses the name, so a number is enough.
 
-    `first`: numbers below it are known to be taken.
+    `first`: all numbers below it are known to be taken.
 
     >>> loose_name("filter", ["filter", "filter-2"])
     'filter-3'

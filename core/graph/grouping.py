@@ -1,17 +1,17 @@
-"""Which partitions make a task: the three built-in groupers, the check of a user's own, and what happens when a topic grows.
+"""Which partitions make a task: the three built-in groupers, the check of a user's own grouper, and what happens when a topic grows.
 
-A grouper is a pure function `(partitions, broadcast) -> {task: its stream partitions}`, where `partitions` says how many
-partitions each stream of the job has (inputs and intermediate streams alike) and `broadcast` names the streams whose every
-partition goes to every task. It is called with the counts of the job model, never with what a client happens to believe.
+A grouper is a pure function `(partitions, broadcast) -> {task: its stream partitions}`. `partitions` says how many partitions each stream
+of the job has (inputs and intermediate streams alike); `broadcast` names the streams of which every task reads every partition. A grouper
+is called with the partition counts of the job model, never with those of a client's metadata.
 
 What this module promises:
 
-- every partition of a stream that is not broadcast belongs to exactly one task, every partition of a broadcast stream to all;
+- every partition of a stream that is not broadcast belongs to exactly one task, every partition of a broadcast stream to all tasks;
 - no task consists of broadcast partitions only;
 - the result is immutable, and does not depend on the order of the arguments;
-- growth never takes a partition from its task. With state, the set of tasks is fixed for the job's life: when a stream grows from
-  p to k·p partitions, partition n joins the task that owned n mod p. That is where its keys came from, because producers
-  choose a partition by hash mod count. What does not follow that arithmetic is refused, with the reason.
+- growth never takes a partition from its task. With state, the set of tasks is fixed for the job's life: when a stream grows from p to k·p
+  partitions, partition n joins the task that owned n mod p. That task has the state of its keys, because producers choose a partition by
+  hash mod count. Growth that does not follow this arithmetic is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ..names import StreamPartition, natural, task_name
 from ..user_rule import called, whole
 
 Grouping = Mapping[str, tuple[StreamPartition, ...]]
-"""Task name → its stream partitions, sorted; the tasks in natural order; immutable."""
+"""Task name → its stream partitions, sorted; tasks in natural order; immutable."""
 
 Grouper = Callable[[Mapping[str, int], frozenset[str]], Mapping[str, Collection[StreamPartition]]]
-"""What a grouper of your own looks like: a function with this signature, named by import path."""
+"""A custom grouper is a function with this signature, named by import path."""
 
 ALL = "All"
 
@@ -47,7 +47,7 @@ def by_partition(partitions: Mapping[str, int], broadcast: frozenset[str]) -> Gr
 
 
 def by_stream_partition(partitions: Mapping[str, int], broadcast: frozenset[str]) -> Grouping:
-    """One task for each partition of each stream, named "orders 3": most parallel, and no two streams ever meet."""
+    """One task for each partition of each stream, named "orders 3": most parallel, but no two streams ever meet."""
     tasks = {
         f"{stream} {n}": [StreamPartition(stream, n)]
         for stream in sorted(set(partitions) - broadcast)
@@ -57,7 +57,7 @@ def by_stream_partition(partitions: Mapping[str, int], broadcast: frozenset[str]
 
 
 def all_in_one(partitions: Mapping[str, int], broadcast: frozenset[str]) -> Grouping:
-    """One task, named "All", that owns everything: a total view, on one core."""
+    """One task, named "All", that owns everything: it sees all data, on one core."""
     own = [StreamPartition(stream, n) for stream in set(partitions) - broadcast for n in range(partitions[stream])]
     return _with_broadcast({ALL: own} if own else {}, partitions, broadcast)
 
@@ -65,13 +65,13 @@ def all_in_one(partitions: Mapping[str, int], broadcast: frozenset[str]) -> Grou
 GROUPERS: Mapping[str, Grouper] = MappingProxyType(
     {"partition": by_partition, "stream-partition": by_stream_partition, "all": all_in_one}
 )
-"""The built-in groupers under their names in settings."""
+"""The built-in groupers by their names in settings."""
 
 
 def group(
     grouper: Grouper, partitions: Mapping[str, int], broadcast: Iterable[str] = (), *, name: str = ""
 ) -> Grouping:
-    """The tasks that `grouper` makes of these streams, checked and frozen. `name` is what a user calls the grouper."""
+    """The tasks that `grouper` makes of these streams, checked and frozen. `name` is the user's name for the grouper."""
     wide = frozenset(broadcast)
     if unknown := sorted(wide - set(partitions)):
         raise DeclarationError(
@@ -91,7 +91,7 @@ def group(
 
 
 def check_grouping(name: str, answer: object, partitions: Mapping[str, int], broadcast: frozenset[str]) -> Grouping:
-    """What the grouper called `name` has answered, frozen; refused when it breaks a promise of this module."""
+    """The answer of the grouper called `name`, frozen; refused if it breaks a promise of this module."""
 
     def refuse(what: str) -> DeclarationError:
         return DeclarationError(
@@ -132,7 +132,7 @@ def check_grouping(name: str, answer: object, partitions: Mapping[str, int], bro
 def _plain(
     answer: object, refuse: Callable[[str], DeclarationError]
 ) -> dict[str, list[StreamPartition]] | DeclarationError:
-    """A user's answer as plain values, or what is none about it. Walking through it runs code of the user's, and that may raise, too."""
+    """A user's answer as plain values, or an error that says what is wrong. Iterating over it may run user code, which may raise."""
     if not isinstance(answer, Mapping):
         return refuse(f"returned {answer!r}, which is not a mapping of tasks to partitions")
     result: dict[str, list[StreamPartition]] = {}
@@ -149,7 +149,7 @@ def _plain(
 
 
 def frozen(tasks: Mapping[str, Iterable[StreamPartition]]) -> Grouping:
-    """A grouping in its canonical order that nobody can change."""
+    """A grouping in canonical order, immutable."""
     return MappingProxyType({task: tuple(sorted(tasks[task])) for task in sorted(tasks, key=natural)})
 
 
@@ -163,7 +163,7 @@ def counts(grouping: Mapping[str, Iterable[StreamPartition]]) -> dict[str, int]:
 
 
 def owners_of(grouping: Mapping[str, Iterable[StreamPartition]], stream: str) -> dict[int, tuple[str, ...]]:
-    """Partition → the tasks that own it (one, or all of them if the stream is broadcast)."""
+    """Partition → the tasks that own it (one, or all tasks if the stream is broadcast)."""
     found: dict[int, list[str]] = {}
     for task, owned in grouping.items():
         for name, n in owned:
@@ -186,9 +186,9 @@ def regroup(
 ) -> Grouping:
     """The tasks of a job that had the tasks `before`, now that its streams have these partition counts.
 
-    Without state new partitions may make new tasks. With state they join the tasks that are there, and a stream that is new to
-    the job must fit into them. Streams that are gone leave their tasks standing. Raises `DeclarationError` for anything that
-    would take a partition from its task, shrink a stream, or spread keys that have state.
+    Without state, new partitions may make new tasks. With state, they join existing tasks, and a stream that is new to the job must fit
+    into these tasks. Tasks remain when their streams are gone. Raises `DeclarationError` for anything that would take a partition from its
+    task, shrink a stream, or spread keys that have state over several tasks.
 
     >>> before = by_partition({"orders": 2}, frozenset())
     >>> [p.partition for p in regroup(by_partition, before, {"orders": 4}, stateful=True)["Partition 1"]]
@@ -258,7 +258,7 @@ def _joined(
 
 
 def _fits(stream: str, width: int, wanted: dict[int, str], tasks: list[str]) -> dict[int, str]:
-    """Where a stream that is new to a job with state goes: into the tasks that are there, or nowhere."""
+    """The owners of the partitions of a stream that is new to a job with state: existing tasks only, or it is refused."""
     if all(owner in tasks for owner in wanted.values()):
         return wanted
     first = dict(list(wanted.items())[: len(tasks)])

@@ -1,18 +1,19 @@
-"""By which partitioner the keys of an input were spread, as far as one task can tell, and whether inputs that meet by key agree.
+"""Which partitioner placed the keys of an input, as far as one task can tell, and whether inputs that meet by key agree.
 
-Java's clients place a key by murmur2, and so do we; librdkafka's default places it by CRC32. A join of two topics that were written by
-one of each finds nothing for most keys, and no record is wrong by itself. So each task tests the keys of its own partitions: a key is
-where a partitioner would have put it, or elsewhere. What it decides:
+Java clients, and headgate, place a key by murmur2; librdkafka's default places it by CRC32. A join of two topics written by one of each
+finds no match for most keys, although each record by itself is fine. So each task tests the keys of its own partitions: a key is where a
+partitioner would have placed it, or elsewhere. What it decides:
 
-- *Known*: at least 50 distinct keys, 99 % of them where murmur2 (or CRC32) puts them.
-- *other*: as many, and neither explains where they are. `unknown`: fewer keys. A task that owns all partitions of an input tests nothing.
-- *A join* (and whatever else brings streams together by key) fails when two of its inputs are known, or said by `partitioner=`, to be
-  spread differently, or one is spread by neither. Few keys are enough where they contradict plainly: three or more that are elsewhere,
-  and a tenth of all. What contradicts nothing goes on: an empty topic, or a small one, can be joined; it is shown as unknown, and tested
-  as it grows.
-- *An aggregate* needs equal keys in one partition only, so for a single input nothing fails. `other` is worth a warning.
+- *Known*: at least 50 distinct keys, 99 % of them where murmur2 (or CRC32) places them.
+- `other`: as many keys, and neither partitioner explains them. `unknown`: fewer keys. A task that owns all partitions of an input tests
+  nothing.
+- *A join*, or any other stage that brings streams together by key, fails if two of its inputs are known or declared (`partitioner=`) to be
+  partitioned differently, or if one matches neither partitioner. A few keys are enough if they contradict clearly: at least three, and more
+  than a tenth of all, are elsewhere. Without a contradiction the job goes on: an empty or small topic can be joined; it is shown as
+  unknown, and tested as it grows.
+- *An aggregate* only needs equal keys in one partition, so a single input never fails. `other` is worth a warning.
 
-What a user says by `partitioner=` counts, and what is tested against it only warns.
+What the user declares with `partitioner=` counts; a test that contradicts it only warns.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ UNKNOWN, OTHER = "unknown", "other"
 VERDICTS = (UNKNOWN, MURMUR2, CRC32, OTHER)
 
 ENOUGH = 50
-"""Distinct keys from which on a partitioner is known."""
+"""With this many distinct keys, a partitioner is known."""
 MOST = 200
-"""Distinct keys that are tested at most: some may be strays."""
+"""The most distinct keys that are tested; more than `ENOUGH`, because some may be stray."""
 SHARE = 0.99
 HOPELESS = 0.9
-"""Below this share nobody waits for more keys."""
+"""Below this share of matching keys, no more keys are needed to rule a partitioner out."""
 PLAIN = 3
-"""Keys elsewhere that contradict a partitioner plainly."""
+"""How many keys elsewhere contradict a partitioner clearly."""
 SURE_BITS = 20
-"""Keys that all agree with one partitioner show it, for comparing, when chance would do that once in a million times."""
+"""Keys that all match one partitioner count as evidence for it if chance would do that only once in a million (2^20) cases."""
 
 
 class Sample:
-    """The distinct keys of one input in one task, and how many are where each partitioner would have put them.
+    """The distinct keys of one input in one task, and how many are where each partitioner would have placed them.
 
     >>> sample = Sample(4, (1,))
     >>> sample.add(["a", "b"], {"murmur2": [1, 1], "crc32": [1, 2]})
@@ -56,7 +57,7 @@ class Sample:
         self.owned = frozenset(owned)
         self.agree: dict[str, int] = dict.fromkeys(PARTITIONERS, 0)
         self._bits = log2(width / max(1, len(self.owned)))
-        """What one key tells: the fewer of the partitions are here, the less likely is it here by chance."""
+        """The information in one key: the fewer partitions this task owns, the less likely a key is here by chance."""
         self._seen: set[object] = set()
 
     @property
@@ -65,11 +66,11 @@ class Sample:
         return len(self._seen)
 
     def new(self, keys: Sequence[object]) -> list[object]:
-        """Those of these keys that it has not, as many as it takes."""
+        """Those of these keys that are not in the sample yet, as many as it still takes."""
         return [key for key in dict.fromkeys(keys) if key is not None and key not in self._seen][: MOST - self.keys]
 
     def add(self, keys: Sequence[object], places: Mapping[str, Sequence[int]]) -> None:
-        """New keys, and the partition in which each partitioner would have put each."""
+        """Add new keys; `places` says, for each partitioner, where it would have placed each key."""
         self._seen.update(keys)
         for name, partitions in places.items():
             self.agree[name] += sum(partition in self.owned for partition in partitions)
@@ -87,26 +88,26 @@ class Sample:
 
     @property
     def decided(self) -> bool:
-        """More keys would change nothing."""
+        """Whether the verdict is reached, so that no more keys are needed."""
         return self.verdict != UNKNOWN
 
     def elsewhere(self, partitioner: str = "") -> int:
-        """Tested keys that are not where this partitioner (else the better one) puts them."""
+        """How many tested keys are not where this partitioner (by default the better one) places them."""
         return self.keys - (self.agree[partitioner] if partitioner else max(self.agree.values()))
 
     def contradicts(self, partitioner: str) -> bool:
-        """Whether its keys, few as they may be, were plainly not placed by this one."""
+        """Whether the keys, even if few, were clearly not placed by this partitioner."""
         return self.elsewhere(partitioner) >= PLAIN and self.agree[partitioner] < self.keys * HOPELESS
 
     @property
     def shows(self) -> str:
-        """The one partitioner that explains all its keys beyond chance, if they are that many; else nothing."""
+        """The only partitioner that explains all keys, if there are enough keys to rule out chance; otherwise empty."""
         all_there = [name for name in PARTITIONERS if self.agree[name] == self.keys]
         return all_there[0] if len(all_there) == 1 and self.keys * self._bits >= SURE_BITS else ""
 
 
 def to_test(graph: Graph) -> frozenset[str]:
-    """The inputs whose keys matter: what is kept or joined by key, and what says by `key=` how it is partitioned.
+    """The inputs whose keys are tested: those kept or joined by key, and those that declare their partitioning with `key=`.
 
     >>> from headgate.core.graph.graph import Input
     >>> sorted(to_test(Graph((Input("a"), Input("b", key="id")), (Stage("m", "map", ("a",)),))))
@@ -117,13 +118,13 @@ def to_test(graph: Graph) -> frozenset[str]:
 
 
 def check_stated(graph: Graph) -> None:
-    """Refuse what meets by key and is said to be spread differently: nothing needs to be tested for that."""
+    """Refuse streams that meet by key but are declared to be partitioned differently; this needs no test of keys."""
     if (error := disagreement(graph, {})) is not None:
         raise error
 
 
 def disagreement(graph: Graph, samples: Mapping[str, Sample]) -> DeclarationError | None:
-    """Why streams that meet by key cannot meet, as far as is said or tested; None if nothing speaks against it."""
+    """Why streams that meet by key cannot meet, by what is declared and tested; None if nothing contradicts it."""
     for stage in graph.ordered:
         streams = sorted(met(graph, stage))
         if len(streams) < 2:
@@ -143,7 +144,7 @@ def disagreement(graph: Graph, samples: Mapping[str, Sample]) -> DeclarationErro
 
 
 def _known(graph: Graph, samples: Mapping[str, Sample], stream: str) -> str:
-    """Its partitioner, if it is ours, said, or known by its keys."""
+    """The stream's partitioner: murmur2 if headgate writes it, else what is declared, else what its keys tell; empty if unknown."""
     if stream in graph.writer:
         return MURMUR2
     if (said := graph.input[stream].partitioner) is not None:

@@ -1,13 +1,13 @@
-"""The job model: which tasks there are, what each owns, who should run it, and who produces the intermediate streams.
+"""The job model: which tasks exist, what each owns, which processor should run it, and which tasks produce the intermediate streams.
 
-It is what the leader wants, not what is: who *may* run a task is said by its grant. So a model can be superseded at any moment by a
-newer one, and nothing waits for the old one to have come true.
+It is the leader's target, not the current state: a grant says which processor *may* run a task. So a newer model can supersede one at any
+moment, and nothing waits for the old one to be reached.
 
 Promises:
 
-- a model is a value: equal models are equal, nobody can change one, and it comes back from its bytes as it was;
+- a model is an immutable value, and survives a round trip through `to_value` and `from_value`;
 - the epoch of a producer set rises exactly when the set changes, never when a task moves;
-- partition counts are those of the model, never of what a client believes.
+- partition counts are those of the model, never those of a client's metadata.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOBODY: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class JobModel:
-    """What the leader wants.
+    """The leader's target.
 
     >>> m = JobModel(tasks={"Partition 0": (StreamPartition("orders", 0),)}, wanted={"Partition 0": "p1"}, processors=("p1",))
     >>> m.streams, m.owners_of(StreamPartition("orders", 0)), m.tasks_of("p1")
@@ -37,15 +37,15 @@ class JobModel:
     version: int = 0
     run_id: str = ""
     deployment: str = ""
-    """The run and the deployment for which its tasks were made: growth and additions take effect when one of the two changes."""
+    """Its tasks were made for this run and this deployment: growth and additions take effect when one of the two changes."""
     tasks: Mapping[str, tuple[StreamPartition, ...]] = field(default_factory=lambda: _NOBODY)
     """Task → the stream partitions that it owns."""
     wanted: Mapping[str, str] = field(default_factory=lambda: _NOBODY)
     """Task → the processor that should run it. A task that nobody can run is absent."""
     processors: tuple[str, ...] = ()
-    """The processors for which it was placed, so that a later leader knows when it must be placed again."""
+    """The processors that were known when tasks were placed, so that a later leader knows when it must place them again."""
     producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NOBODY)
-    """Intermediate stream → who produces it."""
+    """Intermediate stream → the tasks that produce it."""
 
     def is_of(self, run_id: str, deployment: str) -> bool:
         """Whether its tasks were made for this run of this deployment."""
@@ -65,7 +65,7 @@ class JobModel:
         return tuple(task for task, wanted in self.wanted.items() if wanted == processor)
 
     def placement(self) -> dict[str, tuple[str, ...]]:
-        """Processor → its tasks, as a placement answers it."""
+        """Processor → its tasks, in the form that a placement returns."""
         return {processor: self.tasks_of(processor) for processor in self.processors}
 
 
@@ -74,9 +74,9 @@ def producer_sets(
     tasks: Mapping[str, tuple[StreamPartition, ...]],
     before: Mapping[str, ProducerSet],
 ) -> dict[str, ProducerSet]:
-    """Who produces each intermediate stream: every task that owns a partition of a stream that leads to it.
+    """The producers of each intermediate stream: every task that owns a partition of a stream that feeds it.
 
-    `feeds` says for each intermediate stream which streams of the job lead to it. The epoch of a set that did not change stays.
+    `feeds`: for each intermediate stream, the streams of the job that feed it. A set that did not change keeps its epoch.
 
     >>> tasks = {"Partition 0": (StreamPartition("orders", 0),)}
     >>> producer_sets({"by-country": frozenset({"orders"})}, tasks, {})["by-country"].epoch
@@ -94,7 +94,7 @@ def producer_sets(
 
 
 def to_value(model: JobModel) -> dict[str, Any]:
-    """Plain lists and maps, for a message. Streams are numbered, since each of them stands in nearly every task."""
+    """The model as plain lists and maps, for a message. Streams are numbered, because nearly every task names each of them."""
     names = list(model.streams)
     number = {stream: n for n, stream in enumerate(names)}
     return {
@@ -110,7 +110,7 @@ def to_value(model: JobModel) -> dict[str, Any]:
 
 
 def from_value(term: int, value: Mapping[str, Any]) -> JobModel:
-    """Back from `to_value`; raises ValueError, TypeError, KeyError or IndexError for what is none of it."""
+    """The model from the result of `to_value`; raises ValueError, TypeError, KeyError or IndexError for anything else."""
     names = [_text(name) for name in value["streams"]]
     tasks = {
         _text(task): tuple(StreamPartition(names[_count(s)], _count(n)) for s, n in owned)

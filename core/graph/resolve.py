@@ -1,17 +1,17 @@
-"""The one derivation of a job's tasks: from its graph and the partition counts of its inputs to widths and tasks.
+"""The one derivation of a job's tasks: from its graph and the partition counts of its inputs to stream widths and tasks.
 
-The leader makes its model of it, `headgate plan` shows it, the test driver and the simulator run it. What it decides:
+The leader makes its model from it, `headgate plan` shows it, and the test driver and the simulator run it. What it decides:
 
-- *Widths.* An intermediate stream has the width that the user gave; else that of the streams which it must meet (a join, a merge
-  before keyed state); else the greatest width among the inputs behind it. `gather` and `broadcast` have one partition. A width that
-  the job already has is kept.
-- *Tasks.* The grouper makes them of all streams; for a job that had tasks before, `grouping.regroup` lets it grow.
-- *Co-partitioning.* Streams that meet under a key must have equal keys in equal tasks. It is judged by the tasks themselves: partition n
-  of the wider stream in the task that owns n mod p of the narrower. So a job with one task may join anything, and an input that has
-  grown may still be joined with one that has not.
+- *Widths.* An intermediate stream has the width that the user set; otherwise that of the streams which it must meet (a join, a merge before
+  keyed state); otherwise the greatest width among the inputs that feed it. `gather` and `broadcast` have one partition by default. A width
+  that the job already has is kept.
+- *Tasks.* The grouper makes them from all streams; for a job that already had tasks, `grouping.regroup` lets it grow.
+- *Co-partitioning.* Streams that meet by key must have equal keys in the same task. The check looks at the tasks themselves: partition n of
+  the wider stream must be in the task that owns partition n mod p of the narrower one. So a job with one task may join anything, and an
+  input that has grown may still be joined with one that has not.
 
-The result is a `Grouping`: immutable, and `grouping.counts` of it are the widths. Who produces which stream follows from it, too
-(`model.producer_sets`, of `Graph.fed`), with an epoch that rises with each change.
+The result is an immutable `Grouping`; `grouping.counts` gives its widths. The producers of each stream follow from it, too
+(`model.producer_sets`, with `Graph.fed`), with an epoch that rises with each change.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def resolve(
     before: Grouping | None = None,
     name: str = "",
 ) -> Grouping:
-    """The tasks of a checked graph whose inputs have so many partitions. `before`: the tasks that the job has, if it has run;
-    `name`: of the grouper, for messages.
+    """The tasks of a checked graph whose inputs have these partition counts. `before`: the tasks that the job has, if it has run; `name`:
+    the grouper's name, for messages.
 
-    Raises `DeclarationError` with the reason for whatever does not fit together.
+    Raises `DeclarationError` with the reason if something does not fit together.
 
     >>> g = Graph((Input("orders"),), (Stage("x", "repartition", ("orders",), writes=("sales-1-x",)),))
     >>> counts(resolve(g, {"orders": 2}))
@@ -60,7 +60,7 @@ def resolve(
 
 
 def widths_of(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
-    """The width of each intermediate stream, where the inputs have so many partitions and the job's streams `had` those before.
+    """The width of each intermediate stream if the inputs have these partition counts; `had`: the widths of the job's streams so far.
 
     >>> g = Graph((Input("a"), Input("b")), (Stage("x", "repartition", ("a",), writes=("X",)),))
     >>> widths_of(g, {"a": 2, "b": 9}), widths_of(g, {"a": 4, "b": 9}, {"X": 2})
@@ -88,13 +88,13 @@ def widths_of(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int] = 
 
 
 def _behind(graph: Graph, inputs: Mapping[str, int], stream: str) -> int:
-    """The greatest width of the inputs behind a stream; a broadcast one counts only if there is no other."""
+    """The greatest width of the inputs that feed a stream; a broadcast input counts only if there is no other."""
     origins = graph.origins(stream)
     return max(inputs[one] for one in (origins - graph.broadcast) or origins)
 
 
 def _meetings(graph: Graph) -> list[frozenset[str]]:
-    """Sets of streams that must be co-partitioned, joined where they share a stream."""
+    """Sets of streams that must be co-partitioned; sets with a common stream are merged."""
     found: list[frozenset[str]] = []
     for stage in graph.stages:
         streams = met(graph, stage)
@@ -106,7 +106,7 @@ def _meetings(graph: Graph) -> list[frozenset[str]]:
 
 
 def check_together(graph: Graph, tasks: Grouping) -> None:
-    """Refuse tasks in which streams that meet under a key do not have equal keys in equal tasks.
+    """Refuse tasks in which streams that meet by key do not have equal keys in the same task.
 
     >>> g = Graph((Input("a"), Input("b")), (Stage("j", "join", ("a", "b")),))
     >>> check_together(g, by_partition({"a": 2, "b": 2}, frozenset()))
@@ -135,7 +135,7 @@ def _meets(graph: Graph, stage: Stage, partitions: Mapping[str, int], tasks: Gro
 
 
 def _alike(graph: Graph, narrow: str, wide: str, partitions: Mapping[str, int]) -> str:
-    """How two streams of different widths come to fit: by the one whose width is the job's to choose, where there is one."""
+    """How to make two streams of different widths fit: change the one whose width the job chooses, if there is one."""
     if (stage := graph.writer.get(narrow)) is not None:
         return f"say .repartition(…, partitions={partitions[wide]}) where '{stage.name}' is declared"
     if (stage := graph.writer.get(wide)) is not None:
@@ -144,7 +144,7 @@ def _alike(graph: Graph, narrow: str, wide: str, partitions: Mapping[str, int]) 
 
 
 def _together(narrow: str, wide: str, tasks: Grouping) -> bool:
-    """Whether a key finds both streams in one task, its partition being hash mod count in each."""
+    """Whether each key has its partitions of both streams in one task; its partition is hash mod count in each."""
     if len(tasks) == 1:
         return True
     few, many = owners_of(tasks, narrow), owners_of(tasks, wide)

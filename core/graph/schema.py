@@ -1,16 +1,17 @@
-"""The schema of a table's values: what rows were written under, what the code declares now, and how the one becomes the other.
+"""The schema of a table's values: the schemas that rows were written with, the one that the code declares now, and how to get from one to
+the other.
 
-A table has a *history*: every schema that its rows were ever written under, each with its number. A row carries the number of its
-schema, so a change of the code rewrites nothing: a row is read as what it was written as. The history stands in the task's log.
+A table has a *history*: every schema that its rows were ever written with, each with a number. A row carries the number of its schema, so
+a change of the code rewrites nothing: a row is read with the schema that it was written with. The history is stored in the task's log.
 
-What it decides: which change of a declaration keeps the state. What it promises:
+What it decides: which changes of a declaration keep the state. What it promises:
 
-- Fields are compared by name, and their order means nothing. A field that comes begins with its initial value; one that goes is gone,
-  also where a later version has one of this name again: each has a number for life.
-- What does not fit (another kind or type of a field, another format of the value) is refused, unless a migration function makes the
-  new rows of the old ones. Other keys, or a table of another kind, are always refused.
-- While rows may remain that only a migration function can read, the code must have one, and no other migration begins.
-- Equal histories have equal bytes; what was packed comes back.
+- Fields are compared by name; their order does not matter. A new field starts with its initial value. A removed field loses its values,
+  even if a later version has a field of that name again: each field has an id of its own for life.
+- A change that does not fit (another kind or type of a field, another format of the value) is refused, unless a migration function
+  converts the old rows. Another key format, or a table of another kind, is always refused.
+- While there may be rows that only a migration function can read, the code must have one, and no other migration may begin.
+- Equal histories have equal bytes, and unpacking restores what was packed.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from ..errors import CheckpointError, DeclarationError
 
 VERSION = 1
 SCHEMA_TABLE = "__schema"
-"""The table of the task's log that holds the history of each table, by its name."""
+"""The table in the task's log that holds the history of each table, by table name."""
 MOST_VERSIONS = 65_536
-"""A row says its schema in two bytes."""
+"""A row stores the number of its schema in two bytes."""
 WINDOW = "window "
-"""Begins the kind of a window's table; what follows says which windows they are."""
+"""The prefix of the kind of a window table; the rest describes the windows."""
 ANY = "any"
 MOST_TEXT = 1000
 
@@ -42,9 +43,9 @@ _unpackb: Callable[..., Any] = _library.unpackb
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a value. `kind`: how it comes about (`count`, `sum` …); `of`: of what, as far as it can be named.
+    """One field of a value. `kind`: how it is computed (`count`, `sum` …); `of`: from what, if that has a name.
 
-    `required`: a row that lacks it cannot be read, for there is no initial value.
+    `required`: a row without it cannot be read, because there is no initial value.
     """
 
     name: str
@@ -56,49 +57,49 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What the code declares of one table."""
+    """What the code declares for one table."""
 
     kind: str
-    """Whose it is: `aggregate`, `table`, `timers`, `batches`."""
+    """What the table belongs to: `aggregate`, `table`, `timers`, `batches`, or `window …`."""
     key: str
     """The format of the keys."""
     value: str
     """The format of the values."""
     fields: tuple[Field, ...] = ()
-    """What is known of the fields; () for values of no declared shape."""
+    """The known fields; () for values without a declared structure."""
     by_position: bool = False
-    """Whether a value is the list of its fields; else fields stand in it by name, or are nobody's business."""
+    """Whether a value is the list of its fields; otherwise its fields are named, or not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One schema that rows were written under. `ids`: of its fields, for life."""
+    """One schema that rows were written with. `ids`: the ids of its fields, for life."""
 
     value: str
     fields: tuple[Field, ...] = ()
     ids: tuple[int, ...] = ()
     migrated: bool = False
-    """Only a function of the user's makes rows of this version from those of the versions before it."""
+    """Only the user's migration function converts rows of earlier versions to this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The schemas of a table, the newest last; a version's number is its place."""
+    """The schemas of a table, the newest last; a version's number is its index."""
 
     kind: str
     key: str
     versions: tuple[Version, ...]
     rewritten: int = 0
-    """No row is left of a version below this number."""
+    """No rows are left of versions below this number."""
 
     @property
     def number(self) -> int:
-        """Of the version that rows are written under now."""
+        """The number of the version that rows are written with now."""
         return len(self.versions) - 1
 
     @property
     def last(self) -> Version:
-        """The version that rows are written under now."""
+        """The version that rows are written with now."""
         return self.versions[-1]
 
     def needs_function(self, number: int) -> bool:
@@ -107,33 +108,33 @@ class History:
 
     @property
     def migrating(self) -> bool:
-        """Whether such rows may remain."""
+        """Whether there may still be rows that need the migration function."""
         return self.needs_function(self.rewritten)
 
     def finished(self) -> History:
-        """Every row was written again: all are of the last version."""
+        """The history once every row has been rewritten: all rows have the last version."""
         return replace(self, rewritten=self.number)
 
     def places(self, number: int) -> tuple[int | None, ...]:
-        """For each field of the last version its place in a row of that version; None where it begins with its initial value."""
+        """For each field of the last version, its index in a row of version `number`; None if it starts with its initial value."""
         at = {uid: place for place, uid in enumerate(self.versions[number].ids)}
         return tuple(at.get(uid) for uid in self.last.ids)
 
     def find(self, digested: int) -> int | None:
-        """The newest version with this digest; None if there was none."""
+        """The number of the newest version with this digest; None if there is none."""
         found = (number for number in reversed(range(len(self.versions))))
         return next((number for number in found if digest(self.versions[number].fields) == digested), None)
 
 
 class Adopted(NamedTuple):
-    """The history with what the code declares as its last version, and what is new in that, for people."""
+    """The history with the declared schema as its last version, and what is new, for people."""
 
     history: History
     news: tuple[str, ...] = ()
 
 
 class SchemaRefused(DeclarationError):
-    """The code declares a table that does not fit what is stored. `differences` in lines."""
+    """The code declares a table that does not fit the stored state. `differences`: one line each."""
 
     def __init__(self, table: str, differences: Sequence[str], remedy: str) -> None:
         self.differences = tuple(differences)
@@ -143,7 +144,7 @@ class SchemaRefused(DeclarationError):
 
 
 def digest(fields: Sequence[Field]) -> int:
-    """A number that tells two lists of fields apart, by name, kind, type and order.
+    """A number that distinguishes lists of fields by name, kind, type and order.
 
     >>> digest((Field("n", "count"),)) == digest((Field("n", "count", of="x"),)) != digest((Field("n", "sum"),))
     True
@@ -152,7 +153,7 @@ def digest(fields: Sequence[Field]) -> int:
 
 
 def adopt(table: str, history: History | None, schema: Schema, *, migrates: bool = False) -> Adopted:
-    """Compare by name what is stored with what is declared. Raises `SchemaRefused`.
+    """Compare the stored schema with the declared one, by field names. Raises `SchemaRefused`.
 
     >>> old = adopt("t", None, Schema("aggregate", "text", "states", (Field("n", "count"),), by_position=True)).history
     >>> adopt("t", old, Schema("aggregate", "text", "states", (Field("x", "sum"), Field("n", "count")), by_position=True)).news
@@ -187,7 +188,7 @@ def adopt(table: str, history: History | None, schema: Schema, *, migrates: bool
 
 
 def _foreign(history: History, schema: Schema) -> list[str]:
-    """What no function can mend."""
+    """Differences that no migration function can handle."""
     found: list[str] = []
     if history.kind != schema.kind:
         found.append(f"it belongs to {_article(history.kind)}, not to {_article(schema.kind)}")
@@ -221,7 +222,7 @@ def _misfits(last: Version, schema: Schema) -> list[str]:
 
 
 def _fits(was: str, now: str) -> bool:
-    """Whether each value of the one type is one of the other.
+    """Whether every value of the old type is a value of the new one.
 
     >>> _fits("int", "float | none"), _fits("int | none", "int")
     (True, False)
@@ -233,7 +234,7 @@ def _fits(was: str, now: str) -> bool:
 
 
 def _news(last: Version, schema: Schema) -> list[str]:
-    """What is to be said and does not keep anybody from starting."""
+    """Changes that are reported but do not prevent a start."""
     before = {one.name: one for one in last.fields}
     now = {one.name for one in schema.fields}
     found: list[str] = []
@@ -251,7 +252,7 @@ def _news(last: Version, schema: Schema) -> list[str]:
 
 
 def _with(table: str, history: History, schema: Schema, *, migrated: bool) -> History:
-    """With the declared schema as the last version: in the place of the one before it, if rows of both look the same."""
+    """The history with the declared schema as the last version; it replaces the previous one if rows of both look the same."""
     last = history.last
     known = {one.name: uid for one, uid in zip(last.fields, last.ids, strict=True)}
     fresh = 1 + max((uid for version in history.versions for uid in version.ids), default=-1)
@@ -271,7 +272,7 @@ def _with(table: str, history: History, schema: Schema, *, migrated: bool) -> Hi
 
 
 def is_of_windows(history: History, schema: Schema) -> bool:
-    """Whether both are of windows."""
+    """Whether both belong to window tables."""
     return history.kind.startswith(WINDOW) and schema.kind.startswith(WINDOW)
 
 
@@ -286,11 +287,11 @@ def _ways_out(table: str, *, migrate: bool = False, windows: bool = False) -> st
 
 
 STATE_PARTS = "state:"
-"""Parts of a fingerprint that say what is kept. They may not differ within a live run; a stopped one may be resumed with others."""
+"""The parts of a fingerprint that describe the state. They may not change within a live run; a stopped run may be resumed with others."""
 
 
 def state_parts(schemas: Mapping[str, Schema]) -> dict[str, str]:
-    """The schemas of a job's tables as parts of its fingerprint, `state:<table>` → text. Order means nothing, nor does of what.
+    """The schemas of a job's tables as parts of its fingerprint, `state:<table>` → text. The order of fields and `of` do not matter.
 
     >>> state_parts({"n": Schema("aggregate", "text", "states", (Field("n", "count", of="x"),))})
     {'state:n': '{"keys": "text", "values": "states", "n": "count any"}'}
@@ -312,7 +313,7 @@ def state_parts(schemas: Mapping[str, Schema]) -> dict[str, str]:
 
 
 def pack_history(history: History) -> bytes:
-    """The value of its row."""
+    """The bytes of a history, as its row's value."""
     return _packb(
         {
             "v": VERSION,
@@ -335,7 +336,7 @@ def pack_history(history: History) -> bytes:
 
 
 def unpack_history(table: str, data: bytes) -> History:
-    """Back from the row; raises `CheckpointError`."""
+    """The history from its row's value; raises `CheckpointError`."""
     try:
         found: Any = _unpackb(data)
         version = found["v"]

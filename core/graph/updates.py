@@ -1,8 +1,8 @@
-"""Events and updates: what comes out of a stage, and which stages are refused behind updates.
+"""Events and updates: which of them a stage emits, and which stages may not read updates.
 
-An *event* says that something has happened. An *update* is the newest value of its key and takes the place of the one before it: what a
-running `agg` gives, and a window before it closes. Whoever counts, collects or pairs rows would take each update for one more row, and
-1, 2, 3 would add up to 6. There are no retractions, so that is refused, unless `as-events` says that it is meant.
+An *event* says that something has happened. An *update* is the newest value of its key and replaces the previous one: a running `agg`
+emits updates, and so does a window before it closes. A stage that counts, collects or pairs rows would count each update as one more row,
+and 1, 2, 3 would add up to 6. There are no retractions, so this is refused, unless `as-events` says that it is intended.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ..errors import DeclarationError
 from .graph import Graph, Stage
 
 NEEDS_EVENTS = frozenset({"agg", "window", "batch"})
-"""Verbs that take each row for something that has happened; so does a join of two streams."""
+"""Verbs that treat each row as an event; so does a join of two streams."""
 GIVES_EVENTS = frozenset({"as-events", "table", "actor", "agent"})
-"""Verbs behind which no updates come, whatever they read: the user says so, nothing comes out at all, or user code made what comes."""
+"""Verbs that never emit updates, whatever they read: the user says so, nothing comes out, or user code makes the output."""
 
 
 def check_events(graph: Graph, stage: Stage) -> None:
@@ -47,7 +47,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def updates_of(graph: Graph, name: str) -> frozenset[str]:
-    """The stages whose updates come out of this input or stage; none where it gives events."""
+    """The stages whose updates come out of this input or stage; empty if it emits events."""
     return graph.derived(_all_updates).get(name, frozenset())
 
 
