@@ -1,1 +1,1 @@
-"""Windows over time: which ones a row belongs to, when they close, what is late, and under which keys they are stored."""
+"""Windows over time: which windows a row belongs to, when they close, which rows are late, and the keys that windows are stored under."""

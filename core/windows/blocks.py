@@ -1,8 +1,7 @@
-"""How open windows are stored: up to 64 keys in one row, so that closing writes one tombstone a row and not one a key.
+"""How open windows are stored: up to 64 keys in one row, so that closing a window writes one tombstone per row instead of one per key.
 
-The key of a block is the end of its window (8 bytes, big-endian, the sign bit flipped) and the number of the block in it (4 bytes), so
-blocks stand in the order of time. Other rows of a window's table (its floor, how far a closing is) have a name for a key, of
-another length.
+The key of a block is the end of its window (8 bytes, big-endian, sign bit flipped) and the block's number in the window (4 bytes), so that
+blocks are sorted by time. Other rows of a window table (its floor, the progress of a closing) are keyed by a name of another length.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import struct
 
 BLOCK_KEYS = 64
-"""Keys of one block."""
+"""The most keys in one block."""
 
 _KEY = struct.Struct(">QI")
 _SIGN = 1 << 63
 
 BlockKey = tuple[int, int] | str
-"""A block by the end of its window and its number in it; any other row by its name."""
+"""A block is identified by the end of its window and its number in the window; any other row by its name."""
 
 
 def pack_key(key: BlockKey) -> bytes:
@@ -32,7 +31,7 @@ def pack_key(key: BlockKey) -> bytes:
 
 
 def unpack_key(data: bytes) -> BlockKey:
-    """Back from its bytes.
+    """The row's key from its bytes.
 
     >>> unpack_key(pack_key((-10, 3))), unpack_key(pack_key("floor"))
     ((-10, 3), 'floor')
@@ -46,11 +45,11 @@ def unpack_key(data: bytes) -> BlockKey:
 _START = struct.Struct(">Q")
 
 SessionKey = tuple[bytes, int] | str
-"""A session by its key and its first row's time; any other row by its name."""
+"""A session is identified by its key and its first row's time; any other row by its name."""
 
 
 def pack_session(key: SessionKey) -> bytes:
-    """The bytes of a session's key: sessions of a key stand in the order of time.
+    """The bytes of a session's row key: the sessions of a key are sorted by time.
 
     >>> pack_session((b"k", -1)).hex(), pack_session("floor")
     ('6b7fffffffffffffff', b'floor')
@@ -61,7 +60,7 @@ def pack_session(key: SessionKey) -> bytes:
 
 
 def unpack_session(data: bytes) -> SessionKey:
-    """Back from its bytes; names are shorter than a start.
+    """The session's row key from its bytes; names are shorter than a start.
 
     >>> unpack_session(pack_session((b"", 7))), unpack_session(b"floor")
     ((b'', 7), 'floor')
@@ -73,7 +72,7 @@ def unpack_session(data: bytes) -> SessionKey:
 
 
 def holds_window(key: bytes) -> bool:
-    """Whether a row of a window's table belongs to a window: names are shorter.
+    """Whether a row of a window table belongs to a window; names of other rows are shorter.
 
     >>> holds_window(pack_key((0, 0))), holds_window(pack_session((b"", 0))), holds_window(b"closing")
     (True, True, False)

@@ -1,8 +1,9 @@
-"""Sessions: windows that grow as long as rows of a key come within the gap. What a row joins, what is late, when a session ends.
+"""Sessions: windows that grow as long as rows of a key follow within the gap. Decides which sessions a row joins, which rows are late, and
+when a session ends.
 
-A session is the span of its rows, first and last. It ends `gap` after its last row, and the gap counts: a row exactly `gap` away from a
-session joins it. A row that reaches two sessions makes one of them. It is late only if the session that it would be in is closed; so a row
-that is old by itself is taken where it joins an open session.
+A session is the span from its first to its last row. It ends `gap` after its last row, inclusive: a row exactly `gap` away from a session
+joins it. A row within reach of two sessions merges them. A row is late only if the session that it would join is closed; so an old row is
+accepted if it joins an open session.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 
 class JoinedSessions(NamedTuple):
-    """What becomes of a row: the sessions from `first` up to, not including, `upto` and the row are one, with this span."""
+    """The session of a row: the row merges the sessions from `first` up to, not including, `upto` into one with this span."""
 
     first: int
     upto: int
@@ -21,7 +22,7 @@ class JoinedSessions(NamedTuple):
 
 
 def join(starts: Sequence[int], lasts: Sequence[int], time: int, gap: int) -> JoinedSessions:
-    """What a row joins of the sessions of its key, which stand in order and farther than the gap from each other.
+    """Which of its key's sessions a row joins; the sessions are sorted, and more than the gap apart.
 
     >>> join([0, 20], [5, 30], 12, 10), join([0, 20], [5, 30], 41, 10)
     (JoinedSessions(first=0, upto=2, start=0, last=30), JoinedSessions(first=2, upto=2, start=41, last=41))
@@ -37,11 +38,11 @@ def join(starts: Sequence[int], lasts: Sequence[int], time: int, gap: int) -> Jo
 
 
 def end_of(last: int, gap: int) -> int:
-    """When a session ends whose last row is of this time."""
+    """When a session ends whose last row has this time."""
     return last + gap
 
 
 def closed_up_to(floor: int, grace: int) -> int:
-    """The sessions that end then or before are closed. Time must have passed their end, not only reached it: a row of just that time
-    joins them, and may still come."""
+    """Sessions that end at or before the returned time are closed. Time must have passed their end, not only reached it: a row with exactly
+    that time joins them, and may still arrive."""
     return floor - grace - 1

@@ -1,11 +1,11 @@
-"""Windows of a fixed length: which ones a row belongs to, which rows are late, and which windows close.
+"""Windows of a fixed length: which windows a row belongs to, which rows are late, and which windows close.
 
-A window is known by its *end*: it holds the rows with `end - size <= time < end`. Windows begin at every whole multiple of `every`
-(counted from `offset`), below zero too: division rounds down. Where `every` is the size the windows are tumbling, else hopping.
+A window is identified by its *end*: it holds the rows with `end - size <= time < end`. Windows begin at every multiple of `every`, counted
+from `offset`, also below zero: division rounds down. If `every` equals the size, the windows are tumbling, otherwise hopping.
 
-What it decides: a window is *closed* when its end plus grace is not above the floor, the greatest watermark by which the step has closed
-windows. A row goes to its open windows; it is late when all of its windows are closed. The functions take columns and make no object
-for a row.
+What it decides: a window is *closed* if its end plus grace is not above the floor, the greatest watermark by which the step has closed
+windows. A row goes into its open windows; it is late if all of its windows are closed. The functions work on columns, without an object
+per row.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Places = list[int] | None
-"""Places of rows in their columns, ascending; None stands for all of them."""
+"""Indexes of rows in their columns, ascending; None means all rows."""
 
 
 class Assigned(NamedTuple):
-    """Rows by the open windows that they belong to."""
+    """Rows, assigned to the open windows that they belong to."""
 
     open: dict[int, Places]
-    """By the end of a window, the places of its rows."""
+    """By the end of a window, the indexes of its rows."""
     late: list[int]
-    """The places of rows that are late."""
+    """The indexes of late rows."""
     partly: int
-    """How many other rows belong to a window that is closed, too."""
+    """How many rows belong to both open and closed windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Spans:
     offset: int = 0
 
     def assign(self, times: Sequence[int]) -> dict[int, Places]:
-        """By the end of each window, the places of its rows."""
+        """By the end of each window, the indexes of its rows."""
         every, offset, size = self.every, self.offset, self.size
         starts = [time - (time - offset) % every for time in times]
         panes = _grouped(starts)
@@ -63,7 +63,7 @@ class Spans:
         return found
 
     def assign_open(self, times: Sequence[int], closed: int) -> Assigned:
-        """The same for the windows that end after `closed`, and which rows are late.
+        """Assign rows to the windows that end after `closed`, and find the late rows.
 
         >>> Spans(10, 5).assign_open([2, 7], 10)
         Assigned(open={15: [1]}, late=[0], partly=1)
@@ -80,7 +80,7 @@ class Spans:
 
 
 def assign_ends(ends: Sequence[int], closed: int) -> Assigned:
-    """Partial states, each of which belongs to the window of its end, as `assign_open` gives rows.
+    """Assign partial states, each to the window with its end, as `assign_open` does for rows.
 
     >>> assign_ends([20, 10, 20, 30], 10)
     Assigned(open={20: [0, 2], 30: [3]}, late=[1], partly=0)
@@ -91,12 +91,12 @@ def assign_ends(ends: Sequence[int], closed: int) -> Assigned:
 
 
 def closed_up_to(floor: int, grace: int) -> int:
-    """The windows that end then or before are closed."""
+    """Windows that end at or before the returned time are closed."""
     return floor - grace
 
 
 def due(ends: Iterable[int], closed: int | None) -> list[int]:
-    """The windows that close, in the order of their results; all of them where `closed` is None.
+    """The windows that close, in the order of their results; all of them if `closed` is None.
 
     >>> due([30, 10, 20], 20)
     [10, 20]
@@ -105,7 +105,7 @@ def due(ends: Iterable[int], closed: int | None) -> list[int]:
 
 
 def _grouped(column: Sequence[int]) -> dict[int, Places]:
-    """The places of each value; None where there is only one value."""
+    """The indexes of each value; None if there is only one value."""
     if len(distinct := dict.fromkeys(column)) == 1:
         return dict.fromkeys(distinct)
     found: dict[int, list[int]] = {value: [] for value in distinct}
@@ -119,7 +119,7 @@ def _all(places: Places, column: Collection[object]) -> Iterable[int]:
 
 
 def _join(found: dict[int, Places], end: int, places: Places, several: bool) -> None:
-    """Add rows to a window; in the order in which they came, also where they stand in several panes."""
+    """Add rows to a window; they keep their order, also if they come from several panes."""
     before = found.get(end)
     if before is None:
         found[end] = places
