@@ -1,1 +1,1 @@
-"""How far each stream is: the frames that say so, and what follows from what all producers have said."""
+"""The progress of each stream: the frames that report it, and what follows from the reports of all producers."""

@@ -1,12 +1,12 @@
-"""A walk over an Arrow IPC stream that builds nothing: is it one that every reader reads alike, and how many rows has it?
+"""Validates an Arrow IPC stream without building anything from it: can every reader read it in the same way, and how many rows has it?
 
-What a frame of columns may hold is far less than what Arrow knows, and it is decided here, before a library written in another language
-sees bytes that somebody sent. Promises:
+An Arrow frame may hold far less than the Arrow format allows. This is checked here, before a library written in another language sees bytes
+from the network. Promises:
 
-- What passes is whole: every length, offset and bitmap lies inside of its message, texts are UTF-8, no two buffers share a byte. So
-  a library that reads it reads no other memory, and needs no more than the bytes are worth.
-- There is no compression, no dictionary, no extension type, no endianness but the little one, and no type but those of `_KNOWN`.
-- The columns `__key`, `__timestamp` and `__headers` are what they must be. Other names that begin with two underscores are refused.
+- A stream that passes is complete: every length, offset and bitmap lies inside its message, texts are UTF-8, and no two buffers overlap. So
+  a library that reads it does not read other memory, and does not need more memory than the size of the bytes justifies.
+- It has no compression, no dictionary and no extension type, is little-endian, and has only the types in `_KNOWN`.
+- The columns `__key`, `__timestamp` and `__headers` have the required types. Other names that begin with two underscores are refused.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from operator import gt
 from .flat import FlatTable, Flaw, root
 
 KEY, TIMESTAMP, HEADERS = "__key", "__timestamp", "__headers"
-"""The columns that hold what a record has besides its value."""
+"""The columns for a record's key, timestamp and headers."""
 VERSION_OF, KIND_OF, SCHEMA_OF = "hg.v", "hg.kind", "hg.schema"
-"""The metadata of the schema that a frame has: the format's version, what the rows are, and the name of the schema of the values."""
+"""The keys of the frame's schema metadata: the format version, the kind of the rows, and the name of the values' schema."""
 MAX_NESTING = 8
 
 _CONTINUED = 0xFFFFFFFF
@@ -33,7 +33,7 @@ _DURATION, _LARGE_BINARY, _LARGE_UTF8, _LARGE_LIST = 18, 19, 20, 21
 _FIXED = frozenset((_INT, _FLOAT, _BOOL, _DATE, _TIMESTAMP, _DURATION))
 _TEXTS, _LISTS = frozenset((_UTF8, _LARGE_UTF8)), frozenset((_LIST, _LARGE_LIST))
 _SIZED = _TEXTS | _LISTS | {_BINARY, _LARGE_BINARY}
-"""Types whose values have lengths of their own."""
+"""Types of variable length: their buffers include offsets."""
 _KNOWN = _FIXED | _SIZED | {_STRUCT}
 _REFUSED = {
     1: "null",
@@ -54,30 +54,30 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One column, or a part of one: how its buffers are read."""
+    """One column, or a nested field of one: how its buffers are read."""
 
     name: str
     type: int
     bits: int
-    """Bits a value, or an offset where values have lengths of their own; 0 for a struct."""
+    """Bits per value, or per offset for types of variable length; 0 for a struct."""
     signed: bool
     required: bool
-    """Whether it may hold no null."""
+    """Whether nulls are forbidden."""
     children: tuple[_Field, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowShape:
-    """What is known of a stream that has passed: the metadata of its schema, and how many rows it has."""
+    """What is known of a valid stream: the metadata of its schema, and its number of rows."""
 
     metadata: dict[str, str]
     records: int
 
 
 def arrow_shape(body: bytes, max_records: int, version: str) -> ArrowShape | str:
-    """The shape of an Arrow IPC stream; a text where it is none that may stand in a frame, which says why.
+    """The shape of an Arrow IPC stream, or a text that says why the stream is not allowed in a frame.
 
-    Of a stream whose metadata says another version, nothing but the metadata.
+    If its metadata has another version, only the metadata is read.
 
     >>> arrow_shape(b"", 10, "1")
     'is cut off'
@@ -113,7 +113,7 @@ def _stream(body: bytes, max_records: int, version: str) -> ArrowShape:
 
 
 def _message(body: bytes, at: int) -> tuple[int, FlatTable, int, int] | None:
-    """The message that begins here: its type, its header, and where its body begins and ends; None where the stream ends."""
+    """The message that begins at `at`: its type, its header, and where its body begins and ends; None at the end of the stream."""
     if at + 8 > len(body):
         raise Flaw("is cut off")
     mark, size = struct.unpack_from("<Ii", body, at)
@@ -161,7 +161,7 @@ def _metadata(owner: FlatTable, field: int) -> dict[str, str]:
 
 
 def _fields(owner: FlatTable, field: int, path: tuple[str, ...]) -> tuple[_Field, ...]:
-    """The fields of a schema, or of a field; `path` leads there."""
+    """The fields of a schema, or the children of the field at `path`."""
     if len(path) > MAX_NESTING:
         raise Flaw(f"is nested deeper than {MAX_NESTING}")
     found = tuple(_field(one, path) for one in owner.tables(field))
@@ -214,7 +214,7 @@ def _bits(type_: int, own: FlatTable) -> int:
 
 
 def _own_columns(fields: tuple[_Field, ...]) -> None:
-    """The columns of the frame itself: keys and times must be there."""
+    """Check the frame's own columns: keys and timestamps are required."""
     by_name = {one.name: one for one in fields}
     key, timestamp, headers = by_name.get(KEY), by_name.get(TIMESTAMP), by_name.get(HEADERS)
     if key is None or key.type != _BINARY:
@@ -235,7 +235,7 @@ def _own_columns(fields: tuple[_Field, ...]) -> None:
 
 
 class _Batch:
-    """One record batch: its nodes and buffers, taken one after the other, as its fields ask for them."""
+    """One record batch: its nodes and buffers, consumed in order as its fields need them."""
 
     def __init__(self, header: FlatTable, body: memoryview, max_records: int) -> None:
         if header.has(3):
@@ -249,7 +249,7 @@ class _Batch:
         self._nodes = header.pairs(1)
         self._buffers = header.pairs(2)
         self._free = 0
-        """Where the next buffer may begin."""
+        """The lowest offset at which the next buffer may begin."""
 
     def walk(self, fields: tuple[_Field, ...]) -> None:
         for field in fields:
@@ -294,7 +294,7 @@ class _Batch:
         return self._body[offset : offset + length]
 
     def _validity(self, count: int, nulls: int) -> None:
-        """The bitmap of what is there; without nulls nobody looks at it."""
+        """Check the validity bitmap; without nulls, readers ignore it."""
         bitmap = self._buffer()
         if not nulls:
             return
@@ -305,7 +305,7 @@ class _Batch:
             raise Flaw("has a wrong number of nulls")
 
     def _offsets(self, count: int, width: int) -> tuple[int, ...]:
-        """One more than there are values, rising; of no values there may be none."""
+        """The offsets: one more than there are values, never decreasing; without values the buffer may be empty."""
         buffer = self._buffer()
         if not count and not buffer:
             return (0,)
@@ -318,7 +318,7 @@ class _Batch:
 
 
 def _check_texts(data: memoryview, offsets: tuple[int, ...]) -> None:
-    """All of it is UTF-8, and no text begins within a character."""
+    """Check that all texts are UTF-8, and that no text begins inside a character."""
     first, last = offsets[0], offsets[-1]
     try:
         text = str(data[first:last], "utf-8")

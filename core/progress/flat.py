@@ -1,10 +1,10 @@
-"""A reader of FlatBuffers that trusts nothing: each offset is looked at before it is followed, and each length before it is used.
+"""A reader of FlatBuffers for untrusted bytes: it checks each offset before following it, and each length before using it.
 
-It knows tables, text, vectors and scalars, and no schema; who reads says what stands where. Promises:
+It knows tables, texts, vectors and scalars, but no schema; the caller says which field has which type. Promises:
 
-- Whatever the bytes are, a read gives a value or raises `Flaw`.
-- All texts and vectors that are read are together no longer than the bytes: what is named twice is paid for twice.
-- What passes here passes the verifier of the FlatBuffers library, too, which asks for alignment and for the zero byte behind a text.
+- Whatever the bytes are, a read returns a value or raises `Flaw`.
+- All texts and vectors that are read have together at most the length of the bytes; one that is referenced twice counts twice.
+- What passes here also passes the verifier of the FlatBuffers library, which requires alignment and a zero byte after each text.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 
 class Flaw(Exception):
-    """These bytes are not what they should be; the argument says why."""
+    """The bytes are invalid; the argument says why."""
 
 
 class _Source:
-    """The bytes, and how many of them texts and vectors may still take."""
+    """The bytes, and how many bytes of texts and vectors may still be read."""
 
     __slots__ = ("data", "left")
 
@@ -33,7 +33,7 @@ class _Source:
         return struct.unpack_from(form, self.data, at)[0]
 
     def target(self, at: int) -> int:
-        """Where the offset that stands here leads."""
+        """Where the offset stored at this place points."""
         offset = self.number(at, "<I")
         if not 0 < offset < 2**31:
             raise Flaw("has an offset that leads out of it")
@@ -41,7 +41,7 @@ class _Source:
 
 
 class FlatTable:
-    """One table: its fields by their numbers. A scalar that is absent has its default."""
+    """One table: its fields by number. An absent scalar has its default."""
 
     __slots__ = ("_at", "_source", "_vtable", "_vtable_size")
 
@@ -61,7 +61,7 @@ class FlatTable:
         return self._at + offset if offset else None
 
     def has(self, field: int) -> bool:
-        """Whether the field is there."""
+        """Whether the field is present."""
         return self._place(field) is not None
 
     def number(self, field: int, form: str, default: int = 0) -> int:
@@ -70,11 +70,11 @@ class FlatTable:
         return default if at is None else self._source.number(at, form)
 
     def table(self, field: int) -> FlatTable:
-        """A table that must be there."""
+        """A table; it must be present."""
         return FlatTable(self._source, self._target(field))
 
     def text(self, field: int) -> str:
-        """A text that must be there."""
+        """A text; it must be present."""
         start, size = self._vector(field, 1)
         data = self._source.data
         if start + size >= len(data) or data[start + size]:
@@ -85,17 +85,17 @@ class FlatTable:
             raise Flaw("has a text that is not UTF-8") from None
 
     def tables(self, field: int) -> Iterator[FlatTable]:
-        """A vector of tables that must be there."""
+        """A vector of tables; it must be present."""
         start, count = self._vector(field, 4)
         return (FlatTable(self._source, self._source.target(at)) for at in range(start, start + 4 * count, 4))
 
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
-        """A vector of structs of two 64 bit numbers that must be there."""
+        """A vector of structs of two 64-bit integers; it must be present."""
         start, count = self._vector(field, 16)
         return struct.iter_unpack("<qq", self._source.data[start : start + 16 * count])
 
     def _vector(self, field: int, size: int) -> tuple[int, int]:
-        """Where the elements begin, of so many bytes each, and how many there are."""
+        """Where the elements of a vector begin, and how many there are; `size`: bytes per element."""
         at = self._target(field)
         count = self._source.number(at, "<I")
         start = at + 4
@@ -114,6 +114,6 @@ class FlatTable:
 
 
 def root(data: bytes) -> FlatTable:
-    """The table that the bytes begin with."""
+    """The root table: the first offset points to it."""
     source = _Source(data)
     return FlatTable(source, source.target(0))

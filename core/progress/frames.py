@@ -1,25 +1,25 @@
-"""Frames: what one Kafka record of an intermediate stream holds. Bytes to frames and back.
+"""Frames: what one Kafka record of an intermediate stream holds. Decodes bytes to frames, and encodes them.
 
-    record value = type byte + body        the type stands in the header `hg-type`, too, for tools that filter
+    record value = type byte + body        the header `hg-type` repeats the type, for tools that filter
 
     0 user record     the stream's serde bytes
     1 watermark       msgpack map  v job run task tasks epoch ts [idle]
     2 end of stream   msgpack map  v job run task tasks epoch
     3 drain           msgpack map  v job run task tasks epoch id
     4 user batch      msgpack array  v, keys, timestamps, values, headers or nil, kind
-    5 columns         an Arrow IPC stream of the shape that `arrow` asks for; its metadata says v, kind and schema
+    5 columns         an Arrow IPC stream that passes the checks of `arrow`; its metadata has v, kind and schema
 
-`kind` is 0 where the values are rows, and `[1, digest]` where they are partial states of the aggregate plan with this digest. Elements of
-the array behind `kind` are ignored. In the metadata of columns the kind is the text `0`, or `1 digest`.
+`kind` is 0 if the values are rows, and `[1, digest]` if they are partial states of the aggregate plan with this digest. Elements of the
+array after `kind` are ignored. In the metadata of columns, the kind is the text `0` or `1 digest`.
 
 Promises:
 
-- `decode` makes a frame of any bytes, or raises `FrameError` with a reason, and nothing else.
-- Nothing is allocated that the input does not deserve: a body that is too long, nests too deep, or announces more than it
-  holds is refused before anything is built from it.
-- Unknown map keys are ignored, so that a later minor version may add some; a higher `v` is refused, and named.
-- Every field has its type and range; a bool is not a number, and text that is not UTF-8 is not text.
-- `decode(encode(frame)) == frame`, and equal frames have equal bytes. `encode` refuses what `decode` would refuse. Columns are read only.
+- For any bytes, `decode` returns a frame or raises `FrameError` with a reason, and raises nothing else.
+- Nothing is allocated that the size of the input does not justify: a body that is too long, is nested too deeply, or announces more than
+  it holds is refused before anything is built from it.
+- Unknown map keys are ignored, so that a later minor version may add some; a higher `v` is refused with an error that names it.
+- Every field's type and range is checked; a bool is not a number, and text that is not UTF-8 is not text.
+- `decode(encode(frame)) == frame`; equal frames have equal bytes. `encode` refuses what `decode` would refuse. Columns are never encoded.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from .arrow import KIND_OF, SCHEMA_OF, VERSION_OF, arrow_shape
 from .shape import msgpack_flaw
 
 HEADER = "hg-type"
-"""The Kafka header that repeats the type, so that any Kafka tool can filter. Its value: `header_value(frame)`."""
+"""The Kafka header that repeats the type, so that any Kafka tool can filter by it. Its value is `header_value(frame)`."""
 
 USER, WATERMARK, END_OF_STREAM, DRAIN, BATCH, ARROW = range(6)
 TYPE_NAMES = ("user", "watermark", "end-of-stream", "drain", "batch", "arrow")
 
 ROWS, PARTIAL_STATES = 0, 1
-"""Kinds of a batch: what its values are."""
+"""Kinds of a batch: what its values represent."""
 
 VERSION = 1
 MAX_TIME = 2**63 - 1
-"""As a watermark: no more time will come."""
+"""As a watermark: time has reached its end."""
 NO_TIME = -(2**63)
-"""As a watermark: nothing is known yet."""
+"""As a watermark: no time is known yet."""
 MAX_CONTROL_BYTES = 4096
 MAX_NESTING = 4
 MAX_NAME_BYTES = 249
@@ -60,7 +60,7 @@ MAX_DIGEST = 2**32 - 1
 
 
 class FrameError(DataError):
-    """These bytes are not a frame; `reason` says why, in a few words that may be counted."""
+    """These bytes are not a frame; `reason` says why, in a few words that can be used as the label of a counter."""
 
     def __init__(self, reason: str, *, remedy: str = "") -> None:
         self.reason = reason
@@ -69,7 +69,7 @@ class FrameError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The producer will write nothing older than `ts` any more; with `idle` it has nothing to say and must not hold others up."""
+    """The producer will write nothing older than `ts`; if `idle`, it has nothing to write and must not hold back the others."""
 
     job: str
     run: str
@@ -82,7 +82,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class EndOfStream:
-    """The producer (all producers, if `task` is None) has ended writing to this stream in this run."""
+    """The producer (all producers if `task` is None) has finished writing to this stream in this run."""
 
     job: str
     run: str
@@ -93,7 +93,7 @@ class EndOfStream:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The producer (all, if `task` is None) has drained under the drain with this id, and writes nothing more in this run."""
+    """The producer (all producers if `task` is None) has drained for the drain with this id, and writes nothing more in this run."""
 
     job: str
     run: str
@@ -105,17 +105,17 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class UserFrame:
-    """One record of the user, in the stream's serde."""
+    """One user record, encoded by the stream's serde."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFrame:
-    """Many records of the user in columns of equal length. It is taken whole or not at all.
+    """Many user records in columns of equal length. It is taken whole or not at all.
 
-    `headers` is None where no record has any. `plan` is None where the values are rows; else they are partial states of the aggregate
-    plan with this digest.
+    `headers` is None if no record has any. `plan` is None if the values are rows; otherwise they are partial states of the aggregate plan
+    with this digest.
     """
 
     keys: list[bytes | None]
@@ -127,9 +127,9 @@ class BatchFrame:
 
 @dataclass(frozen=True, slots=True)
 class ArrowFrame:
-    """Many records of the user as an Arrow IPC stream that was looked through: what it promises stands in `arrow`. It is only read here.
+    """Many user records as an Arrow IPC stream that has passed the checks of `arrow`. Frames of this type are decoded here, never encoded.
 
-    `plan` as in a batch; `schema` is the name that its writer gave to the columns of its values.
+    `plan` as in `BatchFrame`; `schema` is the writer's name for the schema of the values.
     """
 
     body: bytes
@@ -144,7 +144,7 @@ Frame = WrittenFrame | ArrowFrame
 
 # -------------------------------------------------------------------------------------------------------------- decoding
 
-# A byte that could open a map or an array. As many containers at most are there as such bytes, which is nearly always one.
+# All bytes except those that could open a map or an array. There are at most as many containers as opening bytes: nearly always one.
 _SCALAR_BYTES = bytes(b for b in range(256) if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF))
 _library = cast("Any", msgpack)
 _unpackb: Callable[..., Any] = _library.unpackb
@@ -180,11 +180,11 @@ def decode(data: bytes) -> Frame:
 
 
 def is_control(data: bytes) -> bool:
-    """Whether this record can only be a control frame; cheap, for those who cut chunks. It may still not decode."""
+    """Whether this record can only be a control frame; a cheap test for cutting chunks. Decoding it may still fail."""
     return len(data) > 0 and 1 <= data[0] <= 3
 
 
-# A frozen dataclass spends 100 ns a field on freezing itself. These have the same slots, are filled, and then become the frame.
+# Making a frozen dataclass costs 100 ns per field. These classes have the same slots: an instance is filled, then its class is changed.
 class _BlankWatermark:
     __slots__ = ("epoch", "idle", "job", "run", "task", "tasks", "ts")
 
@@ -198,9 +198,9 @@ class _BlankDrain:
 
 
 def _plain_control(kind: int, body: bytes) -> ControlFrame | None:
-    """The control frame that nearly every body holds, in one go; None for all others, which `_DECODERS` judge field by field.
+    """The fast path for the control frames that nearly every body holds; None for all others, which `_DECODERS` check field by field.
 
-    Text of at most 62 characters needs no encoding to be known to be short enough.
+    A text of at most 62 characters is short enough in any case, so its UTF-8 length need not be computed.
     """
     if len(body) > MAX_CONTROL_BYTES or len(body.translate(None, _SCALAR_BYTES)) > MAX_NESTING:
         return None
@@ -313,9 +313,9 @@ def _drain(body: bytes) -> Drain:
 
 def _batch(body: bytes) -> BatchFrame:
     if len(body) > 1 and 0x90 < body[0] <= 0x9F and VERSION < body[1] <= 0x7F:
-        raise _wrong_version(body[1])  # before the limits of this version judge the shape of another
+        raise _wrong_version(body[1])  # before the limits of this version are applied to another one
     try:
-        # Skipping builds nothing: after it, every element that an array announces is known to be there.
+        # Skipping builds nothing; after it, every element that an array announces is known to exist.
         walk = _Unpacker(max_buffer_size=max(len(body), 1))
         walk.feed(body)
         walk.skip()
@@ -344,7 +344,7 @@ def _batch(body: bytes) -> BatchFrame:
 
 
 def _plan(kind: Any) -> int | None:
-    """The digest of the plan whose partial states the values are; None for rows."""
+    """The digest of the aggregate plan whose partial states the values are; None for rows."""
     if type(kind) is int and kind == ROWS:
         return None
     parts = cast("list[Any]", kind or [None]) if type(kind) is list else [kind]
@@ -374,7 +374,7 @@ def _arrow(body: bytes) -> ArrowFrame:
 
 
 def _numbers(text: str) -> list[int | None]:
-    """Whole numbers with one space between them; None for what is none."""
+    """Integers separated by single spaces; None for a word that is not one."""
     words = text.split(" ")
     return [int(one) if one.isascii() and one.isdecimal() and len(one) <= 19 else None for one in words]
 
@@ -393,7 +393,7 @@ def _check_columns(keys: list[Any], timestamps: list[Any], values: list[Any]) ->
 
 
 def _check_headers(headers: Any, records: int) -> None:
-    """A column of arrays of pairs: each a text, and bytes or nil."""
+    """Check a column of arrays of pairs: a text, and bytes or nil."""
     if type(headers) is not list or not _ARRAYS.issuperset(map(type, cast("list[Any]", headers))):
         raise FrameError("headers are not an array for each record")
     if len(cast("list[Any]", headers)) != records:
@@ -415,12 +415,12 @@ _DECODERS: tuple[Callable[[bytes], Frame], ...] = (UserFrame, _watermark, _end_o
 
 
 def header_value(frame: WrittenFrame) -> bytes:
-    """What stands in the header `hg-type`: the type's name, readable in any Kafka tool."""
+    """The value of the header `hg-type`: the type's name, readable in any Kafka tool."""
     return TYPE_NAMES[_TYPES[type(frame)]].encode()
 
 
 def encode(frame: WrittenFrame) -> bytes:
-    """The bytes of a frame. Keys stand in a fixed order; a field that is absent takes no room."""
+    """The bytes of a frame. Map keys have a fixed order; absent fields are left out."""
     if isinstance(frame, UserFrame):
         return b"\x00" + frame.body
     if isinstance(frame, BatchFrame):
@@ -440,7 +440,7 @@ def encode(frame: WrittenFrame) -> bytes:
         data = bytes((_TYPES[type(frame)],)) + _packb(fields)
     except (ValueError, OverflowError, TypeError) as error:
         raise FrameError("a field cannot be written") from error
-    decode(data)  # what this side would not read, it must not write
+    decode(data)  # never write what `decode` would refuse
     return data
 
 

@@ -1,20 +1,20 @@
-"""Who says what to which partitions: the speaking side of control messages. `progress` is the listening side.
+"""Which control messages a task sends, and to which partitions. This is the sending side; `tracker` is the receiving side.
 
-A task says, to each stream that it feeds, how far it is: a watermark, that it is idle, that it has ended, that it has drained.
-What it has said last is an `Announcement`; what it should say is another one; the frames are the difference. Both are values, and what
-was said is kept in the control table, so a restart says neither too little nor anything twice.
+A task tells each stream that it feeds its progress: a watermark, and whether it is idle, has ended or has drained. Its last message is an
+`Announcement`, the current state is another one, and the frames to send are the difference. Both are values. What was announced is kept in
+the control table, so that a restarted task neither omits nor repeats a message.
 
 Routes:
 
 - `direct`: every producer writes to every partition (n producers, m partitions: n·m messages).
-- `aggregated`: every producer writes to one partition. Its owner, once that partition alone is complete, tells all others on
-  behalf of all (n + m messages). Chosen when n·m is more than `control.aggregate-above`. Readers accept any mix.
+- `aggregated`: every producer writes to one partition. Once that partition alone is complete, its owner tells all other partitions on
+  behalf of all producers (n + m messages). Used when n·m is more than `control.aggregate-above`. Readers accept any mix.
 
 What is promised:
 
-- When the epoch of the producer set is another one than at the last time, everything is said again.
-- A producer's very first message in a run goes to every partition, whatever the route, so it stands before its first data.
-- The order is watermark, drain, end. An end needs no last watermark; after an end nothing is said, after a drain only an end.
+- When the epoch of the producer set has changed, everything is announced again.
+- A producer's very first message in a run goes to every partition, on either route, so it comes before the producer's first data.
+- The order is watermark, drain, end. An end needs no final watermark; after an end nothing is announced, after a drain only an end.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ DIRECT = "direct"
 AGGREGATED = "aggregated"
 
 NEVER_ANNOUNCED = -1
-"""The epoch of an announcement that has said nothing in this run."""
+"""The epoch of a task that has announced nothing in this run."""
 
 
 class Announcement(NamedTuple):
-    """What a producer (or a relay, for all of them) has said about itself to one stream, or should say."""
+    """What a producer (or a relay, for all producers) has announced to one stream, or should announce."""
 
     epoch: int = NEVER_ANNOUNCED
     ts: int = NO_TIME
@@ -46,7 +46,7 @@ NOTHING_ANNOUNCED = Announcement()
 
 
 class Sender(NamedTuple):
-    """In whose name: job, run, task (None: on behalf of all) and how many producers there are."""
+    """The sender of a message: job, run, task (None: on behalf of all), and the number of producers."""
 
     job: str
     run: str
@@ -55,14 +55,14 @@ class Sender(NamedTuple):
 
 
 class AddressedFrame(NamedTuple):
-    """A frame and the partitions it goes to."""
+    """A frame, and the partitions that it is sent to."""
 
     frame: ControlFrame
     partitions: tuple[int, ...]
 
 
 def route(producers: int, width: int, aggregate_above: int = 1024) -> str:
-    """Which route a stream takes.
+    """The route of a stream's control messages.
 
     >>> route(8, 16), route(100, 100)
     ('direct', 'aggregated')
@@ -71,7 +71,7 @@ def route(producers: int, width: int, aggregate_above: int = 1024) -> str:
 
 
 def aggregator(stream: str, width: int) -> int:
-    """The partition through which a stream is aggregated: spread by name, the same for everybody.
+    """The partition through which a stream's messages are aggregated: chosen by the stream's name, the same for every producer.
 
     >>> aggregator("sales-1-by-country", 1)
     0
@@ -85,13 +85,13 @@ def named_targets(way: str, stream: str, width: int) -> tuple[int, ...]:
 
 
 def relay_targets(stream: str, width: int) -> tuple[int, ...]:
-    """The partitions that the owner of the aggregating one writes to on behalf of all: the others."""
+    """The partitions that the owner of the aggregating partition writes to on behalf of all producers: all other partitions."""
     own = aggregator(stream, width)
     return tuple(partition for partition in range(width) if partition != own)
 
 
 def frames_between(said: Announcement, now: Announcement, sender: Sender) -> list[ControlFrame]:
-    """The frames that lead from what was said to what is so now; everything again when the epoch is another one.
+    """The frames that bring what was announced (`said`) to the current state (`now`); all of them again if the epoch has changed.
 
     >>> frames_between(Announcement(1, 5), Announcement(1, 9), Sender("sales/1", "r", "Partition 0", 1))
     [Watermark(job='sales/1', run='r', task='Partition 0', tasks=1, epoch=1, ts=9, idle=False)]
@@ -110,7 +110,7 @@ def frames_between(said: Announcement, now: Announcement, sender: Sender) -> lis
 
 
 def merged(said: Announcement, now: Announcement) -> Announcement:
-    """What has been said after saying `now`: time and status never go back.
+    """What has been announced once `now` has been sent: time and status never go back.
 
     >>> merged(Announcement(1, 9), Announcement(2, 5, True))
     Announcement(epoch=2, ts=9, idle=True, ended=False, drained=None)
@@ -125,7 +125,7 @@ def merged(said: Announcement, now: Announcement) -> Announcement:
 
 
 def only_time_is_new(said: Announcement, now: Announcement) -> bool:
-    """Whether nothing but time or idleness is new: that can wait for the interval."""
+    """Whether only the time or idleness is new: such an announcement may be delayed."""
     return (
         said.epoch == now.epoch
         and (now.ended <= said.ended)
@@ -136,7 +136,7 @@ def only_time_is_new(said: Announcement, now: Announcement) -> bool:
 def announce(
     said: Announcement, now: Announcement, sender: Sender, stream: str, width: int, way: str
 ) -> list[AddressedFrame]:
-    """What a producer says in its own name. Its first frame in a run introduces it in every partition."""
+    """What a producer sends in its own name. Its first frame in a run introduces it to every partition."""
     frames = frames_between(said, now, sender)
     targets = named_targets(way, stream, width)
     frames = [AddressedFrame(frame, targets) for frame in frames]
@@ -149,7 +149,7 @@ def announce(
 
 
 def relay(said: Announcement, now: Announcement, sender: Sender, stream: str, width: int) -> list[AddressedFrame]:
-    """What the owner of the aggregating partition says on behalf of all."""
+    """What the owner of the aggregating partition sends on behalf of all producers."""
     targets = relay_targets(stream, width)
     if not targets:
         return []

@@ -1,19 +1,19 @@
-"""What the producers of one job have said in one partition of a stream, and what follows from it.
+"""The control frames of one job's producers in one partition of a stream, and what follows from them.
 
-A `ProducerGroup` hears control frames and answers two questions: have they all ended or drained, and up to which time have they all
-spoken? It promises:
+A `ProducerGroup` takes control frames and answers two questions: have all producers ended or drained, and which time have all of them
+reached? It promises:
 
-- Hearing a frame twice is hearing it once, and the order between producers makes no difference.
-- A producer's watermark never goes back, and a producer that has ended stays ended, within a run.
-- A named frame counts for its producer whatever its epoch. An unnamed frame counts for all, but only for the set of its own
-  epoch, so it is forgotten when the set changes: whoever said it says it again under the new epoch.
-- Who is not in the set changes nothing.
-- Idleness is said, not guessed: only a producer that said `idle` is left out of the minimum, and only while enough others are
-  active. One that merely says nothing holds the watermark and is named by `silent`.
+- A duplicate frame changes nothing, and neither does the order of frames from different producers.
+- Within a run, a producer's watermark never goes back, and a producer that has ended stays ended.
+- A named frame counts for its producer, whatever its epoch. An unnamed frame counts for all producers, but only for the set of its own
+  epoch. So it is forgotten when the set changes; its sender sends it again in the new epoch.
+- A frame from a task outside of the set changes nothing.
+- Idleness is announced, not guessed: only a producer that announced `idle` is left out of the minimum, and only while enough others are
+  active. A producer that has sent nothing holds the watermark, and `silent` names it.
 
-There are two ways to know the set. Of the own job it is told (`members`). Of another job it is what its frames declare: the
-names that spoke in the newest epoch of its newest run, complete when they are as many as the frames say. Another job's drain, and
-the maximal watermark that goes before it, say nothing about this job's time: its next run goes on where this one stopped.
+There are two ways to know the set. For this job it is given (`members`). For another job it follows from its frames: the names that sent a
+frame in the newest epoch of its newest run, complete when they are as many as the frames say. Another job's drain, and the maximal
+watermark before it, say nothing about this job's time: the other job's next run continues where this one stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .frames import MAX_TIME, NO_TIME, ControlFrame, Drain, EndOfStream, Waterma
 
 
 class StreamPhase(IntEnum):
-    """How far a producer, a partition or a stream is. Who has ended counts as drained, too."""
+    """The phase of a producer, a partition or a stream. `ENDED` counts as drained, too."""
 
     OPEN = 0
     DRAINED = 1
@@ -52,21 +52,22 @@ SILENT = "silent"
 IDLE = "idle"
 NO_QUORUM = "no-quorum"
 RELAYED = "relayed"
-"""Why somebody holds a watermark: its time is the least; it has said nothing in this run; nobody goes on, and it is the last; too few go
-on to leave it out, though it is idle; the owner of the aggregating partition, which speaks for all, has said no more."""
+"""Why a producer holds a watermark: its time is the least (`BEHIND`); it has sent nothing in this run (`SILENT`); all are idle, and its
+time is the least (`IDLE`); its time is the least, and too few are active to leave the idle ones out (`NO_QUORUM`); the owner of the
+aggregating partition, which sends on behalf of all, has sent nothing newer (`RELAYED`)."""
 
 
 class Holder(NamedTuple):
-    """Who keeps a watermark where it is: at which time it stands itself, and why."""
+    """A producer or source that holds a watermark back: its own time, its name, and why it holds the watermark."""
 
     ts: int
     who: str
-    """A task of the own job, `<job> <task>` of another one, or the partition of a source."""
+    """A task of this job, `<job> <task>` of another job, or the partition of a source."""
     why: str
 
 
 class Said(NamedTuple):
-    """What one producer, or somebody on behalf of all, said last."""
+    """The last state that one producer, or the relay on behalf of all, has announced."""
 
     epoch: int
     ts: int = NO_TIME
@@ -76,7 +77,7 @@ class Said(NamedTuple):
 
 
 class StreamStatus(NamedTuple):
-    """How far a group, a partition or a stream is. `ts` is `NO_TIME` while somebody has not spoken."""
+    """The progress of a group, a partition or a stream. `ts` is `NO_TIME` while a producer has not announced anything."""
 
     status: StreamPhase = StreamPhase.OPEN
     ts: int = NO_TIME
@@ -86,25 +87,25 @@ class StreamStatus(NamedTuple):
 
 NOTHING = StreamStatus()
 ALL_AWAY = StreamStatus(StreamPhase.OPEN, NO_TIME, True)
-"""Nobody goes on for now, and somebody may again."""
+"""All producers have ended for now, but may start again in a later run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignProducers:
-    """The jobs that an input names as its producers; who they are they say themselves."""
+    """The jobs that an input names as its producers; their frames say which tasks those are."""
 
     jobs: frozenset[str]
     ends: bool = True
-    """Whether their end of stream is the end of the input. If not, who has ended is idle until its job's next run."""
+    """Whether their end of stream is the end of the input. If not, a job that has ended is idle until its next run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A stream that no headgate job writes: its reader itself says how far each partition is."""
+    """A stream that no headgate job writes: its reader determines the progress of each partition."""
 
 
 def advanced(before: Said | None, frame: ControlFrame) -> Said:
-    """What a producer has said after this frame: nothing goes back."""
+    """A producer's state after this frame: nothing goes back."""
     epoch, ts, _, status, text = before or Said(frame.epoch)
     epoch = max(epoch, frame.epoch)
     if isinstance(frame, EndOfStream):
@@ -123,10 +124,10 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
 
 
 def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> StreamStatus:
-    """Several that must all get there, as one: all done, and the least time of those that still go on.
+    """Combine the progress of several parts: done when all are done, and the least time of those that are still open.
 
-    The idle are left out of the least while the active are at least `quorum` of those that go on, and at least one. The maximal time,
-    which stands before a drain, is reached by all or not at all: what an idle producer still sends must not come behind it.
+    Idle parts are left out of the minimum while at least one part, and at least the share `quorum` of the open parts, is active. The
+    maximal time, which precedes a drain, is reached only if all parts reach it: an idle producer may still send records before it.
     """
     live = [part for part in parts if part.status == StreamPhase.OPEN]
     if not live:
@@ -144,23 +145,23 @@ def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> Stream
 
 
 class ProducerGroup:
-    """The producers of one job, as heard in one partition. `members` is None for another job."""
+    """The producers of one job, as seen in one partition. `members` is None for another job."""
 
     __slots__ = ("_fresh", "_reached", "declared", "ends", "epoch", "everyone", "members", "past", "run", "said")
 
     def __init__(self, run: str, members: frozenset[str] | None, epoch: int) -> None:
         self.run: str = run
         self.past: tuple[str, ...] = ()
-        """The runs of another job that are over; newest last."""
+        """The finished runs of another job, newest last."""
         self.members = members
         self.epoch = epoch
-        """Of the set that is waited for."""
+        """The epoch of the current producer set."""
         self.ends = True
-        """Whether the end of all is told as an end."""
+        """Whether the end of all producers counts as the end of the stream."""
         self.declared = 0
-        """How many producers another job says that it has."""
+        """How many producers another job declares."""
         self.everyone: Said | None = None
-        """What was said on behalf of all, in this epoch."""
+        """What was announced on behalf of all producers in this epoch."""
         self.said: dict[str, Said] = {}
         self._reached = NOTHING
         self._fresh = False
@@ -168,7 +169,7 @@ class ProducerGroup:
     # ---------------------------------------------------------------------------------------------------------- hearing
 
     def hear(self, frame: ControlFrame) -> str:
-        """Take one frame; say why it counted for less than it says (one of the constants above; each is counted), or `HEARD`."""
+        """Take one frame. Returns `HEARD`, or the reason why the frame did not fully count (one of the constants above)."""
         if self.members is None:
             reason = self._hear_foreign(frame)
             if reason:
@@ -197,7 +198,7 @@ class ProducerGroup:
         return reason
 
     def _hear_foreign(self, frame: ControlFrame) -> str:
-        """Another job's run, epoch and number of producers, as its frames declare them."""
+        """Take another job's run, epoch and number of producers from its frame. Returns a reason if the frame does not count."""
         if frame.run in self.past:
             return OLD_RUN
         if isinstance(frame, Drain) or (isinstance(frame, Watermark) and frame.ts == MAX_TIME):
@@ -221,16 +222,16 @@ class ProducerGroup:
         return HEARD
 
     def set_ends(self, ends: bool) -> None:
-        """Whether the end of all of them is an end."""
+        """Set whether the end of all producers counts as the end of the stream."""
         self.ends = ends
         self._fresh = False
 
     def set_members(self, members: frozenset[str], epoch: int) -> None:
-        """The own job's set has changed: who left is forgotten, and so is what was said for all of another set."""
+        """This job's producer set has changed: forget the producers that left, and what was announced on behalf of another set."""
         newer = epoch >= self.epoch
         self.members, self.epoch = members, epoch
         self._fresh = False
-        if newer:  # else a restored state is ahead of the job state: it is kept until that has caught up
+        if newer:  # otherwise the restored state is ahead of the job state: keep it until that has caught up
             if self.everyone is not None and self.everyone.epoch != epoch:
                 self.everyone = None
             for name in [name for name in self.said if name not in members]:
@@ -239,13 +240,13 @@ class ProducerGroup:
     # --------------------------------------------------------------------------------------------------------- answering
 
     def waited_for(self) -> frozenset[str]:
-        """The names that are waited for, as far as they are known."""
+        """The names of the producers in the current set, as far as they are known."""
         if self.members is not None:
             return self.members
         return frozenset(name for name, said in self.said.items() if said.epoch == self.epoch)
 
     def silent(self) -> tuple[list[str], int]:
-        """Who of the set has not spoken in this run, and how many more there are whose names are not known."""
+        """The producers of the set that have sent nothing in this run, and how many more there are whose names are not known."""
         known = self.waited_for()
         if self.everyone is not None:
             return [], 0
@@ -253,7 +254,7 @@ class ProducerGroup:
         return sorted(name for name in known if name not in self.said), unnamed
 
     def holders(self, job: str, quorum: float) -> list[Holder]:
-        """Who keeps the watermark where it is; nobody, where all have ended or drained. The rule is that of `fold`."""
+        """The producers that hold the watermark back; empty if all have ended or drained. Follows the rule of `fold`."""
         front = "" if self.members is not None else f"{job} "
         names, unnamed = self.silent()
         if names or unnamed:
@@ -273,11 +274,11 @@ class ProducerGroup:
         return [Holder(low, front + name, why) for name in sorted(pool) if live[name].ts == low]
 
     def judge_again(self) -> None:
-        """The quorum is another one."""
+        """The quorum has changed: compute the progress again."""
         self._fresh = False
 
     def reached(self, quorum: float) -> StreamStatus:
-        """How far they are, all together."""
+        """The common progress of the group."""
         if not self._fresh:
             judged = self._judge(quorum)
             self._reached = judged if self.ends or judged.status != StreamPhase.ENDED else ALL_AWAY

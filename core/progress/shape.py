@@ -1,7 +1,7 @@
-"""A walk over msgpack that builds nothing: is it whole, and how deep does it nest?
+"""Validates msgpack without building anything from it: is it complete, and how deeply is it nested?
 
-What a reader does not trust, it must not build first and judge later: five bytes can announce an array of four thousand
-million elements. This walk costs about a microsecond an element, so it is for the rare body that could nest too deep.
+Untrusted bytes must be checked before anything is built from them: five bytes can announce an array of four billion elements. The check
+costs about a microsecond per element, so it is only used for the rare body that could be nested too deeply.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def msgpack_flaw(body: bytes, max_nesting: int) -> str | None:
     >>> msgpack_flaw(bytes([0x91, 0x91, 0x01]), 1)
     'is nested deeper than 1'
     """
-    open_containers: list[int] = [1]  # how many elements each open container still waits for; the root is one element
+    open_containers: list[int] = [1]  # how many elements each open container still lacks; the root is one element
     at, end = 0, len(body)
     while open_containers:
         if open_containers[-1] == 0:
@@ -34,7 +34,7 @@ def msgpack_flaw(body: bytes, max_nesting: int) -> str | None:
     return "has trailing bytes" if at < end else None
 
 
-# scalar heads of fixed size, by type byte
+# the sizes of scalars of fixed size, by type byte
 _FIXED = {
     0xC0: 1,
     0xC2: 1,
@@ -51,7 +51,7 @@ _FIXED = {
     0xD3: 9,
 }
 _FIXED.update({0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18})
-# heads that hold a length: how many bytes of it, and how many more bytes belong to the head (an extension's type)
+# heads with a length: the bytes of that length, and how many more bytes belong to the head (an extension's type)
 _SIZED = {
     0xC4: (1, 0),
     0xC5: (2, 0),
@@ -67,7 +67,7 @@ _CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 def _element(body: bytes, at: int) -> tuple[int | None, int]:
-    """The element at this place: how many elements it contains (None: it is no container), and where the next head stands."""
+    """The element at this place: how many elements it contains (None: it is not a container), and where the next head begins."""
     head = body[at]
     if head <= 0x7F or head >= 0xE0:
         return None, at + 1

@@ -1,31 +1,31 @@
-"""Reconciling control messages: when has a stream ended or drained for a task, and which time has it reached?
+"""Reconciles control messages: when has a stream ended or drained for a task, and which time has it reached?
 
-A task hands every control frame that it reads to its `Progress`, and asks it what its operators must hear:
+A task passes every control frame that it reads to its `Progress`, and asks it what to tell its operators:
 
-    stream partition    drained when every producer has said drain or end; ended when every producer has said end;
+    stream partition    drained when every producer has announced a drain or an end; ended when every producer has announced its end;
                         its watermark is the least of all producers that are not idle
     stream              the same over the partitions that this task owns
 
 What it promises:
 
-- The order between producers and partitions, and duplicates, make no difference to what is reached in the end.
-- A frame of a newer epoch than the known producer set is refused, and changes nothing: the partition waits until
-  `producers_changed` has brought the set. Of other jobs the set is what their frames declare, so nothing waits.
-- How far one partition is (`partition`) depends on no other: those of a stream that is aggregated wait for just that one.
+- The order between producers and partitions, and duplicates, do not affect the final result.
+- A frame with a newer epoch than that of the known producer set is refused, and changes nothing: the partition waits until
+  `producers_changed` brings the set. For other jobs, the set follows from their frames, so nothing waits.
+- The progress of one partition (`partition`) does not depend on others: relaying for an aggregated stream needs only one partition.
 - A stream's watermark never goes back, and nothing follows its end or its drain.
-- The whole state is small rows. `take_changes` yields those that changed, `rows=` brings them back, at any moment, and the
-  restored one answers as the old one would have. Rows of an older run of the own job are dropped, and deleted; but what other jobs had
-  said is kept where the new run goes on behind a drain (`goes_on`), for they will not say again what they said before its position.
+- The whole state consists of small rows. `take_changes` returns those that changed, and `rows=` restores them; the restored object answers
+  as the old one would have. Rows of an older run of this job are dropped and deleted. But what other jobs announced is kept if the new run
+  continues after a drain (`goes_on`), because they will not repeat what they announced before its position.
 
 Where the rules leave a choice:
 
-- A stream of which the task owns no partition holds nobody up: `ended` and `drained` are true.
-- A producer set that is empty, or not known yet, is not complete: nobody has ended. A set is empty only before it is told.
+- A stream of which the task owns no partition holds nothing back: `ended` and `drained` are true.
+- A producer set that is empty or not known yet is not complete, so it has not ended. A set is empty only before it is known.
 - A stream that has ended counts as drained, too.
-- The maximal watermark is reached only if it was said. That everybody has ended leaves the watermark where it is, so that what closes
-  a window can be named.
-- What the reader itself says (`observe`, `end`, `drain`) is for sources, and for streams of other jobs, which a drain of this job
-  finishes where it stands.
+- The maximal watermark is reached only if it was announced. The end of all producers leaves the watermark where it is, so that the cause
+  of a window's closing can be named.
+- The reader's own reports (`observe`, `end`, `drain`) are for sources, and for streams of other jobs, which a drain of this job finishes at
+  their current position.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from .producers import (
 Row = tuple[Any, ...]
 RowKey = tuple[Any, ...]
 Place = tuple[str, int]
-"""A stream and a partition; the partition `ALL` for what is kept once for the stream."""
+"""A stream and a partition; the partition is `ALL` for what is kept once per stream."""
 ALL = -1
 AnyProducers = ProducerSet | ForeignProducers | Sources
 
@@ -64,7 +64,7 @@ _NO_SET = ProducerSet("", -1, frozenset())
 
 
 class _Partition:
-    """One owned partition: a group for each producing job, and what the reader itself says."""
+    """One owned partition: a group for each producing job, and what the reader itself reports."""
 
     __slots__ = ("groups", "own")
 
@@ -85,7 +85,7 @@ class _Partition:
         return heard
 
     def holders(self, name: str, quorum: float) -> list[Holder]:
-        """Who keeps its watermark where it is; `name`: what this partition is called."""
+        """What holds its watermark back; `name`: the name of this partition."""
         if not self.groups:
             return [Holder(self.own.ts, name, IDLE if self.own.idle else BEHIND)]
         reached = {job: group.reached(quorum) for job, group in self.groups.items()}
@@ -122,7 +122,7 @@ class Progress:
         self.run = run
         self.quorum = quorum
         self.ignored: Counter[tuple[str, str]] = Counter()
-        """How many frames changed nothing, by stream and reason."""
+        """How many frames did not fully count, by stream and reason."""
         self._producers: dict[str, AnyProducers] = {}
         self._streams: dict[str, dict[int, _Partition]] = {
             stream: {partition: _Partition() for partition in sorted(set(partitions))}
@@ -141,9 +141,9 @@ class Progress:
     # ------------------------------------------------------------------------------------------------------------ events
 
     def take(self, stream: str, partition: int, frame: ControlFrame) -> bool:
-        """Hear a control frame that was read from an owned partition.
+        """Take a control frame that was read from an owned partition.
 
-        False: it was not taken, for its epoch is newer than the producer set that is known. Offer it again after `producers_changed`.
+        False: it was not taken, because its epoch is newer than that of the known producer set. Pass it again after `producers_changed`.
         """
         part = self._streams[stream][partition]
         group = part.groups.get(frame.job)
@@ -160,7 +160,7 @@ class Progress:
         return True
 
     def observe(self, stream: str, partition: int, ts: int, *, idle: bool = False) -> None:
-        """A source partition has reached this time (never back); `idle`: the broker has had nothing more for long enough."""
+        """A source partition has reached this time (it never goes back); `idle`: the broker has had no more records for long enough."""
         own = self._streams[stream][partition].own
         self._say(
             stream,
@@ -173,14 +173,14 @@ class Progress:
         self._say(stream, partition, StreamStatus(StreamPhase.ENDED))
 
     def drain(self, stream: str, partition: int, drain_id: str) -> None:
-        """A source partition is read no further in this run. One that has ended stays ended."""
+        """A source partition is not read any further in this run. A partition that has ended stays ended."""
         own = self._streams[stream][partition].own
         self._say(
             stream, partition, StreamStatus(StreamPhase.DRAINED, id=drain_id) if own.status == StreamPhase.OPEN else own
         )
 
     def producers_changed(self, producers: Mapping[str, AnyProducers]) -> None:
-        """The job state brought other producer sets; an older epoch than the known one is ignored."""
+        """The job state has new producer sets; a set with an epoch that is not newer than the known one is ignored."""
         for stream, new in producers.items():
             known = self._producers.get(stream)
             if stream not in self._streams or new == known:
@@ -191,7 +191,7 @@ class Progress:
             self._advance(stream)
 
     def judge_by(self, quorum: float) -> None:
-        """From now on the idle are left out of the least by this quorum. What was reached is not taken back."""
+        """Use this quorum from now on to leave idle producers out of the minimum. What was reached is not taken back."""
         if quorum == self.quorum:
             return
         self.quorum = quorum
@@ -205,11 +205,11 @@ class Progress:
     # ----------------------------------------------------------------------------------------------------------- queries
 
     def watermark(self, stream: str) -> int:
-        """Up to which time the stream is complete, or `NO_TIME`."""
+        """The time up to which the stream is complete, or `NO_TIME`."""
         return self._reached[stream].ts
 
     def idle(self, stream: str) -> bool:
-        """Whether all that still produce this stream have said that they are idle."""
+        """Whether all producers of this stream that are still open have announced that they are idle."""
         return self._reached[stream].idle
 
     def ended(self, stream: str) -> bool:
@@ -221,11 +221,11 @@ class Progress:
         return not self._streams.get(stream) or self._reached[stream].status != StreamPhase.OPEN
 
     def partition(self, stream: str, partition: int) -> StreamStatus:
-        """How far one partition is, whatever the others do."""
+        """The progress of one partition, independent of the others."""
         return self._streams[stream][partition].reached(self.quorum)
 
     def holders(self, stream: str) -> list[Holder]:
-        """Who keeps the watermark of the stream where it is, each once, by name; nobody where the stream has ended or drained."""
+        """What holds the watermark of the stream back, each holder once, sorted by name; empty if the stream has ended or drained."""
         parts = [(at, part, part.reached(self.quorum)) for at, part in self._streams.get(stream, {}).items()]
         live = [one for one in parts if one[2].status == StreamPhase.OPEN]
         pool = [one for one in live if not one[2].idle] or live
@@ -240,7 +240,7 @@ class Progress:
     # ------------------------------------------------------------------------------------------------------------- state
 
     def take_changes(self) -> dict[RowKey, Row | None]:
-        """The rows that changed since the last call (None: deleted). Write all of them in one transaction, or none."""
+        """The rows that changed since the last call (None: deleted). Write all of them in one transaction, or none of them."""
         changes: dict[RowKey, Row | None] = {}
         for place in sorted(self._touched):
             before, now = self._written.pop(place, {}), dict(self._rows(place))
@@ -262,7 +262,7 @@ class Progress:
         self._advance(stream)
 
     def _seat(self, stream: str, new: AnyProducers) -> None:
-        """Give each owned partition its groups; what was heard of producers that remain is kept."""
+        """Give each owned partition its groups; what remaining producers have announced is kept."""
         self._producers[stream] = new
         for partition, part in self._streams[stream].items():
             known = part.groups
@@ -278,7 +278,7 @@ class Progress:
             self._touched.add((stream, partition))
 
     def _advance(self, stream: str) -> None:
-        """Work out again how far the stream is: over all owned partitions, never back, and no further than its end or drain."""
+        """Compute the stream's progress again over all owned partitions: it never goes back, and stops at the end or drain."""
         parts = self._streams[stream]
         before = self._reached[stream]
         if before.status != StreamPhase.OPEN or not parts:
@@ -293,7 +293,7 @@ class Progress:
             self._touched.add((stream, ALL))
 
     def _rows(self, place: Place) -> Iterator[tuple[RowKey, Row]]:
-        """The rows of one place. Each begins with the own run, so that those of an older one are known for what they are."""
+        """The rows of one place. Each begins with this job's run id, so that rows of an older run can be recognised."""
         stream, at = place
         if at == ALL:
             reached = self._reached.get(stream, StreamStatus())
@@ -316,11 +316,11 @@ class Progress:
                 yield (stream, at, "said", job, task), (self.run, *said)
 
     def _restore(self, rows: Iterable[tuple[RowKey, Row]], kept: set[str]) -> None:
-        """`kept`: the streams of which the frames of other jobs count whatever the own run was."""
+        """Restore from rows. `kept`: the streams whose rows about other jobs count even if they are from an older run of this job."""
         for key, row in sorted((tuple(key), _frozen(row)) for key, row in rows):
             place: Place = (key[0], key[1])
             self._written.setdefault(place, {})[key] = row
-            self._touched.add(place)  # what is not taken over is deleted with the next changes
+            self._touched.add(place)  # rows that are not restored are deleted with the next changes
             part = self._streams.get(place[0], {}).get(place[1])
             if place[0] not in self._streams or (part is None and place[1] != ALL):
                 continue
@@ -345,5 +345,5 @@ class Progress:
 
 
 def _frozen(value: Any) -> Any:
-    """msgpack gives lists for tuples; rows are compared as tuples."""
+    """The row with tuples instead of the lists that msgpack returns; rows are compared as tuples."""
     return tuple(_frozen(item) for item in cast("list[Any]", value)) if isinstance(value, list | tuple) else value
