@@ -1,1 +1,1 @@
-"""The rules of headgate: values in, values out. Nothing in here touches a clock, a socket, a disk or a thread."""
+"""The rules of headgate: values in, values out. Nothing here touches a clock, a socket, a disk or a thread."""

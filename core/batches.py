@@ -1,12 +1,12 @@
-"""Bounded batches: how many rows wait in the open one, when it is closed, which closed ones are not done, and who may take more.
+"""Bounded batches: how many rows the open batch holds, when it is closed, which closed batches are not done, and whether to take more rows.
 
-A `Book` is the whole bookkeeping of one task and stage, a plain value that is stored beside the rows. Every method gives a new one.
+A `Book` is the complete bookkeeping of one task and stage, a plain value that is stored beside the rows. Every change returns a new one.
 
 What it promises:
 
-- A number is given once: a closed batch keeps its number and its blocks until it is done.
+- A number is used once: a closed batch keeps its number and its blocks until it is done.
 - Batches are closed and done in the order of their numbers.
-- A batch has never more rows than `max_rows`; it is closed at once when it is full.
+- A batch never has more rows than `max_rows`; it is closed as soon as it is full.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ ROWS = "rows"
 BYTES = "bytes"
 AGE = "age"
 FORMAT = "book 2, Arrow blocks with times and origins"
-"""What a batch step keeps: this bookkeeping, and its rows. Another text where the one or the other is stored otherwise."""
+"""The format in which a batch step stores its bookkeeping and its rows. The text changes when one of them is stored differently."""
 
 
 BLOCK_ROWS = 5_000
 BLOCK_BYTES = 1 << 20
-"""How large a block of rows or of results becomes at most, unless a single row is larger: it is one record of the task's log, and one
-step of a letter sends a few of them."""
+"""The maximum size of a block of rows or results, unless a single row is larger. A block is one record of the task's log, and one step of
+a letter sends a few blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What closes a batch, beside the end of its stream and a drain."""
+    """What closes a batch, besides the end of its stream and a drain."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """What `fn(df, batch)` is told of its batch. `id` and contents stay the same, however often the batch is run.
+    """What `fn(df, batch)` is told about its batch. `id` and contents stay the same, however often the batch runs.
 
     >>> BatchInfo("Partition 0", "daily", 7, 1000, ROWS).id
     'Partition 0/daily/7'
@@ -60,20 +60,20 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A batch that is closed and not done."""
+    """A batch that is closed but not done."""
 
     number: int
     blocks: int
     rows: int
     why: str
     latest_ms: int
-    """The greatest timestamp of its rows: that of its results."""
+    """The greatest timestamp of its rows, which is the timestamp of its results."""
     stored: int = 0
-    """How many blocks of its result are stored; a result that fits one step is never stored."""
+    """How many blocks of its result are stored; a result that fits into one step is never stored."""
     whole: bool = False
-    """Whether that is all of the result."""
+    """Whether the stored blocks are the whole result."""
     sent: int = 0
-    """How many of them were sent."""
+    """How many of the stored blocks have been sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +81,25 @@ class Book:
     """The batches of one task and stage."""
 
     number: int = 1
-    """Of the open batch."""
+    """The number of the open batch."""
     blocks: int = 0
     rows: int = 0
     size: int = 0
     tail: int = 0
-    """Rows of the last block of the open batch."""
+    """How many rows the last block of the open batch has."""
     since_ms: int = 0
-    """When its first row came, by the wall clock."""
+    """When the first row of the open batch arrived, by the wall clock."""
     latest_ms: int = 0
     closed: tuple[Closed, ...] = ()
 
     def room(self, limits: Limits) -> tuple[int | None, int | None]:
-        """How many rows and bytes the open batch still takes; None is no limit."""
+        """How many rows and bytes the open batch still takes; None means no limit."""
         rows = None if limits.max_rows is None else limits.max_rows - self.rows
         size = None if limits.max_bytes is None else max(0, limits.max_bytes - self.size)
         return rows, size
 
     def with_block(self, rows: int, size: int, *, into_tail: bool, now_ms: int, latest_ms: int, limits: Limits) -> Book:
-        """These rows stand in a block of their own, or were added to the last one; closed if it is full now."""
+        """The book after these rows were stored as a new block, or added to the last one; the batch is closed if it is full now."""
         grown = replace(
             self,
             blocks=self.blocks if into_tail else self.blocks + 1,
@@ -116,30 +116,30 @@ class Book:
         return grown
 
     def close(self, why: str) -> Book:
-        """The open batch is closed, unless it is empty; the next number is open."""
+        """Close the open batch, unless it is empty, and open the next number."""
         if not self.rows:
             return self
         done = Closed(self.number, self.blocks, self.rows, why, self.latest_ms)
         return Book(number=self.number + 1, closed=(*self.closed, done))
 
     def due_ms(self, limits: Limits) -> int | None:
-        """When the open batch is too old."""
+        """When the open batch reaches its maximum age; None if it never does."""
         return self.since_ms + limits.max_age_ms if limits.max_age_ms is not None and self.rows else None
 
     def first(self) -> Closed | None:
-        """The batch whose result is next."""
+        """The batch whose result is due next."""
         return self.closed[0] if self.closed else None
 
     def with_first(self, **changes: Any) -> Book:
-        """The first closed batch, changed."""
+        """The book with changes in its first closed batch."""
         return replace(self, closed=(replace(self.closed[0], **changes), *self.closed[1:]))
 
     def done(self) -> Book:
-        """The first closed batch is done."""
+        """The book after its first closed batch is done."""
         return replace(self, closed=self.closed[1:])
 
     def owed_ms(self) -> int | None:
-        """The least timestamp of the results that are to come; None where none is.
+        """The least timestamp of the results that are still to come; None if there are none.
 
         >>> Book().owed_ms(), Book(rows=1, latest_ms=7, closed=(Closed(0, 1, 1, ROWS, 5),)).owed_ms()
         (None, 5)
@@ -148,11 +148,11 @@ class Book:
         return min([*latest, self.latest_ms] if self.rows else latest, default=None)
 
     def full(self, in_flight: int) -> bool:
-        """Whether so many batches wait that no more rows should be taken in."""
+        """Whether so many batches wait that no more rows should be taken."""
         return len(self.closed) > in_flight
 
     def pack(self) -> list[Any]:
-        """As it is stored."""
+        """The book in its stored form."""
         return [
             [self.number, self.blocks, self.rows, self.size, self.tail, self.since_ms, self.latest_ms],
             [[c.number, c.blocks, c.rows, c.why, c.latest_ms, c.stored, c.whole, c.sent] for c in self.closed],
@@ -160,7 +160,7 @@ class Book:
 
     @classmethod
     def unpack(cls, stored: Sequence[Any] | None) -> Book:
-        """From what `pack` gave; an empty one from nothing.
+        """The book from the result of `pack`; an empty book from None.
 
         >>> Book.unpack(Book(number=3).pack()).number
         3
@@ -172,7 +172,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class SparkStage:
-    """One `.spark(...)` behind a batch. `keeps_going`: rows that make it fail are left out instead of failing the task."""
+    """One `.spark(...)` after a batch. `keeps_going`: rows that make it fail are left out instead of failing the task."""
 
     name: str
     fn: Callable[[Any, Any], Any]
@@ -182,7 +182,7 @@ class SparkStage:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What became of a batch in one stage: rows in blocks, and the rows that were left out: place in the batch, row and reason."""
+    """The result of a batch in one stage: rows in blocks, and the rows left out, each with its index in the batch and the reason."""
 
     blocks: Sequence[Any]
     rows: int
@@ -190,26 +190,26 @@ class BatchOutcome:
 
 
 class Bridge(Protocol):
-    """What a task needs of the room that runs batches. A *table* is that room's own kind of column store, opaque here."""
+    """What a task needs from the package that runs batches. A *table* is that package's column type, opaque here."""
 
     def pack(self, rows: Sequence[Any]) -> Any:
-        """Rows as a table; raises `DataError` for what cannot be one."""
+        """Rows as a table; raises `DataError` for rows that cannot form one."""
         ...
 
     def fits(self, kind: Any, table: Any) -> Any:
-        """The kind of table that holds this one beside what is of that `kind` (None: nothing yet); raises `DataError`."""
+        """The kind of table that can hold both this table and tables of `kind` (None: nothing yet); raises `DataError`."""
         ...
 
     def kind_of(self, blocks: Sequence[bytes]) -> Any:
-        """The kind of table that these blocks make together."""
+        """The kind of table that holds the rows of all these blocks."""
         ...
 
     def split(self, table: Any, rows: int | None, size: int | None) -> tuple[Any, int, int, Any]:
-        """As much of it as has room, its rows and bytes, and the rest (None: nothing is left)."""
+        """The part of the table that fits, its rows and bytes, and the rest (None: nothing is left)."""
         ...
 
     def encode(self, table: Any, *before: bytes) -> bytes:
-        """A block that holds the rows of the blocks `before`, and then this table's."""
+        """A block with the rows of the blocks `before`, followed by those of this table."""
         ...
 
     def decode(self, block: bytes) -> list[dict[str, Any]]:
@@ -219,13 +219,13 @@ class Bridge(Protocol):
     def run(
         self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[SparkStage]
     ) -> Coroutine[Any, Any, list[BatchOutcome]]:
-        """Run a batch through its stages. Raises what went wrong; an error with `final` is not worth another try."""
+        """Run a batch through its stages. Raises on failure; an error with `final` set is not worth a retry."""
         ...
 
     async def warm(self) -> None:
-        """Be ready before the first batch."""
+        """Prepare for the first batch."""
         ...
 
     async def close(self) -> None:
-        """End."""
+        """Release everything."""
         ...

@@ -1,8 +1,8 @@
 """Errors that say what is wrong, where, and what to do about it.
 
-Every error that a user can meet derives from `HeadgateError` and carries a `remedy`. Whose fault it is decides the class:
-declaring a job wrongly is a `DeclarationError`, a setting a `SettingError`, bytes that cannot be read a `DataError`,
-something in the surroundings (broker, disk, permission) an `EnvironmentFault`.
+Every error that a user can see derives from `HeadgateError` and carries a `remedy`. The cause decides the class: a wrong declaration of the
+job is a `DeclarationError`, a wrong setting a `SettingError`, bytes that cannot be read a `DataError`, and a fault of the environment
+(broker, disk, permission) an `EnvironmentFault`.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ class DeclarationError(HeadgateError):
 
 
 class SettingError(HeadgateError):
-    """A setting is unknown, has a value of the wrong kind, or may not be changed now."""
+    """A setting is unknown, has a value of the wrong type, or may not be changed now."""
 
 
 class DataError(HeadgateError):
-    """Bytes or a value that cannot be what they should be."""
+    """Bytes or a value that are not what they should be."""
 
 
 class CheckpointError(DataError):
-    """Bytes of a task log that this version cannot read."""
+    """Bytes in a task log that this version cannot read."""
 
 
 class EnvironmentFault(HeadgateError):
-    """The surroundings do not allow it: broker, permission, disk, Java, a port."""
+    """The environment is at fault: broker, permission, disk, Java, a port."""
 
 
 class StoreUnreadable(EnvironmentFault):
-    """A store could not be read. No record is to blame, whatever was read for: no policy may leave one out for it."""
+    """A store could not be read. No record is to blame, so no policy may leave one out because of it."""
 
     def __init__(self, where: object, error: BaseException | str) -> None:
         super().__init__(
@@ -63,15 +63,15 @@ class StoreUnreadable(EnvironmentFault):
 
 
 class DeadlinePassed(HeadgateError):
-    """What was waited for did not happen in time."""
+    """Something did not happen before its deadline."""
 
 
 class NotFound(HeadgateError):
-    """There is no such thing."""
+    """What the user named does not exist."""
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what caused it, what caused that, and so on: each once, also where a library has made a ring of them.
+    """An error, its cause, the cause of that, and so on: each once, even if a library has linked them in a cycle.
 
     >>> [type(one).__name__ for one in causes(HeadgateError("a"))]
     ['HeadgateError']
@@ -84,8 +84,8 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def cause_for(error: BaseException, cause: BaseException | None) -> BaseException | None:
-    """What to write behind `raise error from`, where the error may be the cause itself, or one of the causes of it: Python would make it
-    its own cause then, and whoever walks the chain never ends.
+    """What to write after `raise error from` if the error may be the cause itself, or one of its causes: then Python would make the error
+    its own cause, and walking the chain would never end.
 
     >>> error = ValueError("a")
     >>> cause_for(error, error), cause_for(error, KeyError("b"))

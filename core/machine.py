@@ -1,16 +1,16 @@
-"""The one shape that every machine of this room has.
+"""The base of all machines of `core`.
 
-A machine decides; it never acts. It is given an event and the time, and answers with instructions that somebody else carries
-out and reports back as further events:
+A machine decides; it never acts. It takes an event and the time, and returns instructions. The runtime carries them out, and reports the
+results as further events:
 
     instructions = machine.handle(event, now)
 
 What this module promises:
 
-- A pair of state and event that stands in the machine's table is handled; any other pair raises `IllegalEvent` and changes nothing.
-- After an event the machine stands in one of the states that the table names for it. The same table draws the diagrams in docs.
-- Time is an argument. `deadline()` says when the machine wants to be woken by a `Tick`; it never looks at a clock.
-- The last things that a machine saw and decided can be read (`story`) and, from its start, played again (`replay`).
+- A pair of state and event in the machine's table is handled; any other pair raises `IllegalEvent` and changes nothing.
+- After an event the machine is in one of the states that the table lists for it. The diagrams in the docs are drawn from the same table.
+- Time is an argument. `deadline()` says when the machine wants a `Tick`; a machine never reads a clock.
+- The last events and decisions of a machine can be read (`story`) and, from its start, replayed (`replay`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ M = TypeVar("M", bound="Machine[Any, Any]")
 
 STORY_LENGTH = 200
 Level = Literal["debug", "info", "warning", "error"]
-"""How much a note of a machine is to people: what failed or was declared dead is an error in the log."""
+"""The log level of a machine's note: a failure, or a worker declared dead, is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time, twice: `mono` seconds for waiting, `wall` milliseconds since the epoch for what is stored and read by others."""
+    """The time on two clocks: `mono` in seconds, for waiting; `wall` in milliseconds since the epoch, for what is stored or sent."""
 
     mono: float
     wall: int
@@ -39,12 +39,12 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing happened but time: the machine's `deadline()` has come."""
+    """The machine's `deadline()` has passed; nothing else has happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of a machine's table: in `state`, `event` may come, and leads to one of `to`; `why` is for people."""
+    """One row of a machine's table: in `state`, `event` is allowed, and leads to one of `to`; `why` is for people."""
 
     state: str
     event: type[Any]
@@ -54,7 +54,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """One line of a story."""
+    """One line of a story: an event, and what the machine decided."""
 
     now: Now
     before: str
@@ -69,7 +69,7 @@ class StoryLine:
 
 
 class IllegalEvent(Exception):
-    """An event that the machine's table does not allow in its present state. It is a mistake of the caller; nothing has changed."""
+    """An event that the machine's table does not allow in its current state. It is a bug in the caller; nothing has changed."""
 
     def __init__(self, machine: Machine[Any, Any], event: object) -> None:
         self.machine = type(machine).__name__
@@ -82,7 +82,7 @@ class IllegalEvent(Exception):
 
 
 def rules(rows: Iterable[tuple[str, type[Any], str | tuple[str, ...], str]]) -> tuple[Transition, ...]:
-    """A table from plain rows `(state, event, next state or states, why)`; a state that is not named stays itself with `""`.
+    """A table from plain rows `(state, event, next state or states, why)`; a next state of `""` means that the state stays.
 
     >>> rules([("open", Tick, "", "nothing to do yet")])[0].to
     ('open',)
@@ -95,7 +95,7 @@ def rules(rows: Iterable[tuple[str, type[Any], str | tuple[str, ...], str]]) -> 
 
 
 class Machine(Generic[E, I]):
-    """Base of the machines. A subclass has a `TABLE`, an `INITIAL` state and one method `on_<EventName>` for each event type."""
+    """The base class of the machines. A subclass has a `TABLE`, an `INITIAL` state and a method `on_<EventName>` for each event type."""
 
     TABLE: ClassVar[tuple[Transition, ...]] = ()
     INITIAL: ClassVar[str] = ""
@@ -121,7 +121,7 @@ class Machine(Generic[E, I]):
         self._steps: deque[tuple[Now, str, object, str, tuple[object, ...]]] = deque(maxlen=STORY_LENGTH)
 
     def handle(self, event: E, now: Now) -> list[I]:
-        """Take one event; return what must be done. Raises `IllegalEvent`, with nothing changed, for what the table does not allow."""
+        """Take one event; return what must be done. If the table does not allow the event, raises `IllegalEvent` and changes nothing."""
         kind = type(event)
         allowed = self._index.get((self.state, kind))
         if allowed is None:
@@ -137,20 +137,20 @@ class Machine(Generic[E, I]):
         return instructions
 
     def deadline(self) -> float | None:
-        """The monotonic time at which a `Tick` is wanted; None when only events matter."""
+        """The monotonic time at which the machine wants a `Tick`; None if it only waits for events."""
         return None
 
     def steps(self) -> list[StoryLine]:
-        """The last events that it took, with what it decided."""
+        """The last events, with what the machine decided."""
         return [StoryLine(*step) for step in self._steps]
 
     def story(self) -> str:
-        """The same for people: one line an event."""
+        """The last events and decisions for people, one line per event."""
         return "\n".join(map(str, self.steps()))
 
 
 def replay(make: Callable[[], M], recorded: Iterable[StoryLine]) -> M:
-    """A fresh machine that has seen the recorded events; raises where it decides otherwise than the record says."""
+    """A new machine after the recorded events; raises if it decides differently from the record."""
     machine = make()
     for step in recorded:
         instructions = tuple(machine.handle(step.event, step.now))

@@ -1,12 +1,12 @@
-"""Names: of jobs, topics, tasks, partitions, producers. Built here, checked here, and parsed back here.
+"""Names of jobs, topics, tasks, partitions and producers. They are built, checked and parsed here.
 
 Promises:
 
-- Every topic of a job carries its name and id, and is a legal Kafka topic name, or a `DeclarationError` says why not.
-- `_` in a job's name or id becomes `-` in its internal topics, so these can be parsed back: `_` only ever separates.
-- Two jobs that would share a topic are told apart by their exact names, and `collision` names the topic that they would share.
-- Transactional ids carry the exact name, so that a job whose topics collide with another's can never fence it by mistake.
-- Incarnations of a processor are ordered by the counter that stands in front (`incarnation_order`).
+- Every topic of a job contains the job's name and id, and is a legal Kafka topic name; otherwise a `DeclarationError` says why not.
+- `_` in a job's name or id becomes `-` in its internal topics, so that these can be parsed: `_` is only a separator.
+- Two jobs that would share a topic are distinguished by their exact names, and `collision` names the topic that they would share.
+- Transactional ids contain the exact name, so that a job whose topics collide with another's can never fence it by mistake.
+- Incarnations of a processor are ordered by their leading counter (`incarnation_order`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from .errors import DeclarationError
 
 MAX_TOPIC = 249
-"""Kafka's limit: a topic is a directory, `<topic>-<partition>`, on the broker's disk."""
+"""Kafka's limit: a partition is a directory, `<topic>-<partition>`, on the broker's disk."""
 MAX_PROCESSOR = 200
 DEFAULT_ID = "1"
 DEAD_LETTERS = "dead-letters"
@@ -31,7 +31,7 @@ _TRANSACTION = re.compile(r"headgate\.([^.]+)\.([^.]+)\.(?:(leader)|worker\.([^.
 
 
 class StreamPartition(NamedTuple):
-    """One partition of a stream. `str()` is how people write it.
+    """One partition of a stream. `str()` gives the notation that people use.
 
     >>> str(StreamPartition("orders", 3))
     'orders:3'
@@ -53,7 +53,7 @@ def _legal(kind: str, text: str) -> None:
 
 
 def topic_name(text: str, *, what: str = "topic") -> str:
-    """The name itself if Kafka takes it as a topic; else a `DeclarationError`."""
+    """The name itself if Kafka accepts it as a topic; otherwise raises `DeclarationError`."""
     _legal(what, text)
     if len(text) > MAX_TOPIC:
         raise DeclarationError(
@@ -64,7 +64,8 @@ def topic_name(text: str, *, what: str = "topic") -> str:
 
 
 def metric_form(topic: str) -> str:
-    """What Kafka compares when a topic is created: `.` and `_` are the same in its metrics, so such twins are refused."""
+    """The form that Kafka compares when a topic is created: `.` and `_` are the same in its metrics, so names that differ only there
+    collide."""
     return topic.replace(".", "_")
 
 
@@ -88,18 +89,18 @@ class JobName:
 
     @classmethod
     def parse(cls, text: str) -> JobName:
-        """`name` or `name/id`, as on the command line."""
+        """Parse `name` or `name/id`, as on the command line."""
         name, slash, number = text.partition("/")
         return cls(name, number if slash else DEFAULT_ID)
 
     @property
     def safe(self) -> tuple[str, str]:
-        """Name and id as they stand in topics."""
+        """Name and id as they appear in topics."""
         return self.name.replace("_", "-"), self.id.replace("_", "-")
 
     @property
     def slug(self) -> str:
-        """`name-id`: the front of its own topics, its group id and its directory."""
+        """`name-id`: the prefix of the job's own topics, its group id and its directory."""
         return "-".join(self.safe)
 
 
@@ -146,7 +147,7 @@ class Topics:
         return self.coordinator, self.heartbeat, self.log, self.dead_letters
 
     def intermediate(self, step: str) -> str:
-        """The topic between two stages, named for the step that writes it."""
+        """The topic between two stages, named after the step that writes it."""
         _legal("step name", step)
         if step == DEAD_LETTERS:
             raise DeclarationError(
@@ -155,7 +156,7 @@ class Topics:
         return topic_name(f"{self.prefix}{self.job.slug}-{step}", what=f"the topic of step {step!r},")
 
     def step(self, topic: str) -> str | None:
-        """The step that a topic belongs to, when it is one of this job's intermediate topics; else None.
+        """The step that a topic belongs to if it is one of this job's intermediate topics; otherwise None.
 
         >>> Topics(JobName("sales")).step("sales-1-by-country")
         'by-country'
@@ -183,7 +184,7 @@ def parse_internal(topic: str, *, prefix: str = "") -> tuple[str, JobName] | Non
 def collision(
     mine: Topics, other: Topics, *, my_steps: Iterable[str] = (), other_steps: Iterable[str] = ()
 ) -> str | None:
-    """The first topic of mine that two *different* jobs would share, as Kafka compares names; None if there is none.
+    """The first topic of `mine` that two *different* jobs would share, as Kafka compares names; None if there is none.
 
     >>> collision(Topics(JobName("my_sales")), Topics(JobName("my-sales")))
     '__headgate_coordinator_my-sales_1'
@@ -209,7 +210,7 @@ def task_name(partition: int) -> str:
 
 
 def processor_id(text: str) -> str:
-    """The id itself if it may stand in coordinator keys, transactional ids and directories."""
+    """The id itself if it is allowed in coordinator keys, transactional ids and directories; otherwise raises `DeclarationError`."""
     _legal("processor id", text)
     if len(text) > MAX_PROCESSOR:
         raise DeclarationError(
@@ -219,7 +220,7 @@ def processor_id(text: str) -> str:
 
 
 def incarnation_id(counter: int, suffix: str | bytes) -> str:
-    """One life of a producer: a counter that rises with each life of the processor, and something random.
+    """The id of one incarnation of a producer: a counter that rises with each incarnation of the processor, and a random suffix.
 
     >>> incarnation_id(7, bytes([0x3F, 0x2A]))
     '000007-3f2a'
@@ -235,7 +236,7 @@ def incarnation_id(counter: int, suffix: str | bytes) -> str:
 
 
 def incarnation_order(incarnation: str) -> tuple[int, str]:
-    """What incarnations of one processor are compared by: numbers first, so that it holds beyond a million of them, too."""
+    """The sort key of a processor's incarnations: the counter as a number, so that the order also holds beyond a million of them."""
     match = _INCARNATION.fullmatch(incarnation)
     if match is None:
         raise DeclarationError(f"{incarnation!r} is not an incarnation", remedy="incarnations look like '000007-3f2a'")
@@ -244,7 +245,7 @@ def incarnation_order(incarnation: str) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalId:
-    """Whose transactional id it is: the leader's (`processor` is None), or that of one incarnation of a worker.
+    """A transactional id: the leader's (`processor` is None), or that of one incarnation of a worker.
 
     >>> str(TransactionalId(JobName("sales"), "p1", "000007-3f2a"))
     'headgate.sales.1.worker.p1.000007-3f2a'
@@ -262,7 +263,7 @@ class TransactionalId:
 
     @classmethod
     def parse(cls, text: str) -> TransactionalId | None:
-        """Back from the text; None if it is not one of ours."""
+        """Parse a transactional id; None if it is not one of headgate's."""
         match = _TRANSACTION.fullmatch(text)
         if match is None:
             return None
@@ -278,12 +279,12 @@ class TransactionalId:
 
 
 def leader_id(job: JobName) -> str:
-    """The transactional id under which whoever leads writes the coordinator stream."""
+    """The transactional id with which the leader writes the coordinator stream."""
     return str(TransactionalId(job))
 
 
 def worker_id(job: JobName, processor: str, incarnation: str) -> str:
-    """The transactional id of one incarnation; it is initialised once by its owner, and after that only to fence it."""
+    """The transactional id of one incarnation. Its owner initialises it once; after that it is initialised only to fence the owner."""
     incarnation_order(incarnation)
     return str(TransactionalId(job, processor_id(processor), incarnation))
 
@@ -297,7 +298,7 @@ def _unquote(text: str) -> str:
 
 
 def natural(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
-    """A sort key under which "Partition 10" stands behind "Partition 9".
+    """A sort key that puts "Partition 10" after "Partition 9".
 
     >>> sorted(["Partition 10", "Partition 9"], key=natural)
     ['Partition 9', 'Partition 10']

@@ -1,7 +1,7 @@
-"""What a member tells the tasks that it was granted, and what they report back.
+"""The orders that a member gives to the tasks it was granted, and what the tasks report back.
 
-A member never reaches into a task, and a task never looks at the coordinator stream. Everything that one has to know of the
-other is one of these values, so each of the two machines can be tested, and attacked, without the other.
+A member never reaches into a task, and a task never reads the coordinator stream. All that one knows of the other is one of these values,
+so each of the two machines can be tested without the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 
 class TaskState(StrEnum):
-    """Where a task is in its life. A worker says it in its heartbeats by number, so new states are only ever appended."""
+    """The states of a task. Heartbeats send a state as its number, so new states are only appended."""
 
     WAITING = "waiting"
     RESTORING = "restoring"
@@ -31,11 +31,11 @@ class TaskState(StrEnum):
 
 
 WORKING = (TaskState.BOOTSTRAPPING, TaskState.RUNNING, TaskState.PAUSED, TaskState.DRAINING, TaskState.ENDING)
-"""The task processes."""
+"""The states in which a task processes records."""
 RESTING = (TaskState.DRAINED, TaskState.ENDED)
-"""The task has reported its last, and keeps its grant until the run closes."""
+"""The states in which a task has sent its final report, and keeps its grant until the run closes."""
 REPORTED = (TaskState.RUNNING, TaskState.RELEASED, TaskState.DRAINED, TaskState.ENDED, TaskState.FAILED)
-"""The states that a task reports, and that its grant is known by in the coordinator stream."""
+"""The states that a task reports, and that the coordinator stream records for its grant."""
 
 _NONE: Mapping[str, ProducerSet] = MappingProxyType({})
 _NO_ENDS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -43,7 +43,7 @@ _NO_ENDS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ProducerSet:
-    """Who writes an intermediate stream: the task names, and the epoch, which rises when the set changes (never when a task moves)."""
+    """The tasks that write an intermediate stream, and the epoch, which rises when the set changes (never when a task moves)."""
 
     stream: str
     epoch: int
@@ -52,22 +52,22 @@ class ProducerSet:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What a task must know of the run: its id, whether it drains, what is paused, and who produces the intermediate streams."""
+    """What a task must know about the run: its id, whether it drains, what is paused, and the producers of intermediate streams."""
 
     run_id: str
     job_uuid: str
     draining: str | None = None
-    """The id of the drain while the run drains, else None."""
+    """The id of the drain while the run drains, otherwise None."""
     paused_job: bool = False
     paused_streams: frozenset[str] = frozenset()
     producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NONE)
-    """By intermediate stream, and by stream that is shared with other jobs."""
+    """By intermediate stream, and by stream shared with other jobs."""
     drain_upto: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: _NO_ENDS)
-    """Streams of other jobs that a drain still reads, up to these offsets, partition by partition."""
+    """Streams of other jobs that a drain still reads, with the offset up to which each partition is read."""
     goes_on: bool = False
-    """The run before this one was drained: what other jobs said to it still counts."""
+    """The previous run was drained: what other jobs announced to it still counts."""
     bounded: bool = False
-    """It has an end of its own, so a task says when it only waits for others (`TaskReported.still`)."""
+    """The run ends by itself, so a task reports when it only waits for others (`TaskReported.still`)."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- orders
@@ -75,7 +75,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Run this task under this grant. The predecessor has released it or is fenced, so its log may be read now."""
+    """Run this task under this grant. The previous owner has released it or is fenced, so its log may be read now."""
 
     task: str
     grant: int
@@ -85,14 +85,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class RunChanged:
-    """The run changed: a pause, a drain, a newer epoch of producers."""
+    """The run has changed: a pause, a drain, a newer epoch of a producer set."""
 
     run: RunView
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Finish or drop the chunk, commit, apply, close the store, then report `released`. `why`: moved, stop, leaving."""
+    """Finish or drop the current chunk, commit, apply, close the store, then report `released`. `why`: moved, stop, leaving."""
 
     why: str
 
@@ -105,19 +105,19 @@ class Abandon:
 
 
 NO_POSITION = -1
-"""A position that was seen before there was one: no checkpoint of the task knew the partition."""
+"""Stands for a position that does not exist yet: no checkpoint of the task contains the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Go on from another position. `to` is `oldest`, `newest`, an offset, or a time as `("time", ms)`. Applied once per `request`."""
+    """Continue at another position. `to` is `oldest`, `newest`, an offset, or a time as `("time", ms)`. Applied once per `request`."""
 
     request: str
     stream: str
     partition: int
     to: str | int | tuple[str, int]
     expected: int | None = None
-    """The position that whoever asked saw, or `NO_POSITION`; elsewhere it is refused. None: wherever the task stands."""
+    """The position that the requester saw, or `NO_POSITION`; if the task is elsewhere, the seek is refused. None: any position."""
 
 
 Order = Start | RunChanged | Release | Abandon | Seek
@@ -127,23 +127,23 @@ Order = Start | RunChanged | Release | Abandon | Seek
 
 @dataclass(frozen=True, slots=True)
 class TaskReported:
-    """A task's state changed, after the commit that it rests on. `state` is one of `REPORTED`."""
+    """A task's state has changed; sent after the commit that the state depends on. `state` is one of `REPORTED`."""
 
     task: str
     grant: int
     state: TaskState
     why: str = ""
     still: bool = False
-    """It runs, has read and made durable all that there is, and only somebody else can bring it more."""
+    """The task runs, has read and committed everything available, and only others can bring it more."""
     gone: bool = False
-    """It has failed, and nothing of it is left here."""
+    """The task has failed, and nothing of it is left on this worker."""
     passing: bool = False
-    """What it failed at may pass: it is started again under the same grant. Else a seek or other code is needed."""
+    """The cause of the failure may pass: the task is restarted under the same grant. Otherwise it needs a seek or other code."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeekApplied:
-    """The checkpoint that remembers this request is durable."""
+    """The checkpoint that records this seek request is durable."""
 
     task: str
     request: str

@@ -1,10 +1,10 @@
-"""Where rows came from: a stream, a partition and the offsets, for runs of rows instead of for each.
+"""The origins of rows: stream, partition and offsets, kept for runs of rows instead of for each row.
 
 What it promises:
 
-- Rows keep their order, whatever is put together or cut; no row loses its origin, and none gets another's.
-- Consecutive offsets, evenly spaced ones, and the one offset that all rows of a frame share are one run.
-- Where it is only known among which records a row's origin is, it says so: `exact` is false.
+- Joining and cutting keep the order of rows; no row loses its origin or gets that of another row.
+- Consecutive offsets, evenly spaced offsets, and one offset shared by all rows of a frame are each a single run.
+- If it is only known that a row came from one of several records, `exact` is false.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 
 class Run(NamedTuple):
-    """So many rows of one partition, in their order.
+    """A number of rows of one partition, in order.
 
-    `exact`: their offsets are evenly spaced from `first` to `last`. Otherwise each came from somewhere between, both included. A run
-    without a stream came from no record that is known.
+    `exact`: their offsets are evenly spaced from `first` to `last`. Otherwise each row came from some offset between these two, inclusive.
+    A run without a stream has no known origin.
     """
 
     stream: str
@@ -37,12 +37,12 @@ class Run(NamedTuple):
 
     @property
     def step(self) -> int:
-        """From one offset to the next."""
+        """The distance from one offset to the next."""
         return (self.last - self.first) // (self.rows - 1) if self.rows > 1 else 0
 
 
 UNKNOWN = Run("", -1, 1, -1, -1, exact=False)
-"""Of a row that was made of no record that runs: at a watermark, by a timer."""
+"""The origin of a row that was not made from a current record: at a watermark, or by a timer."""
 
 
 def runs_of(stream: str, partition: int, offsets: Sequence[int]) -> list[Run]:
@@ -67,21 +67,21 @@ def runs_of(stream: str, partition: int, offsets: Sequence[int]) -> list[Run]:
             while stop < count and offsets[stop] - offsets[stop - 1] == step:
                 stop += 1
         if stop - start == 2 and stop < count and offsets[stop] == offsets[stop - 1] + 1:
-            stop -= 1  # two are evenly spaced whatever they are; the second one begins a longer run
+            stop -= 1  # any two offsets are evenly spaced; here the second one begins a longer run
         found.append(Run(stream, partition, stop - start, offsets[start], offsets[stop - 1]))
         start = stop
     return found
 
 
 def among(stream: str, partition: int, offsets: Sequence[int], rows: int) -> list[Run]:
-    """So many rows that were made of the records with these offsets, nobody knows which of which."""
+    """The origin of rows that were made from the records with these offsets, without knowing which row from which record."""
     if not stream or not offsets:
         return [UNKNOWN._replace(rows=rows)]
     return [Run(stream, partition, rows, offsets[0], offsets[-1], exact=False)]
 
 
 def cut(runs: Sequence[Run], rows: int) -> tuple[list[Run], list[Run]]:
-    """The runs of the first so many rows, and those of the others."""
+    """The runs of the first `rows` rows, and those of the remaining rows."""
     head: list[Run] = []
     for index, run in enumerate(runs):
         if rows < run.rows:
@@ -93,7 +93,7 @@ def cut(runs: Sequence[Run], rows: int) -> tuple[list[Run], list[Run]]:
 
 
 def joined(parts: Iterable[Sequence[Run]]) -> list[Run]:
-    """The runs of one after the other; what goes on where the one before ended is one run with it."""
+    """Concatenate lists of runs; a run that continues the previous one is merged with it."""
     found: list[Run] = []
     for part in parts:
         for run in part:
@@ -117,7 +117,7 @@ def _one(before: Run, after: Run) -> Run | None:
 
 
 def origin_of(runs: Iterable[Run], place: int) -> Run:
-    """Where the row at this place came from, as a run of that row alone."""
+    """The origin of the row at this index, as a run of that row alone."""
     for run in runs:
         if place < run.rows:
             return run.part(place, place + 1)
@@ -126,7 +126,7 @@ def origin_of(runs: Iterable[Run], place: int) -> Run:
 
 
 def pack(runs: Iterable[Run]) -> list[Any]:
-    """As it is stored: a stream's name once for runs that follow each other, and small numbers for a run."""
+    """The runs in their stored form: the stream's name once for successive runs, and small numbers for each run."""
     stored: list[Any] = []
     for (stream, partition, exact), some in groupby(runs, lambda run: (run.stream, run.partition, run.exact)):
         at, numbers = 0, list[int]()
@@ -138,7 +138,7 @@ def pack(runs: Iterable[Run]) -> list[Any]:
 
 
 def unpack(stored: Iterable[Sequence[Any]]) -> list[Run]:
-    """From what `pack` gave.
+    """The runs from the result of `pack`.
 
     >>> unpack(pack(runs_of("orders", 0, range(5, 9))))
     [Run(stream='orders', partition=0, rows=4, first=5, last=8, exact=True)]

@@ -1,14 +1,14 @@
-"""Every setting: its name, type, default, who owns it, and when a change takes effect. The one table; docs and checks read it.
+"""Every setting: its name, type, default, owner, and when a change takes effect. This is the only table; docs and checks read it.
 
-A setting has one owner: flags and `HEADGATE_*` for one worker, `headgate.toml` for a deployment, an override in the coordinator
-stream for the job; the nearest to the worker wins (`resolve` says which one did). Kinds:
+Values come from flags and `HEADGATE_*` for one worker, from `headgate.toml` for a deployment, and from overrides in the coordinator stream
+for the job; the source nearest to the worker wins (`resolve` says which one that was). Kinds:
 
-- `immutable`  decides where state lies; refused after the first run;
+- `immutable`  decides where state lies; a change is refused after the first run;
 - `next-run`   takes effect when the next run begins;
-- `dynamic`    takes effect at once, in every worker, which acknowledges the offset that it has applied.
+- `dynamic`    takes effect at once, in every worker; each acknowledges the offset that it has applied.
 
-Promises: an unknown name is an error that names the nearest known one; a value is checked and parsed before anybody uses it; a
-secret is masked wherever it is shown, and never enters a topic.
+Promises: an unknown name is an error that suggests the nearest known one; a value is checked and parsed before it is used; a secret is
+masked wherever it is shown, and is never written to a topic.
 """
 
 from __future__ import annotations
@@ -117,14 +117,16 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("log.level", "text", "info", DYNAMIC, JOB, "Minimum level of log messages.", ("debug", "info", "warning", "error")),
     ("answers.keep", "duration", "1d", DYNAMIC, JOB, "How long the answer to a request is kept."),
 )  # fmt: skip
-"""All settings by name. `<name>` stands for a stream."""
+"""All settings by name. `<name>` stands for the name of a stream."""
 
 
 PRODUCERS_OWN = frozenset({"guarantee", "transaction.timeout", "compression"})
-"""What the producers of a worker are made with: a worker that was there before its run began makes others when the run has other ones."""
+"""The settings that a worker's producers are made with. A worker that started before its run makes new producers if the run's settings
+differ."""
 
 BEFORE_THE_STREAM = frozenset({"heartbeat.interval", "session.timeout", "placement", "spark.master", "spark.remote"})
-"""What a process needs before it can read an override. All the rest of a run's settings stands in the run itself, for all of its tasks."""
+"""The settings that a process needs before it can read an override. All other settings of a run are stored in the run, for all its
+tasks."""
 
 TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "stall.timeout": ("leader",),
@@ -151,8 +153,9 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "spark.in-flight": ("spark",),
     "log.level": ("log",),
 })  # fmt: skip
-"""Which parts of a worker take a dynamic setting while they run; a change is acknowledged when each of them has it. The leader reads it
-where it stands, in the stream; the other parts are told (`agents/worker/settings_taken.py`). A setting that nobody takes is not dynamic."""
+"""Which parts of a worker apply a dynamic setting while they run; a change is acknowledged when each of them has applied it. The leader
+reads its settings from the stream; the other parts are told (`agents/worker/settings_taken.py`). A setting that no part applies is not
+dynamic."""
 
 
 def duration_ms(text: str | int | float) -> int:
@@ -185,7 +188,7 @@ def size_bytes(text: str | int) -> int:
 
 
 def find(name: str) -> Setting:
-    """The row of this name; `streams.orders.priority` finds the row of `streams.<name>.priority`."""
+    """The row of this setting; `streams.orders.priority` finds the row of `streams.<name>.priority`."""
     if name in SETTINGS:
         return SETTINGS[name]
     parts = name.split(".")
@@ -198,7 +201,7 @@ def find(name: str) -> Setting:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant: few letters away, or one of which this is a part; empty if none is near.
+    """The known name that was probably meant: it differs in a few letters, or contains this name; empty if there is none.
 
     >>> nearest("comit.intervall", SETTINGS), nearest("rejoin-grace", SETTINGS), nearest("xyzzy", SETTINGS)
     ('commit.interval', 'placement.rejoin-grace', '')
@@ -211,7 +214,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The question for people; empty if nothing is near.
+    """The question "did you mean …?" for people; empty if no known name is near.
 
     >>> did_you_mean("stauts", ["start", "status"]), did_you_mean("xyzzy", ["start"])
     ("did you mean 'status'?", '')
@@ -221,9 +224,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def offer(name: str, known: Iterable[str], *, most: int = 8) -> str:
-    """For whoever typed a name that is not there: the one that was probably meant, else those that there are; empty if there are none.
+    """A hint for a name that does not exist: the name that was probably meant, otherwise the names that exist; empty if there are none.
 
-    Of names that differ in their numbers only, none is nearer than another.
+    A name that differs only in its numbers is not offered as the one meant.
 
     >>> offer("ordesr", ["rates", "orders"]), offer("xyzzy", ["rates", "orders"]), offer("xyzzy", "cab", most=2)
     ("did you mean 'orders'?", "there are 'orders', 'rates'", "there are 'a', 'b' and 1 more")
@@ -241,7 +244,7 @@ def offer(name: str, known: Iterable[str], *, most: int = 8) -> str:
 
 @lru_cache(maxsize=4096)
 def _distance(a: str, b: str) -> int:
-    """How many letters are wrong, missing, too many, or changed places with their neighbour."""
+    """The edit distance: letters that are wrong, missing, surplus, or swapped with their neighbour."""
     above, row = [0] * (len(b) + 1), list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         two_above, above, row = above, row, [i]
@@ -254,7 +257,7 @@ def _distance(a: str, b: str) -> int:
 
 
 def parse(name: str, value: Any) -> Any:
-    """The value as code uses it: durations in ms, sizes in bytes. Raises `SettingError`, naming setting and value.
+    """The value as code uses it: durations in ms, sizes in bytes. Raises `SettingError`, which names the setting and the value.
 
     >>> parse("commit.interval", "200ms"), parse("watermark.quorum", "0.25")
     (200, 0.25)
@@ -309,17 +312,17 @@ def _wrong() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A setting's value, parsed, and where it comes from: `default`, or the name of the source that won."""
+    """A setting's parsed value, and where it comes from: `default`, or the name of the source that won."""
 
     value: Any
     origin: str
     raw: Any
     masked: tuple[str, ...] = ()
-    """Sources that say something else, and lose: an override that a flag masks stands here."""
+    """Weaker sources that also set it: for example an override that a flag masks."""
 
 
 def resolve(sources: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Resolved]:
-    """Every setting's value. `sources` are (origin, values) with the strongest first; unknown names are errors.
+    """Every setting's value. `sources` are (origin, values), the strongest first; unknown names are errors.
 
     >>> resolve([("flag", {"commit.interval": "1s"}), ("override", {"commit.interval": "2s"})])["commit.interval"].masked
     ('override',)
@@ -342,7 +345,7 @@ def _resolve(name: str, sources: Sequence[tuple[str, Mapping[str, Any]]]) -> Res
 
 
 def shown(name: str, value: Any) -> Any:
-    """The value as people may see it: masked if it is, or looks like, a secret.
+    """The value as it may be shown: masked if it is a secret or looks like one.
 
     >>> shown("sasl.password", "hunter2"), shown("commit.interval", "1s")
     ('***', '1s')
@@ -352,7 +355,7 @@ def shown(name: str, value: Any) -> Any:
 
 
 def stream_of(name: str) -> str:
-    """The stream that a setting is about; empty if it is about none.
+    """The stream that a setting belongs to; empty if it belongs to none.
 
     >>> stream_of("streams.eu.orders.priority"), stream_of("commit.interval")
     ('eu.orders', '')
@@ -363,7 +366,7 @@ def stream_of(name: str) -> str:
 
 
 def stream_problem(name: str, inputs: Iterable[str]) -> str:
-    """Why a setting of a stream means nothing in a job with these inputs; empty if it means something, or is about no stream."""
+    """Why a stream's setting has no effect in a job with these inputs; empty if it has one, or does not belong to a stream."""
     stream, known = stream_of(name), sorted(inputs)
     if not stream or stream in known:
         return ""
@@ -371,7 +374,7 @@ def stream_problem(name: str, inputs: Iterable[str]) -> str:
 
 
 def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -> str:
-    """Why this override cannot stand in the coordinator stream; empty if it can. `ran`: the job has had a run."""
+    """Why this override is not allowed in the coordinator stream; empty if it is allowed. `ran`: the job has had a run."""
     if _SECRET.search(name):
         return f"'{name}' looks like a secret; client settings are never written to a topic. Set it on each worker"
     try:

@@ -1,7 +1,7 @@
-"""Calling a rule of the user's own (a grouper, a placement, a chooser): whatever it raises becomes an error with its name.
+"""Calls a user's own rule (a grouper, a placement, a chooser): whatever it raises becomes an error with the rule's name.
 
-Promises: nothing that the function raises leaves here as it is, not even what would end a process (`SystemExit`) or look like a
-cancellation: a rule is asked in the middle of somebody else's decision, which must go on. What it *answers* is judged by whoever asks.
+Promises: no exception of the function passes through unchanged, not even one that would end the process (`SystemExit`) or look like a
+cancellation: a rule is called in the middle of a decision, which must go on. The caller checks what the rule *returns*.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ def called(
     remedy: str = "fix it, or use the built-in one",
     error: type[HeadgateError] = DeclarationError,
 ) -> Any:
-    """The function's answer. `what` and `name` say whose it is.
+    """Call the function and return its answer. `what` and `name` identify the rule in errors.
 
     >>> called("grouper", "shop.group", lambda partitions: len(partitions), {"orders": 2})
     1
     """
     try:
         return function(*arguments)
-    except BaseException as raised:  # also SystemExit, and cancellations that nobody asked for
+    except BaseException as raised:  # also SystemExit, and cancellations that were not requested
         raise error(f"the {what} '{name}' raised {type(raised).__name__}: {_text(raised)}", remedy=remedy) from raised
 
 
 def _text(raised: BaseException) -> str:
     try:
         return str(raised)
-    except BaseException as again:  # noqa: BLE001 - the user's own class, too
+    except BaseException as again:  # noqa: BLE001 - the exception may be the user's own class
         return f"({type(again).__name__} in its repr)"
 
 
 def whole(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number: True and 1.0 are none here, whatever Python thinks of them.
+    """Whether the value is an integer; True and 1.0 do not count.
 
     >>> whole(3), whole(True), whole(3.0)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Planted bugs, one at a time, to prove that the simulator finds them."""
+"""Planted bugs: each is planted alone, to prove that the simulator finds it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ABSENT = object()
 
 
 def random() -> float:
-    """A random number of the calling process's world."""
+    """A random number from the seeded generator of the calling process's world."""
     from .app import process_now
 
     return process_now().schedule.rng.random()
 
 
 class Plant:
-    """One bug: methods that are replaced while a world runs."""
+    """One bug: attributes that are replaced while a world runs."""
 
     def __init__(
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
-        """`needs`: faults without which the bug never shows, or `windows`; seeds without them are skipped."""
+        """`needs`: faults (or `windows`) without which the bug has no effect; seeds without them are skipped."""
         self.name = name
         self.why = why
         self.needs = frozenset(needs)
@@ -36,7 +36,7 @@ class Plant:
         self._undo: list[tuple[Any, str, Any]] = []
 
     def shows(self, seed: int) -> bool:
-        """Whether the seed has the needed faults."""
+        """Whether the world of this seed has everything that the bug needs."""
         from .world import World
 
         if not self.needs:
@@ -163,13 +163,14 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
         return now.mono - max(clock.seen_s, clock.end_since_s or float("-inf")) >= self.plan.settings.idle_timeout_s
 
     def hold(self: Inputs) -> None:
-        """Silence does not expire."""
+        """Do nothing, so that idleness never expires."""
 
     return [(Inputs, "is_idle", is_idle), (Inputs, "_hold", hold), (task_intake, "GAP_S", float("inf"))]
 
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
-    """Alone it would only cost time, because everything is announced again in a new epoch; so here nothing is announced again."""
+    """Announcements of older epochs are dropped. Alone this only costs time, because a new epoch repeats every announcement; so this bug
+    also suppresses the repetition."""
     from headgate.core.progress.producers import ProducerGroup
     from headgate.core.task import announcer as task_announcer
 
