@@ -1,5 +1,5 @@
-/* Record batches (Kafka's format 2) to columns and back, and Kafka's two hashes. What it promises stands in columns.py,
- * which works without it: this file decides nothing, and nothing here keeps anything between two calls. */
+/* Converts record batches (Kafka's format 2) to columns and back, and computes Kafka's two hashes. columns.py says what is promised, and
+ * works without this file: nothing is decided here, and nothing is kept between two calls. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
@@ -96,7 +96,7 @@ static PyObject *read_headers(Reader *r, int64_t count) {
     return list;
 }
 
-/* A list of `count` places: None in the first `filled`, the others still empty. */
+/* A list of `count` items: the first `filled` are None, the others still empty. */
 static PyObject *late_column(Py_ssize_t count, Py_ssize_t filled) {
     PyObject *list = PyList_New(count);
     if (list == NULL) return NULL;
@@ -171,7 +171,7 @@ static PyObject *columns_read(PyObject *self, PyObject *args) {
         if (append_ms != Py_None) {
             Py_INCREF(append_ms);
             PyList_SET_ITEM(stamps, i, append_ms);
-        } else { /* neighbours often share their time: then they share the number */
+        } else { /* neighbours often have the same timestamp: then they share one int object */
             if (stamp == NULL || ms != before_ms) {
                 Py_XDECREF(stamp);
                 if ((stamp = PyLong_FromLongLong(ms)) == NULL) goto done;
@@ -254,7 +254,7 @@ static int header_of(PyObject *pair, const char **name, Py_ssize_t *named, const
     return *name == NULL ? -1 : bytes_of(PyTuple_GET_ITEM(pair, 1), value, size);
 }
 
-/* Bytes of a record behind its length, or -1. */
+/* The bytes of a record after its length field, or -1. */
 static Py_ssize_t body_size(PyObject *key, PyObject *value, PyObject *headers, int64_t delta_ms, int64_t delta) {
     const char *data, *name;
     Py_ssize_t size, named, total = 1 + varint_size(delta_ms) + varint_size(delta);
@@ -279,7 +279,7 @@ static Py_ssize_t body_size(PyObject *key, PyObject *value, PyObject *headers, i
 #define TIME_LIMIT ((int64_t)1 << 62)
 
 /* measure(keys or None, values, stamps: a list or one int, headers or None, overhead) -> (bytes of keys and values, the largest record's)
- * Raises for whatever `write` would raise for, and for times before 1970: then a slower look says which record it is. */
+ * Raises for whatever `write` would raise for, and for times before 1970: then a slower path finds out which record it is. */
 static PyObject *columns_measure(PyObject *self, PyObject *args) {
     PyObject *keys, *values, *stamps, *headers;
     Py_ssize_t overhead;
@@ -302,7 +302,7 @@ static PyObject *columns_measure(PyObject *self, PyObject *args) {
         }
         long long ms = PyLong_AsLongLong(stamp);
         if (ms == -1 && PyErr_Occurred()) return NULL;
-        if (ms < -1 || ms >= TIME_LIMIT) { /* -1: no time, in Kafka's words */
+        if (ms < -1 || ms >= TIME_LIMIT) { /* -1: Kafka's value for no timestamp */
             PyErr_SetString(PyExc_ValueError, "no time since 1970");
             return NULL;
         }
@@ -331,7 +331,7 @@ static PyObject *columns_measure(PyObject *self, PyObject *args) {
 
 /* write(keys or None, values, stamps: a list or one int, headers or None, start, count, first_ms, room)
  *     -> (bytes, index behind the last record that fits, greatest time)
- * `count` records stand before these in the batch; the first of a batch always fits. Lists only: they cannot change meanwhile. */
+ * The batch already has `count` records; the first record of a batch always fits. Lists only: they cannot change meanwhile. */
 static PyObject *columns_write(PyObject *self, PyObject *args) {
     PyObject *keys, *values, *stamps, *headers;
     Py_ssize_t start, count, room;

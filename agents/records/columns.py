@@ -83,7 +83,7 @@ class Columns:
         return bisect_left(self.offsets, offset)
 
     def cut(self, first: int, behind: int) -> Columns:
-        """The records from one index up to, but not including, another."""
+        """The records from index `first` up to, but not including, `behind`."""
         part = slice(first, behind)
         return Columns(
             self.values[part],

@@ -116,7 +116,7 @@ class Serde(Generic[T]):
             if one is not None:
                 try:
                     value = self._decode(one)
-                except BaseException as error:  # whatever it is, it is this record's
+                except BaseException as error:  # whatever it is, only this record is bad
                     if passes(error):
                         raise
                     out.bad.append((index, self._unreadable(one, error)))
@@ -140,7 +140,7 @@ class Serde(Generic[T]):
             if one is not None:
                 try:
                     data = self._encode(one)
-                except BaseException as error:  # whatever it is, it is this record's
+                except BaseException as error:  # whatever it is, only this value is bad
                     if passes(error):
                         raise
                     out.bad.append((index, self._unwritable(one, error)))

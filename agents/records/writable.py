@@ -189,7 +189,7 @@ def writable(
         except (TypeError, ValueError, OverflowError):
             pass  # the slow path below says which record it is, and accepts bytes-like values
         else:
-            return Writable(keys, values, timestamps, headers, size, largest)  # type: ignore[arg-type]  # lists, or it had raised
+            return Writable(keys, values, timestamps, headers, size, largest)  # type: ignore[arg-type]  # lists, or `measure` would have raised
     return _slowly(topic, keys, values, timestamps, headers)
 
 

@@ -73,11 +73,11 @@ class TaskChooser:
         self.stack.apply(settings_of({**settings, **self._rule}, self._declared))
 
     def bootstrap(self, ends: Mapping[StreamPartition, int]) -> None:
-        """Where the bootstrap partitions ended at start."""
+        """Set the ends at start of bootstrap partitions."""
         self._ends |= ends
 
     def draining(self, partitions: Iterable[StreamPartition]) -> None:
-        """Nothing more is fetched of these: what is buffered is all that they have."""
+        """These partitions are fetched no further: only what is buffered is left of them."""
         self._draining |= set(partitions)
 
     def nothing(self) -> None:

@@ -38,7 +38,7 @@ class Contribution:
         self._positions: Mapping[StreamPartition, int] = {}
         """The positions of the last checkpoint."""
         self.durable: Mapping[StreamPartition, int] = {}
-        """Positions up to which everything is committed."""
+        """The positions up to which everything is committed."""
         self.expiry = Expiry(lambda: site.at_rest, site.state.expire, self._changed, failures.broken)
 
     def complete(self) -> tuple[bool, bool] | None:

@@ -42,12 +42,12 @@ class TaskEnd:
         """Run one step; log what it raises."""
         try:
             ending = step()
-        except Exception as error:  # noqa: BLE001 - the task is gone all the same
+        except Exception as error:  # noqa: BLE001 - the task ends anyway
             self._log.error("the task did not shut down cleanly", part=what, error=said(error), exc_info=error)
             return
         if ending is None:
             return
-        task = asyncio.ensure_future(ending)  # noqa: TID251 - waited for below; one that hangs is named and left
+        task = asyncio.ensure_future(ending)  # noqa: TID251 - awaited below; one that hangs is logged and abandoned
         limit_s = self._limit_s() if bounded else None
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():

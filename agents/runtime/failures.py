@@ -64,7 +64,7 @@ class Failures:
         return why
 
     def note(self, order: t.TaskNote) -> None:
-        """The machine wants something logged and shown."""
+        """Log a note of the machine, and show it in the status."""
         self.notes[order.what] = order.detail
         self._site.count(f"note_{order.what}")
         getattr(self._site.log, order.level)(order.what, detail=order.detail)

@@ -50,7 +50,7 @@ class _Command(NamedTuple):
 
 
 class Outbox(Joining):
-    """One producer, and the transactions of a worker's tasks. `run()` is the coroutine that owns it."""
+    """One producer, and the transactions of a worker's tasks. The coroutine `run()` owns the producer."""
 
     def __init__(
         self,
@@ -389,7 +389,7 @@ class Outbox(Joining):
         return TargetFailed(target, self._writers(target, transaction), "it has no leader")
 
     def _all_writers(self, topics: set[str], transaction: Transaction) -> frozenset[str]:
-        """The same for all partitions of these topics."""
+        """The tasks that wrote to any partition of these topics."""
         known = {*transaction.writers, *self._open.writers, *self._wrote}
         return frozenset(task for at in known if at.stream in topics for task in self._writers(at, transaction))
 

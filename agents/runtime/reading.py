@@ -33,7 +33,7 @@ class Reading:
             self.intake.seek(order.positions)
 
     def bound(self, order: t.Bounds) -> None:
-        """Hand out nothing at or behind these offsets."""
+        """Hand out no records at or behind these offsets."""
         self._bounds = order
         if self.intake is not None:
             self.intake.bound(order)
@@ -44,7 +44,7 @@ class Reading:
             self.intake.wake()
 
     def decided(self) -> None:
-        """The machine has handled an event."""
+        """The machine has handled an event: the intake looks again."""
         if self.intake is not None:
             self.intake.decided()
 

@@ -163,7 +163,7 @@ class Runtime:
     def make_intake(
         self, site: Site, take: Callable[[Chunk], Awaitable[None]], positions: Mapping[StreamPartition, int]
     ) -> TaskIntake:
-        """A consumer for a task, and the chooser of what it has fetched."""
+        """Make the intake of a task: its consumer, and the chooser of what it hands out next."""
         inputs = {plan.stream: plan for plan in site.plan.inputs}
         chooser = TaskChooser(self.declared, site.plan, self.settings.given)
         serdes = value_serdes(self.declared)

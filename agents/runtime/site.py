@@ -34,7 +34,7 @@ class Site:
         self.pipeline: Pipeline | None = None
         """None until the task is restored."""
         self.idle = asyncio.Event()
-        """Set while no letter is under way: the intake may hand out the next one."""
+        """Set while there is no current letter: the intake may hand out the next one."""
         self.idle.set()
         self.gone = False
         """The task has ended or is ending: it handles no more events."""

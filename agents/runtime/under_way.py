@@ -179,7 +179,7 @@ class UnderWay:
         if self._called_off(letter):
             raise CalledOff(self._site.name)
 
-    # ---------------------------------------------------------------------------------------- topics that nobody knows yet
+    # ---------------------------------------------------------------------------------------- topics that are not known yet
 
     async def _learning(self, letter: Letter, run: Callable[[], Awaitable[R]]) -> R | None:
         """Run a letter. If it writes to a topic that is not known yet, ask the broker once, and run it again from its beginning.
