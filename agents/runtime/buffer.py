@@ -164,7 +164,7 @@ class Joining:
         """By topic; only topics that refuse some records have rules."""
         self._partitioners: dict[str, Partitioner] = {}
         self.ask: Callable[[str], object] | None = None
-        """Called with an unknown topic by those who can answer at once, by calling `know`; a broker cannot."""
+        """Asks about an unknown topic where that can be answered at once, by a call of `know`; None with a broker."""
         self._open = Transaction()
         self._roomy = asyncio.Event()
         self._roomy.set()

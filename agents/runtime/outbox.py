@@ -113,7 +113,7 @@ class Outbox(Joining):
         return self._producer
 
     async def stop(self) -> None:
-        """End `run()`. An uncommitted transaction is aborted if that is possible; otherwise the next producer with this id aborts it."""
+        """End `run()`. An uncommitted transaction is aborted if that is possible; otherwise fencing this id aborts it."""
         self._stopping = True
         self._wake.set()
         producer, self._producer = self._producer, None
