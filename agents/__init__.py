@@ -1,1 +1,1 @@
-"""The life of headgate: Faust, Kafka, disk, clock, HTTP and the command line. It executes what `core` decides."""
+"""Everything with side effects: Faust, Kafka, disk, clock, HTTP and the command line. It carries out what `core` decides."""

@@ -1,6 +1,6 @@
-"""A rule that a setting names: one that is built in, or somebody's own by import path.
+"""Imports a user-defined rule, such as a grouper or a chooser, that a setting names by its import path.
 
-Promises: what cannot be imported is an error that names the setting's value, why, and what may stand there instead.
+Promises: a path that cannot be imported raises a `SettingError` that gives the path, the reason, and the allowed values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..core.errors import SettingError
 
 
 def imported(what: str, path: str, built_in: Iterable[str]) -> Any:
-    """What stands under `package.module:name` (or with a dot).
+    """Import the object at `package.module:name` (or `package.module.name`).
 
     >>> imported("grouper", "headgate.core.graph.grouping:all_in_one", ["partition"]).__name__
     'all_in_one'

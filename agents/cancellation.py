@@ -1,12 +1,12 @@
-"""Awaiting what is not ours: functions of the user's, and client libraries.
+"""Awaiting code that is not headgate's: user functions and client libraries.
 
-`CancelledError` is no `Exception`. Where headgate awaits, it means that somebody here called `task.cancel()`; raised by anything else (a
-future that an RPC client cancelled, a connection that was torn down) it would end a coroutine without a word. So:
+`CancelledError` is not an `Exception`. Where headgate awaits, it means that headgate itself called `task.cancel()`. If anything else raises
+it (an RPC client that cancelled a future, a connection that was torn down), it would end a coroutine silently. So:
 
-    a cancellation that nobody here asked for is an error of whoever raised it
-    what user code raises is that function's failure, whatever it is: KeyboardInterrupt, SystemExit and groups of them, too
+    a cancellation that headgate did not request is an error of the code that raised it
+    whatever a user function raises is a failure of that function, including KeyboardInterrupt, SystemExit and groups of them
 
-A real Ctrl-C is a signal, and a worker hears it in its loop, never in the middle of a user's function.
+A real Ctrl-C is a signal. A worker handles it in its event loop, never in the middle of a user function.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ T = TypeVar("T")
 
 
 class Unasked(HeadgateError):
-    """Something was cancelled that nobody here had cancelled; `__cause__` is the cancellation."""
+    """Something was cancelled, but not by headgate; `__cause__` is the cancellation."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} was cancelled, but not by headgate", remedy="the traceback of its cause shows where")
 
 
 class CalledOff(HeadgateError):
-    """Nobody waits any more for what was under way, and nothing is to come of it; no failure of anybody."""
+    """The work was abandoned: nobody waits for its result any more. This is not a failure."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} was cancelled")
 
 
 def asked_for() -> bool:
-    """Whether somebody has called `cancel()` on the task that runs now."""
+    """Whether `cancel()` was called on the running task."""
     task = _task_now()
     return task is not None and task.cancelling() > 0
 
@@ -46,13 +46,14 @@ def _task_now() -> asyncio.Task[object] | None:
 
 
 def _in_loop() -> bool:
-    return asyncio._get_running_loop() is not None  # the public name raises where there is none
+    return asyncio._get_running_loop() is not None  # the public function raises if no loop is running
 
 
 def passes(error: BaseException) -> bool:
-    """Whether this must be raised on as it is: an ending that was asked for, of this task or of this coroutine.
+    """Whether the caller must re-raise this error unchanged, because this task was cancelled or this coroutine was closed on request.
 
-    A coroutine is closed where its task runs no more. A `GeneratorExit` out of a task that runs is a function's own, like any other error.
+    A coroutine is closed when no task runs it any more. A `GeneratorExit` in a running task was raised by the user function, like any
+    other error.
 
     >>> passes(asyncio.CancelledError()), passes(SystemExit(1)), passes(GeneratorExit())
     (False, False, True)
@@ -63,20 +64,20 @@ def passes(error: BaseException) -> bool:
 
 
 def said(error: BaseException) -> str:
-    """Kind and message of an error; also of one that cannot be printed.
+    """The type and message of an error, even if its text cannot be produced.
 
     >>> said(ValueError("no such field"))
     'ValueError: no such field'
     """
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - user code's exceptions are user code, too
+    except Exception:  # noqa: BLE001 - the `__str__` of a user's exception is user code, too
         text = "(its text cannot be produced)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 async def within(patience_s: float, answer: Awaitable[T]) -> T:
-    """What user code is awaited for; after so many seconds, if that is not 0, it is cancelled, and has failed."""
+    """Await user code for at most `patience_s` seconds, then cancel it and raise `TimeoutError`; 0 means no limit."""
     if not patience_s:
         return await answer
     limit = asyncio.timeout(patience_s)
@@ -91,7 +92,7 @@ async def within(patience_s: float, answer: Awaitable[T]) -> T:
 
 @contextlib.contextmanager
 def answered(what: str) -> Iterator[None]:
-    """Whatever is awaited in here ends with a result, an error, or a cancellation that was asked for.
+    """Code in this block ends with a result, an error, or a requested cancellation; any other cancellation becomes `Unasked`.
 
     with answered("closing the consumer"):
         await consumer.stop()

@@ -1,4 +1,4 @@
-"""The settings of a process as they are now: operators change them while it runs, so they are asked for when they are needed."""
+"""The current settings of a process. Operators change them while it runs, so callers read a setting each time they need it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from ..core.settings import find, parse
 
 
 class Settings:
-    """`given` holds what was said; everything else is at its default."""
+    """`given` holds the settings that were set; all others have their defaults."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given: dict[str, Any] = dict(given)
 
     def value(self, name: str) -> Any:
-        """A setting as it is now, parsed."""
+        """The current value of a setting, parsed."""
         return parse(name, self.given.get(name, find(name).default))
 
     def seconds(self, name: str) -> float:
-        """A duration setting."""
+        """A duration setting, in seconds."""
         return self.milliseconds(name) / 1000
 
     def milliseconds(self, name: str) -> int:
-        """A duration setting."""
+        """A duration setting, in milliseconds."""
         return self.value(name)
 
     def text(self, name: str) -> str:
-        """A setting that is text."""
+        """A text setting."""
         return self.value(name)
 
     def given_or(self, name: str, otherwise: Any) -> Any:
-        """A setting's value if it is given, else what this process was started with."""
+        """The value of a setting if it is given, else `otherwise`: the value that this process was started with."""
         return parse(name, self.given[name]) if name in self.given else otherwise

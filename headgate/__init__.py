@@ -5,8 +5,8 @@
     app = hg.App("sales", serde=hg.json())
     app.input("orders").filter(lambda order: order["amount"] > 0).to("paid")
 
-This is the whole of what users import. Each name is brought when it is used, so a command begins at once; no broker client, no Spark and
-no Arrow come before something needs them.
+Users import nothing else. Each name is imported when it is first used, so commands start fast: no broker client, no Spark and no Arrow
+are loaded before something needs them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
 
     bytes = raw
-    """The bytes as they are: the same as `hg.raw`."""
+    """The bytes, unchanged: the same as `hg.raw`."""
 
 __version__ = "0.1.0"
 __all__ = [
@@ -102,9 +102,9 @@ _FROM = {
     "agents.job.windows": "Window WindowedStream hopping session tumbling window_key",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
 }
-"""Module → the names that come from it."""
+"""Module → the names that are imported from it."""
 _THERE = {"Table": "DeclaredTable", "bytes": "raw"}
-"""What is called otherwise where it comes from."""
+"""Names that are different in the module that they come from."""
 _WHERE = {name: module for module, names in _FROM.items() for name in names.split()}
 
 
