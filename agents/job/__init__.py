@@ -1,1 +1,1 @@
-"""What users declare: steps, tables, aggregates, actors, settings, and what they come to. Nothing here runs."""
+"""What users declare: steps, tables, aggregates, actors and settings; and the graph and plans that follow from it. Nothing here runs."""

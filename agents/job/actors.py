@@ -1,8 +1,8 @@
 """Actors that users write: a class with hooks, or an async generator over batches.
 
-Both run inside the one Faust agent that a task has, one letter at a time: no locks, no threads, and a hook never overlaps
-with another one of the same task. What a hook emits and changes belongs to the letter it was called for: it becomes durable
-with it, or, when the hook raises, not at all.
+Both run inside the task's only Faust agent, one letter at a time: no locks, no threads, and no two hooks of a task overlap. What a hook
+emits and changes belongs to the letter that the hook was called for. It becomes durable with that letter or, if the hook raises, not
+at all.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ V = TypeVar("V")
 
 
 class Context(Protocol):
-    """What a hook can do. It is valid for the duration of the hook."""
+    """What a hook can do. A context is valid only while its hook runs."""
 
     @property
     def task(self) -> str:
-        """The task that this actor is, for example `Partition 3`."""
+        """The name of this actor's task, for example `Partition 3`."""
         ...
 
     @property
     def watermark(self) -> int | None:
-        """The event time (ms) up to which everything has been seen; None before the first watermark."""
+        """The event time (ms) up to which this actor has seen everything; None before the first watermark."""
         ...
 
     @property
     def now_ms(self) -> int:
-        """The wall clock; a test driver's clock in tests."""
+        """The wall clock (ms); in tests, the clock of the test driver."""
         ...
 
     def table(self, name: str) -> MutableMapping[Any, Any]:
@@ -51,42 +51,46 @@ class Context(Protocol):
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Write a record to a topic, with the letter. Without `timestamp` it has the greatest of the batch; in `on_timer` the event time of
-        the timer and in `on_watermark` that of the watermark, but not before 1970 and no later than the clock; else the clock's.
+        """Write a record to a topic, as part of this letter.
+
+        Without `timestamp`, the record gets the greatest timestamp of the batch. In `on_timer` it gets the event time of the timer and in
+        `on_watermark` that of the watermark, but none before 1970 and none later than the clock. Otherwise it gets the clock's time.
         """
         ...
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
-        """Give a record to the step behind `process()`. Without `timestamp` it has the greatest of the batch; in `on_timer` the event time
-        of the timer, in `on_watermark` that of the watermark; else the clock's.
+        """Pass a record to the step behind `process()`.
+
+        Without `timestamp`, the record gets the greatest timestamp of the batch. In `on_timer` it gets the event time of the timer and in
+        `on_watermark` that of the watermark. Otherwise it gets the clock's time.
         """
         ...
 
     def timer(self, name: str, *, at: int | None = None, after: str | float | None = None) -> None:
-        """Call `on_timer` once: `at` an event time (ms), when the watermark reaches it, or `after` some processing time.
+        """Call `on_timer` once: when the watermark reaches the event time `at` (ms), or when the processing time `after` has passed.
 
-        A timer of the same name replaces the earlier one. A drain fires both kinds, once.
+        A new timer replaces an earlier one of the same name. A drain fires the remaining timers of both kinds, once.
         """
         ...
 
     def cancel(self, name: str) -> None:
-        """Forget a timer."""
+        """Cancel a timer."""
         ...
 
     def commit(self) -> None:
-        """Commit after this letter, without waiting for the interval."""
+        """Commit after this letter, without waiting for the commit interval."""
         ...
 
     def stop(self) -> None:
-        """This task has seen enough: after this letter it commits and has ended. The run ends when all of its tasks have.
+        """End this task: it commits after this letter, and has then ended. The run ends when all of its tasks have ended.
 
-        Where all that the actor reads has ended, this changes nothing: other steps of the task still get what it has emitted.
+        Once everything that the actor reads has ended, this has no effect: other steps of the task still receive what it has emitted.
         """
         ...
 
 
 class Actor:
-    """Base of actors with hooks. Each hook may be plain or async; those that are not overridden cost nothing.
+    """Base class of actors with hooks. Each hook may be plain or async. A hook that is not overridden costs nothing.
 
     >>> @app.actor(orders)
     ... class Totals(hg.Actor):
@@ -97,32 +101,33 @@ class Actor:
     """
 
     def on_start(self, ctx: Context) -> Awaitable[None] | None:
-        """Once, when the task has its state and before its first letter. It belongs to that letter: if that fails, it is called again."""
+        """Called once, when the task has restored its state, before its first letter. It belongs to that letter: if the letter fails, it is
+        called again."""
 
     def on_batch(self, ctx: Context, batch: Batch[Any, Any]) -> Awaitable[None] | None:
-        """A run of records of one partition of one stream (`batch.stream`)."""
+        """Called with a batch of records, all from one partition of one stream (`batch.stream`)."""
 
     def on_watermark(self, ctx: Context, timestamp: int) -> Awaitable[None] | None:
-        """Event time has reached `timestamp` on everything that this actor reads."""
+        """Called when event time has reached `timestamp` on every stream that this actor reads."""
 
     def on_end_of_stream(self, ctx: Context) -> Awaitable[None] | None:
-        """All that this actor reads has ended: the last chance to emit."""
+        """Called when every stream that this actor reads has ended: the last chance to emit."""
 
     def on_drain(self, ctx: Context) -> Awaitable[None] | None:
-        """The run is drained: everything before it has been seen. Called once in a run."""
+        """Called once in a run, when it is drained: the actor has seen everything before the drain."""
 
     def on_timer(self, ctx: Context, name: str, timestamp: int) -> Awaitable[None] | None:
-        """A timer is due."""
+        """Called when a timer is due."""
 
     def on_stop(self, ctx: Context) -> Awaitable[None] | None:
-        """The task is released: close what was opened. Nothing can be emitted any more."""
+        """Called when the task is released: close what this actor has opened. It can no longer emit."""
 
 
 HOOKS = ("on_start", "on_batch", "on_watermark", "on_end_of_stream", "on_drain", "on_timer", "on_stop")
 
 
 class Batches(Generic[K, V]):
-    """What an `@app.agent` function iterates over; asking for the next batch says that this one is done."""
+    """The batches that an `@app.agent` function iterates over. Asking for the next batch completes the current one."""
 
     def __init__(
         self, source: AsyncIterator[Batch[K, V]], tables: Callable[[str], MutableMapping[Any, Any]], task: str
@@ -140,7 +145,7 @@ class Batches(Generic[K, V]):
 
 
 def check_actor(cls: Any, verb: str, args: Mapping[str, Any]) -> None:
-    """Refuse what is no actor, has no hook, has one under a wrong name, or cannot be made with these arguments."""
+    """Refuse a class that is not an actor, has no hook or one with a wrong name, or cannot be constructed with these arguments."""
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
         raise DeclarationError(f"{verb}: {cls!r} is not derived from hg.Actor", remedy="class MyActor(hg.Actor): …")
     for name in dir(cls):

@@ -1,9 +1,9 @@
 """Aggregations by key: what `.agg(n=hg.count(), total=hg.sum("total"))` is made of.
 
-An aggregate is four small functions (start, add, merge, result) over one plain state value. The built-in ones also carry a
-line of source code, so that a step compiles one loop for all of its aggregates instead of calling several functions a row
-(the same way as `dataclasses` writes `__init__`). All built-in ones but `collect`, `first` and `last` merge without regard to
-order, so partial states can be combined before a shuffle.
+An aggregate is four small functions (start, add, merge, result) over one plain state value. Most built-in ones also carry a line of
+source code: a step compiles one loop for all of its aggregates, instead of calling several functions per row (`dataclasses` writes
+`__init__` in the same way). All built-in ones except `collect`, `first` and `last` merge in any order, so their partial states can be
+combined before a shuffle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate. `copy` is there where `add` and `merge` may change a state in place."""
+    """One aggregate. It has a `copy` if `add` or `merge` may change a state in place."""
 
     name: str
     of: Selector | None
@@ -38,10 +38,10 @@ class Aggregate:
     merge: Callable[[Any, Any], Any] | None
     result: Callable[[Any], Any] | None = None
     source: str = ""
-    """The body of `add` in place: `s` is the list of states, `{i}` this one's index, `x` the selected value."""
+    """`add` as a statement: `s` is the list of states, `{i}` the index of this aggregate's state, `{x}` the selected value."""
     copy: Callable[[Any], Any] | None = None
     join: Callable[[Any, Any], Any] | None = None
-    """How the states of two sessions become one, the earlier one first, where the order of rows counts and nothing can `merge`."""
+    """Joins the states of two sessions, the earlier one first, where the order of rows counts and there is therefore no `merge`."""
 
 
 def _selected(of: Any, name: str) -> Any:
@@ -50,7 +50,7 @@ def _selected(of: Any, name: str) -> Any:
 
 
 def count() -> Aggregate:
-    """How many rows."""
+    """The number of rows."""
     return Aggregate("count", None, int, lambda s, _x: s + 1, lambda a, b: a + b, None, "s[{i}] += 1")
 
 
@@ -68,13 +68,13 @@ def _greatest(a: Any, b: Any) -> Any:
 
 
 def min(of: Selector) -> Aggregate:
-    """The least value; None before the first."""
+    """The least value; None before the first row."""
     source = "x = {x}\n        if s[{i}] is None or x < s[{i}]: s[{i}] = x"
     return Aggregate("min", _selected(of, "min"), _nothing, _least, _least, None, source)
 
 
 def max(of: Selector) -> Aggregate:
-    """The greatest value; None before the first."""
+    """The greatest value; None before the first row."""
     source = "x = {x}\n        if s[{i}] is None or x > s[{i}]: s[{i}] = x"
     return Aggregate("max", _selected(of, "max"), _nothing, _greatest, _greatest, None, source)
 
@@ -84,7 +84,7 @@ def _nothing() -> Any:
 
 
 def mean(of: Selector) -> Aggregate:
-    """The mean; its state is the pair of number and sum, so that means merge."""
+    """The mean. Its state is a pair of count and sum, so that means can be merged."""
     return Aggregate(
         "mean",
         _selected(of, "mean"),
@@ -116,7 +116,7 @@ def last(of: Selector) -> Aggregate:
 
 
 def collect(of: Selector) -> Aggregate:
-    """All values, as a list. It grows without bound: give the key a window, or keep it short."""
+    """All values, as a list. The list grows without bound: use a window, or make sure that it stays short."""
     return Aggregate(
         "collect",
         _selected(of, "collect"),
@@ -137,9 +137,10 @@ def aggregate(
     *,
     result: Callable[[Any], Any] | None = None,
 ) -> Aggregate:
-    """One of your own: `init()` makes a state, `add(state, value)` gives the next one. With `merge(a, b)` it combines early.
+    """A custom aggregate: `init()` makes a state, and `add(state, value)` returns the next one.
 
-    The state must be something that msgpack can hold. `result(state)` makes of it what goes on.
+    With `merge(a, b)`, partial states are combined before a shuffle. msgpack must be able to encode the state. `result(state)` turns the
+    state into the value that is passed on.
 
     >>> longest = aggregate(str, lambda state, value: max(state, value["name"], key=len), max)
     """
@@ -167,18 +168,18 @@ class AggregatePlan:
         self.names = tuple(parts)
         self.parts = tuple(parts.values())
         self.fields = fields_of(parts)
-        """The schema of its states."""
+        """The schema of the states."""
         self.digest = digest(self.fields)
-        """What tells partial states of this plan from those of another: each frame of them names it."""
+        """Distinguishes partial states of this plan from those of another: each frame of partial states carries it."""
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
         self.joins = [part.merge or part.join for part in self.parts]
         self.merge: Loop = _compile_merge(self.parts)
-        """Adds partial states in place: `merge(keys, partials, states)`."""
+        """Merges partial states in place: `merge(keys, partials, states)`."""
         self._add_items = _compile_add(self.parts, items=True)
         self._add_attributes = _compile_add(self.parts, items=False)
         self.numeric = all(part.name in NUMERIC for part in self.parts)
-        """Whether numbers are all that it needs: then a column of numbers can be added in place, for nothing in it can fail."""
+        """Whether all aggregates work on numbers alone: then a column of numbers can be added in place, because that cannot fail."""
         self._add_columns, self._merge_columns = _compile_columns(self.parts) if self.numeric else (None, None)
         self._select = [column_of(part.of) if part.of is not None else None for part in self.parts]
         self._starts = [part.start for part in self.parts]
@@ -188,11 +189,11 @@ class AggregatePlan:
     def add(
         self, keys: Iterable[Any], values: Iterable[Any], states: dict[Any, list[Any]], *, items: bool = True
     ) -> None:
-        """Adds rows in place: `states[key]` is a list with one state an aggregate. `items`: fields are items, not attributes."""
+        """Add rows in place: `states[key]` is a list with one state per aggregate. `items`: fields are items, not attributes."""
         (self._add_items if items else self._add_attributes)(keys, values, states)
 
     def columns(self, values: list[Any], *, partial: bool = False) -> ValueColumns | None:
-        """What `add_columns` takes of these rows (or of partial states as they travel): a column each; None if not all are numbers."""
+        """The columns of these rows (or partial states) for `add_columns`, one per aggregate; None if not all of them are numbers."""
         if not self.numeric or not values:
             return None
         found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self._select]
@@ -205,13 +206,14 @@ class AggregatePlan:
             elif not NUMBERS.issuperset(map(type, column)):
                 return None
             elif part.name in ("sum", "mean"):
-                float(
-                    builtins.sum(column)
-                )  # what no float holds fails here, with its record, and not when it is added to one
+                # a sum that no float can hold fails here, with its record, and not later when it is added to a float
+                float(builtins.sum(column))
         return found
 
     def plain(self, states: Sequence[Any]) -> bool:
-        """Whether columns of numbers can be added to these states: they are numbers themselves, and as many as there are aggregates."""
+        """Whether columns of numbers can be added to these states: there is one state per aggregate, and each is a number (for a mean,
+        a pair of numbers; for `min` and `max`, possibly None).
+        """
         if len(states) != len(self.parts):
             return False
         return all(
@@ -222,7 +224,7 @@ class AggregatePlan:
         )
 
     def all_plain(self, states: Iterable[Sequence[Any]]) -> bool:
-        """Whether all of these are plain, and that by a look at each column; False says that one or the other may not be."""
+        """Whether all of these states are plain, checked column by column; False means that some of them may not be."""
         rows = list(states)
         try:
             columns = list(zip(*rows, strict=True))
@@ -238,31 +240,31 @@ class AggregatePlan:
     def add_columns(
         self, keys: Iterable[Any], columns: ValueColumns, states: dict[Any, list[Any]], *, partial: bool
     ) -> None:
-        """Adds columns of numbers in place; keys that were never seen begin with what `start` gives."""
+        """Add columns of numbers in place. A key without states gets those of its first row."""
         loop: Any = self._merge_columns if partial else self._add_columns
         loop(keys, *[column for column in columns if column is not None], states)
 
     def lacking(self, values: list[Any]) -> Callable[[BaseException], str]:
-        """What there is to say of these rows where adding them has failed: see `selecting.lacking`."""
+        """Explains why adding these rows failed: see `selecting.lacking`."""
         return lacking([part.of for part in self.parts if isinstance(part.of, str)], values)
 
     def start(self) -> list[Any]:
-        """The states of a key that was never seen."""
+        """The initial states of a new key."""
         return [start() for start in self._starts]
 
     def copy(self, states: Sequence[Any]) -> list[Any]:
-        """States that may be changed without changing these."""
+        """A copy that may be changed without changing these states."""
         made = list(states)
         for i, copy in self._copies:
             made[i] = copy(made[i])
         return made
 
     def joined(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
-        """The states of two sessions that have become one."""
+        """The states of one session made from those of two."""
         return [join(a, b) for join, a, b in zip(self.joins, earlier, later, strict=True) if join is not None]
 
     def results(self, states: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-        """What users see of the states of many keys."""
+        """The results of many keys, as users see them."""
         names, finished = self.names, self._results
         if not finished:
             return [dict(zip(names, state, strict=True)) for state in states]
@@ -321,7 +323,7 @@ def _compile_add(parts: Sequence[Aggregate], *, items: bool) -> Loop:
 
 MIN = "if s[{i}] is None or x{i} < s[{i}]: s[{i}] = x{i}"
 MAX = "if s[{i}] is None or x{i} > s[{i}]: s[{i}] = x{i}"
-"""A state is None where the field is younger than the key."""
+"""A state can be None, for example if its field was added to the code after the key's first row."""
 ADDS = {
     "count": ("s[{i}] += 1", "s[{i}] += x{i}", "1", "x{i}"),
     "sum": ("s[{i}] += x{i}", "s[{i}] += x{i}", "x{i}", "x{i}"),
@@ -334,7 +336,7 @@ ADDS = {
         "x{i}",
     ),
 }
-"""For numbers: how a row and how a partial state are added in place, and what each begins a key with."""
+"""For numbers: the statements that add a row and a partial state in place, and the first state of a key from either."""
 NUMERIC = frozenset(ADDS)
 NUMBERS = frozenset((int, float))
 

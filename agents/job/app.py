@@ -1,8 +1,8 @@
-"""`App`: what a user declares a job with. Declaring runs nothing, imports no broker client, and refuses what cannot work.
+"""`App`: users declare a job with it. Declaring runs nothing, imports no broker client, and refuses what cannot work.
 
-An app holds steps, tables and settings. Each step is checked together with all that stand before it, so the line that is wrong is
-the one that raises. `app.graph()` gives the whole as the value that `core` decides with; a worker, the test driver and
-`headgate plan` all start from that.
+An app holds steps, tables and settings. It checks each step together with all earlier ones, so the line that is wrong is the one that
+raises. `app.graph()` returns the whole job as the value that `core` decides with; a worker, the test driver and `headgate plan` all
+start from it.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ A = TypeVar("A", bound=Actor)
 F = TypeVar("F", bound=Callable[..., Any])
 
 Moment = int | str | datetime
-"""A time: milliseconds since 1970, ISO 8601 text, or a `datetime`; without a zone it is UTC. Text may name an end of the log instead."""
+"""A time: ms since 1970, ISO 8601 text or a `datetime`; without a time zone it is UTC. Text may name an end of the log instead."""
 Until = Moment | Mapping[int, int] | None
 STATE = (s.AggregateStep, s.WindowStep, s.TableStep, s.BatchStep)
 """Steps that keep a table under their own name."""
 
 
 class InputOptions(TypedDict, total=False):
-    """What `App.input` takes beside its serdes; each is explained there."""
+    """The options of `App.input` besides its serdes; each is explained there."""
 
     key: Selector | None
     timestamp: When | None
@@ -74,7 +74,7 @@ class InputOptions(TypedDict, total=False):
 
 
 class App:
-    """One job: its name and id, its defaults, and everything that is declared on it.
+    """One job: its name and id, its defaults, and everything declared on it.
 
     >>> app = hg.App("sales", serde=hg.json())
     >>> orders = app.input("orders", timestamp="ts", max_out_of_order="5s")
@@ -140,15 +140,15 @@ class App:
     ) -> Stream[Any, Any]:
         """A topic that the job reads.
 
-        `key_serde` decodes keys. Without it, a step that needs them reads them as headgate writes keys: as text, for example.
-        `key="field"` says that the topic is partitioned by that field. `timestamp`: a field, `hg.field(…)` or a function; without it
-        Kafka's timestamp is the event time.
-        `start`: `"oldest"`, `"newest"` or a time, where a run without a checkpoint begins. `until`: `"newest"`, a dict of partition →
-        offset, or a time: the input is bounded and ends there. A time is in ms, or ISO text, or a `datetime` (UTC without a zone), and is
-        compared with Kafka's timestamps. `bootstrap=True`: nothing else flows before it has been read to
-        the end that it had at start. `broadcast=True`: every task reads all of it. `on_lost`: what to do when records were removed
-        before they were read. `partitioner`: how producers spread its keys, `"murmur2"` (Java's clients) or `"crc32"` (librdkafka's
-        default); without it the keys are tested, and a join of inputs that are spread differently fails.
+        `key_serde` decodes keys. Without it, a step that needs keys reads them in the form in which headgate writes them, for example
+        as text. `key="field"` says that the topic is partitioned by that field. `timestamp` is a field, `hg.field(…)` or a function;
+        without it, Kafka's timestamp is the event time.
+        `start` is where a run without a checkpoint begins: `"oldest"`, `"newest"` or a time. `until` bounds the input, which ends there:
+        `"newest"`, a dict of partition → offset, or a time. A time is a number of ms, ISO text or a `datetime` (UTC without a time zone),
+        and is compared with Kafka's timestamps. `bootstrap=True`: no other records flow before the task has read this input to the end
+        that it had at start. `broadcast=True`: every task reads the whole input. `on_lost`: what to do when records were deleted before
+        they were read. `partitioner`: how producers partition by key, `"murmur2"` (Java clients) or `"crc32"` (librdkafka's default).
+        Without it, the task tests the keys, and a join of inputs that are partitioned differently fails.
         """
         check_topic(topic, "input")
         where = f"input('{topic}')"
@@ -219,11 +219,11 @@ class App:
         ttl: str | float | None = None,
         migrate: Migrate | None = None,
     ) -> DeclaredTable[Any, Any]:
-        """A table that user code of this job reads and writes; each task has its own part of it.
+        """A table that this job's user code reads and writes. Each task has its own part of it.
 
         >>> seen = app.table("seen", key=hg.text(), value=hg.json(), ttl="1d")
 
-        `migrate(names, value)` makes new values of stored ones that do not fit the declaration any more.
+        `migrate(names, value)` converts stored values that no longer fit the declaration.
         """
         self._table_is_free(table_name_of(name))
         for what, given in (("key", key), ("value", value)):
@@ -248,7 +248,7 @@ class App:
         key_serde: Serde[Any] | None = None,
         on_error: s.Policy = None,
     ) -> Callable[[F], F]:
-        """Declare an async generator (or coroutine) over batches; what it yields goes to `sink`.
+        """Declare an async generator (or coroutine) over batches. What it yields goes to `sink`.
 
         >>> @app.agent(orders, sink="alerts")
         ... async def alert(batches: hg.Batches):
@@ -294,7 +294,7 @@ class App:
     def actor(
         self, *streams: Stream[Any, Any], name: str | None = None, on_error: s.Policy = None
     ) -> Callable[[type[A]], type[A]]:
-        """Declare a class derived from `hg.Actor` that takes these streams."""
+        """Declare a class derived from `hg.Actor` that processes these streams."""
         self._own(streams, "actor")
 
         def declare(cls: type[A]) -> type[A]:
@@ -328,7 +328,7 @@ class App:
     # -------------------------------------------------------------------------------------------------------- compiling
 
     def add(self, step: Any) -> Any:
-        """Take a step in, if the job can still work with it. Names of steps are unique in a job."""
+        """Add a step; refuse it if the job could not work with it. Step names are unique in a job."""
         if step.name and not isinstance(step, s.InputStep):
             for other in self.steps:
                 if other.name == step.name and not isinstance(other, s.InputStep):
@@ -347,7 +347,7 @@ class App:
 
         self.steps.append(step)
         try:
-            Declared(self, unfinished=True).graph  # noqa: B018 - building it checks it
+            Declared(self, unfinished=True).graph  # noqa: B018 - building the graph checks it
         except DeclarationError as error:
             self.steps.pop()
             raise DeclarationError(f"{error.what} (declared at {step.where})", remedy=error.remedy) from None
@@ -364,7 +364,7 @@ class App:
                 )
 
     def finish(self) -> App:
-        """Import what `include` names, once."""
+        """Import the modules that `include` names, once."""
         if not self._included:
             self._included = True
             for module in self._include:
@@ -377,14 +377,14 @@ class App:
         return self
 
     def graph(self) -> Graph:
-        """The declared job as the value that `core` checks; raises `DeclarationError` for what cannot work."""
+        """The declared job as the value that `core` checks. Raises `DeclarationError` if the job cannot work."""
         from .declaration import graph_of
 
         return graph_of(self)
 
 
 def check_input(topic: str, options: InputOptions) -> None:
-    """Refuse options of an input that mean nothing."""
+    """Refuse invalid options of an input."""
     where = f"input('{topic}')"
     unknown = sorted(set(options) - InputOptions.__annotations__.keys())
     if unknown:

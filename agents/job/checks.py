@@ -1,7 +1,7 @@
-"""The checks that every verb makes of its arguments, when it is called and in the user's own words.
+"""The checks that each verb makes of its arguments when it is called. Their messages use the user's terms.
 
-Promises: whatever is refused here names the verb, the argument and what to write instead; what passes can be run. A function that must
-not be awaited is refused when it is a coroutine function; one that cannot take the arguments that it will get is refused, too.
+Promises: an error names the verb, the argument and what to write instead; what passes can be run. A coroutine function is refused where
+it would never be awaited. A function that cannot take the arguments that it will get is refused, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLICIES = ("fail", "skip", "dead_letter")
 
 
 def called_from() -> str:
-    """File and line of the first frame outside this package: where the user declared it."""
+    """File and line of the first frame outside this package: where the user's declaration stands."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("headgate."):
         frame = frame.f_back
@@ -33,18 +33,18 @@ def called_from() -> str:
 
 
 def shown(fn: Any) -> str:
-    """How a function is called in a message."""
+    """The name of a function in messages."""
     name = getattr(fn, "__qualname__", None) or repr(fn)
     return "a lambda" if name.endswith("<lambda>") else name
 
 
 ENDS = ("oldest", "newest")
 KAFKAS = {"earliest": "oldest", "beginning": "oldest", "latest": "newest", "end": "newest"}
-"""The ends of a partition, and what Kafka and others call them."""
+"""What Kafka and others call the ends of a partition → what headgate calls them."""
 
 
 def end_meant(given: Any, ends: Sequence[str] = ENDS) -> str:
-    """The question for whoever wrote another word for an end of a partition; empty if none is near.
+    """A suggestion for a word that is not an end of a partition but resembles one; empty if it resembles none.
 
     >>> end_meant("latest"), end_meant("oldst"), end_meant("earliest", ("newest",)), end_meant(None)
     ("did you mean 'newest'? ", "did you mean 'oldest'? ", '', '')
@@ -56,7 +56,7 @@ def end_meant(given: Any, ends: Sequence[str] = ENDS) -> str:
 
 
 def check_policy(policy: Policy, where: str) -> Policy:
-    """An error policy, or a `DeclarationError` that lists them."""
+    """Return a valid error policy; for anything else, raise a `DeclarationError` that lists the policies."""
     if callable(policy):
         check_arguments(policy, 2, f"{where}: the policy", "(record, exception)")
         return policy
@@ -69,13 +69,13 @@ def check_policy(policy: Policy, where: str) -> Policy:
 
 
 def is_async(fn: Any) -> bool:
-    """Whether calling it gives something that must be awaited or iterated over asynchronously."""
+    """Whether a call returns something that must be awaited or iterated over asynchronously."""
     called = getattr(fn, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine function counts, too
     return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (fn, called))
 
 
 def check_arguments(fn: Callable[..., Any], number: int, what: str, signature: str) -> None:
-    """Whether it can be called with so many arguments; a builtin that does not tell is believed."""
+    """Refuse a function that cannot be called with `number` arguments. A builtin without a known signature passes."""
     try:
         inspect.signature(fn).bind(*[None] * number)
     except TypeError as error:
@@ -85,7 +85,7 @@ def check_arguments(fn: Callable[..., Any], number: int, what: str, signature: s
 
 
 def check_function(fn: Any, verb: str, *, number: int = 1, signature: str = "(value)", awaits: bool = False) -> None:
-    """A function that takes these arguments; a coroutine function is refused where it would never be awaited."""
+    """Refuse anything but a function that takes these arguments, and a coroutine function where it would never be awaited."""
     if not callable(fn):
         raise DeclarationError(f"{verb}() needs a function, not {fn!r}")
     if not awaits and is_async(fn):
@@ -95,7 +95,7 @@ def check_function(fn: Any, verb: str, *, number: int = 1, signature: str = "(va
 
 
 def check_selector(by: Any, verb: str) -> None:
-    """A field's name or a plain function of the value."""
+    """Refuse anything but a field's name or a plain function of the value."""
     if isinstance(by, str):
         if not by:
             raise DeclarationError(f"{verb}('') does not name a field")
@@ -106,14 +106,14 @@ def check_selector(by: Any, verb: str) -> None:
 
 
 def check_migrate(fn: Any, verb: str) -> Any:
-    """A plain function that makes new values of old ones, or None."""
+    """Refuse anything but None or a plain function that makes new values of old ones."""
     if fn is not None:
         check_function(fn, f"{verb}(migrate=…)", number=2, signature="(names, value)")
     return fn
 
 
 def check_serde(serde: Any, where: str) -> None:
-    """A serde, and not the function that makes one."""
+    """Refuse anything that is not a serde, such as the function that makes one."""
     if isinstance(serde, Serde):
         return
     name = getattr(serde, "__name__", "")
@@ -122,7 +122,7 @@ def check_serde(serde: Any, where: str) -> None:
 
 
 def check_output_key(step: s.Step, key: Any, topic: str) -> None:
-    """Refuse keys of an output of which it is known that only a key_serde= says how to write them: booleans and tuples."""
+    """Refuse output keys that are declared as booleans or tuples: only `key_serde=` can say how to write them."""
     kind = _kind_of(key) if key is not None else _kind_of_rows(step)
     plain = get_origin(kind) or kind
     if plain in (bool, tuple):
@@ -133,7 +133,7 @@ def check_output_key(step: s.Step, key: Any, topic: str) -> None:
 
 
 def _kind_of(selector: Any) -> Any:
-    """The type that a function says it returns."""
+    """The type that a function is annotated to return."""
     try:
         return get_type_hints(selector).get("return") if inspect.isroutine(selector) else None
     except (NameError, TypeError):
@@ -141,7 +141,7 @@ def _kind_of(selector: Any) -> Any:
 
 
 def _kind_of_rows(step: s.Step) -> Any:
-    """The type of the keys that this step passes on, where the declaration says it."""
+    """The type of the keys that this step passes on, if the declaration gives it."""
     while True:
         if isinstance(step, s.RekeyStep):
             return _kind_of(step.by)
@@ -164,18 +164,18 @@ KEEPING = (
     s.WindowStep,
     s.ShuffleStep,
 )
-"""Steps whose rows have the key of the rows that they were made of."""
+"""Steps whose rows keep the keys of the rows that they were made from."""
 
 
 def check_topic(topic: Any, verb: str) -> str:
-    """A name that Kafka takes."""
+    """Return a topic name that Kafka accepts; raise `DeclarationError` for any other value."""
     if not isinstance(topic, str) or not topic:
         raise DeclarationError(f"{verb}({topic!r}) does not name a topic", remedy=f'{verb}("name-of-the-topic")')
     return topic_name(topic, what=f"{verb}: topic")
 
 
 def duration(value: str | float, what: str) -> int:
-    """A duration in ms, or a `DeclarationError` that says where it stands.
+    """A duration in ms; raises a `DeclarationError` that names the argument.
 
     >>> duration("5s", "ttl"), duration(1.5, "ttl")
     (5000, 1500)
@@ -187,7 +187,7 @@ def duration(value: str | float, what: str) -> int:
 
 
 def name_of(verb: str, selector: str | Callable[..., Any] | None, name: str | None) -> str:
-    """The name of a step that has one: given, or made from its own arguments."""
+    """The name of a step that needs one: the given name, or one made from the step's own arguments."""
     made = name
     if made is None and isinstance(selector, str):
         made = f"{verb}-{selector}"
@@ -205,7 +205,7 @@ def name_of(verb: str, selector: str | Callable[..., Any] | None, name: str | No
 
 
 def table_name_of(name: Any) -> str:
-    """The name of a table, as it is given."""
+    """Return the given name of a table; refuse one that is malformed or reserved."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
         raise DeclarationError(
             f"{name!r} cannot be the name of a table", remedy="use letters, digits, '.', '-' and '_'"

@@ -1,7 +1,7 @@
-"""From what was declared to what `core` decides with: the graph of a job, and the plan of each of its tasks.
+"""Derives from a declaration what `core` decides with: the graph of a job, and the plan of each of its tasks.
 
-`graph_of(app)` names every step once and for all: the named ones by their names, the others by a number that nothing outlives.
-`task_plan(...)` says what one task reads and writes under a job model. Both are pure.
+`graph_of(app)` gives every step its final name: a named step keeps its name, and the others get a number, on which nothing stored
+depends. `task_plan(...)` says what one task reads and writes under a job model. Both are pure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Declared:
-    """A finished declaration: its steps with their final names, and the graph that they make."""
+    """A finished declaration: its steps with their final names, and the graph that they form."""
 
     def __init__(self, app: App, *, unfinished: bool = False) -> None:
         self.app = app if unfinished else app.finish()
@@ -55,12 +55,12 @@ class Declared:
                 loose[verb := step.verb] += 1
                 name = loose_name(verb, taken, loose[verb])
             if isinstance(step, s.TableStep):
-                name = f"table:{name}"  # a table may be called like the input that it is made of
+                name = f"table:{name}"  # a table may have the same name as the input that it follows
             taken.add(name)
             self.names[id(step)] = name
 
     def name(self, step: s.Step) -> str:
-        """The stage name of a step; an input's is its topic."""
+        """The stage name of a step; for an input, its topic."""
         return self.names[id(step)]
 
     def topic(self, step: s.ShuffleStep) -> str:
@@ -69,7 +69,7 @@ class Declared:
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph, checked."""
+        """The checked graph."""
         inputs = tuple(self._input(step) for step in self.steps if isinstance(step, s.InputStep))
         stages = tuple(self._stage(step) for step in self.steps if not isinstance(step, s.InputStep))
         graph = Graph(inputs, stages)
@@ -101,7 +101,7 @@ class Declared:
 
     @cached_property
     def _only_tables(self) -> frozenset[int]:
-        """The steps of which everything that comes ends in tables: such an input is read to its end first."""
+        """The steps whose rows all end in tables. If such a step is an input, the job reads it to its end first."""
         readers: dict[int, list[s.Step]] = {}
         for step in self.steps:
             for parent in step.parents:
@@ -155,7 +155,7 @@ class Declared:
         )
 
     def tables(self) -> Iterator[TableSpec]:
-        """The tables that users declared, and the ones that steps keep."""
+        """The tables that users declared, and those that steps keep."""
         plain = msgpack()
         for table in self.app.tables.values():
             key, value = table.key_serde, table.serde
@@ -182,7 +182,7 @@ class Declared:
 
     @cached_property
     def _hearing(self) -> frozenset[str]:
-        """The steps that hear of time."""
+        """The names of the steps that are told the event time."""
         return frozenset(self.name(step) for step in self.steps if step.hears_time)
 
     def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
@@ -233,7 +233,7 @@ def graph_of(app: App) -> Graph:
 
 
 def _has_effect(app: App) -> None:
-    """A job reads something and does something; nothing is shuffled or batched for nobody."""
+    """Check that the job has inputs and effects, and that every shuffle and every batch has a reader."""
     if not any(isinstance(step, s.InputStep) for step in app.steps):
         raise DeclarationError(
             f"the job '{app.name}' has no inputs", remedy='app.input("topic") declares what it reads'
@@ -266,9 +266,9 @@ def _combines(step: s.Step) -> TypeGuard[s.AggregateStep | s.WindowStep]:
 
 
 def _with_combining(steps: list[s.Step]) -> list[s.Step]:
-    """Steps, with aggregates that merge begun before the shuffle in front of them.
+    """The steps, with each shuffle set to combine the mergeable aggregate or window behind it.
 
-    Only where the aggregate is the sole reader of the shuffle: anybody else needs the rows as they are.
+    This happens only where that step is the sole reader of the shuffle: any other reader needs the rows themselves.
     """
     readers: dict[int, list[s.Step]] = {}
     for step in steps:

@@ -1,4 +1,4 @@
-"""A table as the user holds it: declared once, a mapping wherever user code of a task runs, and an explanation everywhere else."""
+"""A table as users declare it. In user code that a task runs it is a mapping; everywhere else, using it raises an error that says why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tables(Protocol):
     """The tables of a task."""
 
     def table(self, name: str) -> Any:
-        """One of them, by its name."""
+        """The table with this name."""
 
 
 _current: contextvars.ContextVar[Tables | None] = contextvars.ContextVar("headgate_tables", default=None)
@@ -30,7 +30,7 @@ _current: contextvars.ContextVar[Tables | None] = contextvars.ContextVar("headga
 
 @contextlib.contextmanager
 def bound(tables: Tables) -> Iterator[None]:
-    """User code run in here sees the tables of this task."""
+    """User code that runs in this block sees the tables of this task."""
     token = _current.set(tables)
     try:
         yield
@@ -39,7 +39,7 @@ def bound(tables: Tables) -> Iterator[None]:
 
 
 def current_table(name: str) -> Any:
-    """The table of the running task; a `DeclarationError` outside of one."""
+    """A table of the running task; outside of a task, raises `DeclarationError`."""
     tables = _current.get()
     if tables is None:
         raise DeclarationError(
@@ -50,7 +50,7 @@ def current_table(name: str) -> Any:
 
 
 class DeclaredTable(Generic[K, V]):
-    """A table of an app. Inside operators, agents and actors it is a mapping, of the task that runs.
+    """A table of an app. Inside operators, agents and actors it is a mapping: the running task's part of the table.
 
     >>> counts = app.table("counts", key=hg.text(), value=hg.json())
     >>> def seen(user):                     # in a map, for example
@@ -97,11 +97,11 @@ class DeclaredTable(Generic[K, V]):
     @overload
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
-        """The value of a key, or a default."""
+        """The value of a key, or the default."""
         return self._bound().get(key, default)
 
     def get_many(self, keys: Iterable[K]) -> list[V | None]:
-        """The values of many keys, None where there is none: one look-up for all."""
+        """The values of many keys in one look-up; None for a key without a value."""
         return self._bound().get_many(list(keys))
 
     def update(self, changes: Mapping[K, V]) -> None:

@@ -1,4 +1,4 @@
-"""From a declaration and its settings to what the machines are configured with."""
+"""Derives from a declaration and its settings the values that configure the machines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from .declaration import Declared
 
 
 def immutable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide where state lies, as far as they are not at their defaults: a newer headgate that knows one more of them,
-    or one less, must be able to join the run that an older one began.
+    """The settings that decide where state is stored, without those that have their defaults.
+
+    A newer headgate that knows one such setting more, or one less, must be able to join a run that an older one began.
 
     >>> immutable({"grouper": "all", "placement": "default"})
     {'grouper': 'all'}
@@ -33,7 +34,7 @@ def immutable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts(declared: Declared, settings: Mapping[str, Any]) -> dict[str, str]:
-    """What may not differ in a live run: part → its value as text, so that a difference can be read."""
+    """What may not differ in a live run: part → its value as text, so that people can read a difference."""
     return {
         **graph_parts(declared.graph, immutable(settings)),
         **state_parts({t.name: t.schema for t in declared.tables()}),
@@ -41,18 +42,18 @@ def parts(declared: Declared, settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def seconds(settings: Mapping[str, Any], name: str) -> float:
-    """A duration setting."""
+    """A duration setting, in seconds."""
     return parse(name, settings.get(name, find(name).default)) / 1000
 
 
 def grouper(settings: Mapping[str, Any]) -> Grouper:
-    """Which partitions make a task, as the setting `grouper` says."""
+    """The function that groups partitions into tasks: the one that the setting `grouper` names."""
     name = str(settings.get("grouper", find("grouper").default))
     return GROUPERS[name] if name in GROUPERS else imported("grouper", name, GROUPERS)
 
 
 def placer(settings: Mapping[str, Any]) -> Placer:
-    """Which worker runs which task, as the setting `placement` says."""
+    """The function that places tasks on workers: the one that the setting `placement` names."""
     name = str(settings.get("placement", find("placement").default))
     return place if name == "default" else imported("placement", name, ["default"])
 

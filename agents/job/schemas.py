@@ -1,11 +1,11 @@
-"""The schema of each table as the code declares it, and how rows that were written under an earlier one are read.
+"""The schema of each table as the code declares it, and how rows of earlier schemas are read.
 
-What it decides: what of a declaration is compared when the code has changed (`core.graph.schema` compares). For an aggregate that is each
-field's name and kind, and the type of what a custom one begins with; for a table the format of its values and, where they have a
-declared type, its fields. Functions cannot be compared, and are not.
+What it decides: which parts of a declaration are compared when the code has changed (`core.graph.schema` compares them). For an aggregate
+these are the name and kind of each field, and the type of the initial state of a custom one. For a table they are the format of its
+values and, if they have a declared type, the fields of that type. Functions cannot be compared, so they are not.
 
-Promises: rows of earlier schemas are read without being rewritten. A migration function is called with the names of the fields that
-the old value had and with the value itself, once a row at the most that it is kept; what it raises names the table.
+Promises: rows of earlier schemas are read without being rewritten. A migration function gets the field names of the old value and the
+value itself. It may be called again for the same row until the migrated row is stored. If it raises, the error names the table.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from .aggregates import Aggregate, AggregatePlan
 
 Migrate = Callable[[tuple[str, ...], Any], Any]
-"""`(names of the old fields, the old value) -> the new value`; for an aggregate both values are mappings, name to state."""
+"""`(names of the old fields, the old value) -> the new value`; for an aggregate, both values are mappings of name to state."""
 
 AGGREGATE, TABLE, TIMERS, BATCHES = "aggregate", "table", "timers", "batch step"
 CLOSED = "hg.closed"
-"""Internal table: closed streams, and the steps that were flushed for it."""
+"""Internal table: the streams that are closed, and the steps that were flushed because of that."""
 STATES = "states"
 """The format of an aggregate's value: the list of its states."""
 
 
 class TableSpec(NamedTuple):
-    """A table of the task: its name, how its keys and values are stored, how long they live, and what their shape is."""
+    """A table of a task: its name, the serdes of its keys and values, how long rows live, and the schema of its values."""
 
     name: str
     key: Serde[Any]
@@ -44,31 +44,34 @@ class TableSpec(NamedTuple):
     ttl_ms: int | None = None
     migrate: Migrate | None = None
     plan: AggregatePlan | None = None
-    """Of an aggregate: what its states are."""
+    """For an aggregate or a window: its compiled aggregates."""
     blocks: bool = False
-    """Of a window: a row holds the states of several keys."""
+    """For a window: a row holds the states of several keys."""
 
 
 # ------------------------------------------------------------------------------------------------------- what is declared
 
 
 def schema_of_aggregate(plan: AggregatePlan, key: Serde[Any]) -> Schema:
-    """Of the table of an aggregate's states."""
+    """The schema of the table of an aggregate's states."""
     return Schema(AGGREGATE, key.name, STATES, plan.fields, by_position=True)
 
 
 def schema_of_window(window: str, plan: AggregatePlan, key: Serde[Any]) -> Schema:
-    """Of the table of a window's states. Windows of another kind or length are another table: the same end would mean other rows."""
+    """The schema of the table of a window's states.
+
+    Windows of another kind or length need another table, because the same end would stand for other rows.
+    """
     return Schema(WINDOW + window, key.name, STATES, plan.fields, by_position=True)
 
 
 def schema_of_table(key: Serde[Any], value: Serde[Any]) -> Schema:
-    """Of a table of values of the user's."""
+    """The schema of a table that holds the user's values."""
     return Schema(TABLE, key.name, _format(value), _fields(value.type) if _is_typed(value) else ())
 
 
 def schema_of_own(kind: str, format: str) -> Schema:
-    """Of a table that headgate keeps for a step."""
+    """The schema of a table that headgate keeps for a step."""
     return Schema(kind, "msgpack", format)
 
 
@@ -94,7 +97,7 @@ def _is_typed(serde: Serde[Any]) -> bool:
 
 
 def _format(serde: Serde[Any]) -> str:
-    """What the bytes are. A type changes how they are read, and not what they are; unless its fields are told by their places."""
+    """The format of the bytes. A type changes how they are read, not what they are, unless its fields are identified by position."""
     if not _is_typed(serde):
         return serde.name
     base = serde.name.partition("(")[0]
@@ -115,7 +118,7 @@ def _fields(kind: Any) -> tuple[Field, ...]:
 
 
 def _words(type_: Any, seen: tuple[Any, ...]) -> str:
-    """A type in words that do not change when nothing of it has changed. `seen`: the classes that it stands in."""
+    """A type as text that stays the same as long as the type does. `seen`: the classes that contain it."""
     kind = type(type_).__name__.removesuffix("Type").lower()
     cls = getattr(type_, "cls", None)
     if cls is not None and cls in seen:
@@ -143,17 +146,17 @@ def _words(type_: Any, seen: tuple[Any, ...]) -> str:
 
 
 class Layout:
-    """How the values of one table are written now, and how those of earlier schemas are read."""
+    """How the values of one table are written now, and how values of earlier schemas are read."""
 
     def __init__(self, spec: TableSpec, history: History) -> None:
         self.spec = spec
         self.history = history
         self.number = history.number
         self.head = log_head(None, history.number)
-        """What stands before the bytes of a value without an expiry."""
+        """The prefix of the bytes of a value without an expiry."""
 
     def read(self, number: int, body: bytes) -> Any:
-        """The value of a row of an earlier schema, as the present one has it."""
+        """Convert the value of a row of an earlier schema to the present one."""
         if number > self.number:
             raise DataError(
                 f"table {self.spec.name}: a row was written under schema {number}, and {self.number} is the newest known",
@@ -168,8 +171,8 @@ class Layout:
         return self.adapt(number, self.spec.value.loads(body))
 
     def _block(self, number: int, body: bytes) -> Any:
-        """A block of keys with their states, or a session, which is the time of its last row and its states; other rows of a window's
-        table have no shape that could change."""
+        """Convert a block of keys with their states, or a session: the time of its last row and its states. Other rows of a window's table
+        have no schema that could change."""
         stored = self.spec.value.loads(body)
         if not isinstance(stored, list):
             return stored
@@ -178,7 +181,7 @@ class Layout:
         return [head, [one(number, state) for state in states] if isinstance(head, list) else one(number, states)]
 
     def adapt(self, number: int, states: Sequence[Any]) -> list[Any]:
-        """States by the places of an earlier schema, by those of the present one."""
+        """Reorder states from the positions of an earlier schema to those of the present one; a new field gets its initial state."""
         assert self.spec.plan is not None
         made = self.spec.plan.start()
         for place, source in enumerate(self.history.places(number)):
@@ -187,7 +190,7 @@ class Layout:
         return made
 
     def of_partials(self, digested: int | None) -> int:
-        """The schema of partial states with this digest, which are on their way since before the code was changed."""
+        """The schema of partial states with this digest, which were in flight when the code was changed."""
         found = None if digested is None else self.history.find(digested)
         if found is None or self.history.needs_function(found):
             raise DataError(
@@ -228,7 +231,7 @@ def _by_name(plan: AggregatePlan, new: Any) -> list[Any]:
 
 
 def _state(part: Aggregate, name: str, state: Any) -> Any:
-    """A state that the aggregate can go on with; nobody looks at it again before it is added to."""
+    """Check that the aggregate can continue with this state: nothing checks it again before rows are added to it."""
     wanted = NUMBERS.get(part.name)
     if wanted is None or type(state) in (int, float) or (part.name in ("min", "max") and isinstance(state, str | None)):
         return state
@@ -251,7 +254,7 @@ NUMBERS = {
 
 
 def _reader(format: str, present: Serde[Any]) -> Callable[[bytes], Any]:
-    """How values of a format are read without their type; bytes where only code that is gone could read them."""
+    """The function that reads values of a format without their type; `bytes` where only the earlier code could read them."""
     if format == STATES or format.startswith("msgpack"):
         return serdes.msgpack().loads
     if format.startswith("json"):
@@ -262,6 +265,6 @@ def _reader(format: str, present: Serde[Any]) -> Callable[[bytes], Any]:
 
 
 def layout_of(spec: TableSpec, history: History | None = None) -> tuple[Layout, tuple[str, ...]]:
-    """How a table's values are written and read, given what its task's log holds; and what has changed, for people."""
+    """How a table's values are written and read, given the history in its task's log; and the changes, as text for people."""
     adopted = adopt(spec.name, history, spec.schema, migrates=spec.migrate is not None)
     return Layout(spec, adopted.history), adopted.news

@@ -1,7 +1,7 @@
-"""What a declared job is made of: one frozen value a step, linked to the steps before it.
+"""The steps of a declared job: one frozen value per step, linked to the steps before it.
 
-Steps decide nothing and run nothing. `stream.py` makes them while the user declares, `declaration.py` turns them into the graph
-that `core` checks, and `operators/` into what a task runs.
+Steps decide nothing and run nothing. `stream.py` creates them while the user declares, `declaration.py` turns them into the graph that
+`core` checks, and `operators/` turns them into what a task runs.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ if TYPE_CHECKING:
     from .windows import Window
 
 Policy = str | Callable[..., Any] | None
-"""`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the next one up."""
+"""`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the policy one level up."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Step:
-    """Base of all steps. `name` is empty for steps that keep no state and shuffle nothing."""
+    """Base class of all steps. `name` is empty for steps that keep no state and shuffle nothing."""
 
     VERB: ClassVar[str] = ""
-    """What a stage of the graph is called that does this; the rules of `core.graph` go by it, and messages name it."""
+    """The verb of this step's stage in the graph; the rules of `core.graph` depend on it, and messages show it."""
     stateful: ClassVar[bool] = False
-    """Whether it keeps state under its name."""
+    """Whether the step keeps state under its name."""
     passing: ClassVar[bool] = False
-    """Whether all that it does with a row is to pass it on: what ends in tables alone behind it is read before anything else."""
+    """Whether the step only passes rows on. An input whose rows all go through such steps into tables is read to its end first."""
     effective: ClassVar[bool] = False
-    """Whether a job that ends with this has done something."""
+    """Whether a job that ends with this step has an effect."""
     hears_time: ClassVar[bool] = False
-    """Whether its operator is told how far event time is; its `letters` is true."""
+    """Whether its operator is told the event time; the operator's `letters` is then true."""
     remembers: ClassVar[bool] = False
-    """Whether what it does with a row may depend on the rows before it."""
+    """Whether what the step does with a row may depend on earlier rows."""
     irrevocable: ClassVar[bool] = False
-    """Whether the user's function does something that cannot be taken back: it is not tried again to find the row that failed."""
+    """Whether the user's function has effects that cannot be undone. It runs again to find a failed row only if a policy may leave that row
+    out."""
     by_row: ClassVar[bool] = False
-    """Whether the user's function runs for one row, with nothing else: a policy may leave that row out, so it runs with its chunk."""
+    """Whether the user's function gets one row and nothing else. A policy may leave that row out, so the function runs with its chunk."""
 
     parents: tuple[Step, ...] = field(default=(), repr=False)
     name: str = ""
@@ -48,17 +49,17 @@ class Step:
 
     @property
     def verb(self) -> str:
-        """What it is, in a word."""
+        """The verb of this step."""
         return self.VERB
 
     @property
     def updates(self) -> bool:
-        """Whether what it gives takes the place of what it gave before, by key; else it gives events."""
+        """Whether each output row replaces the earlier one of its key; otherwise the output rows are events."""
         return False
 
     @property
     def holds_ms(self) -> int:
-        """By how much what it emits may be older than the time that it was told; only of a step that hears of time."""
+        """By how much output rows may be older than the time that the step was told. Only for steps that are told the event time."""
         return 0
 
 
@@ -134,7 +135,7 @@ class MapAsyncStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class MergeStep(Step):
-    """Several streams as one."""
+    """Merges several streams into one."""
 
     VERB = "merge"
     passing = True
@@ -142,7 +143,7 @@ class MergeStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class EventsStep(Step):
-    """From here on each update counts as an event of its own."""
+    """From here on, each update counts as an event of its own."""
 
     VERB = "as-events"
     passing = True
@@ -150,7 +151,7 @@ class EventsStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class RekeyStep(Step):
-    """Another key on the same partition; only a shuffle or an output may follow what depends on it."""
+    """Sets another key, on the same partition. Of the steps that use this key, only a shuffle or an output may follow."""
 
     VERB = "rekey"
     passing = True
@@ -161,7 +162,7 @@ class RekeyStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ShuffleStep(Step):
-    """Through an intermediate stream: by key to one task each, or, with `everyone`, to every task."""
+    """Sends rows through an intermediate stream: each key to one task or, with `everyone`, every row to every task."""
 
     by: str | Callable[[Any], Any] | None
     serde: Any
@@ -169,17 +170,17 @@ class ShuffleStep(Step):
     partitions: int | None = None
     everyone: bool = False
     combine: AggregateStep | WindowStep | None = None
-    """The aggregate, or the window, that begins here, before its rows travel: what fails in it is its failure."""
+    """The aggregate or window behind the shuffle, whose combining begins here, before rows are sent. What fails in it is its failure."""
 
     @property
     def verb(self) -> str:
-        """It is one of two."""
+        """`broadcast` or `repartition`."""
         return "broadcast" if self.everyone else "repartition"
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AggregateStep(Step):
-    """A running aggregate for each key; its updates go on."""
+    """A running aggregate for each key. It passes updates on."""
 
     VERB = "agg"
     effective = True
@@ -192,13 +193,13 @@ class AggregateStep(Step):
 
     @property
     def updates(self) -> bool:
-        """The newest state of a key."""
+        """Each output row is the newest result of its key."""
         return True
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class WindowStep(Step):
-    """Aggregates for each key and window; a result goes on when its window closes."""
+    """Aggregates for each key and window. It passes a result on when its window closes."""
 
     VERB = "window"
     hears_time = True
@@ -210,26 +211,26 @@ class WindowStep(Step):
     plan: AggregatePlan
     key_serde: Any
     late: str | None = None
-    """The topic that takes late rows."""
+    """The topic for late rows."""
     late_serde: Any = None
     keeps_open: bool = False
-    """An end or a drain closes nothing."""
+    """An end of stream or a drain closes no window."""
     early_ms: int | None = None
-    """Early results come so often."""
+    """The interval between early results."""
     early_rows: int | None = None
-    """Early results come after so many rows."""
+    """The number of rows after which early results are emitted."""
     migrate: Migrate | None = None
 
     @property
     def combines(self) -> bool:
-        """Whether partial states of a window may travel in place of its rows: nothing asks for a row, or for how many have come."""
+        """Whether partial states may be sent instead of rows: nothing needs the single rows, or counts them as they arrive."""
         spans = self.window.spans
         plain = spans is not None and spans.every == spans.size and not self.window.by_clock
         return plain and self.plan.merges and self.late is None and self.early_rows is None
 
     @property
     def holds_ms(self) -> int:
-        """A window closes so long after its end, and its results are of its end; an early one may be as old as its first row."""
+        """How long after its end a window closes, as its results have the time of its end. Early results may be as old as its first row."""
         return self.window.holds_ms + (self.window.size_ms if self.updates else 0)
 
     @property
@@ -240,7 +241,7 @@ class WindowStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class TableStep(Step):
-    """Keeps the last value of each key in a table. `broadcast`: a copy on every worker, else partitioned like its stream."""
+    """Keeps the last value of each key in a table. `broadcast`: a copy on every worker; otherwise partitioned like its stream."""
 
     VERB = "table"
     effective = True
@@ -282,7 +283,7 @@ class BatchStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class SparkStep(Step):
-    """Gives each bounded batch to a function of PySpark."""
+    """Passes each bounded batch to a PySpark function."""
 
     VERB = "spark"
     effective = True
@@ -319,7 +320,7 @@ class SinkStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AgentStep(Step):
-    """An async generator of the user's, one for each task."""
+    """A user-defined async generator, one for each task."""
 
     VERB = "agent"
     effective = True
@@ -335,7 +336,7 @@ class AgentStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ActorStep(Step):
-    """A class of the user's, one instance for each task."""
+    """A user-defined class, one instance for each task."""
 
     VERB = "actor"
     hears_time = True
@@ -349,7 +350,7 @@ class ActorStep(Step):
 
 
 def lineage(steps: tuple[Step, ...]) -> list[Step]:
-    """Every step that leads to these, parents before children, each once."""
+    """These steps and all that lead to them, parents before children, each once."""
     seen: dict[int, Step] = {}
     stack = [(step, False) for step in reversed(steps)]
     while stack:

@@ -1,6 +1,6 @@
-"""`Stream`: what users chain verbs on. A verb checks its arguments at once and adds one step; nothing runs.
+"""`Stream`: users chain verbs on it. A verb checks its arguments at once and adds one step; nothing runs.
 
-Streams are values: a verb never changes the stream that it is called on, so a stream may be used several times.
+Streams are values: a verb never changes the stream that it is called on, so a stream can be used several times.
 A verb that keeps state or shuffles takes its name from `name=` or from its own arguments (`repartition("country")` is
 `by-country`), never from its position: adding a verb upstream renames nothing.
 """
@@ -82,7 +82,7 @@ class Stream(Generic[K, V]):
     def map(
         self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None
     ) -> Stream[Any, Any]:
-        """Another value for each value. With `with_record=True` the function gets a `Record`, and may return one."""
+        """Replace each value by `fn(value)`. With `with_record=True`, the function gets a `Record`, and may return one."""
         check_function(fn, "map")
         check_policy(on_error, "map(on_error)")
         return self._then(
@@ -100,7 +100,7 @@ class Stream(Generic[K, V]):
     def flat_map(
         self, fn: Callable[[Any], Iterable[Any]], *, with_record: bool = False, on_error: s.Policy = None
     ) -> Stream[Any, Any]:
-        """Any number of values for each value, in order. They keep its key and timestamp."""
+        """Replace each value by any number of values, in order. They keep its key and timestamp."""
         check_function(fn, "flat_map")
         check_policy(on_error, "flat_map(on_error)")
         return self._then(
@@ -116,7 +116,7 @@ class Stream(Generic[K, V]):
         self, fn: Callable[[Record[K, V]], object], *, with_record: Literal[True], on_error: s.Policy = ...
     ) -> Stream[K, V]: ...
     def filter(self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None) -> Stream[K, V]:
-        """Only the records for which the function is true."""
+        """Keep only the records for which the function returns a true value."""
         check_function(fn, "filter")
         check_policy(on_error, "filter(on_error)")
         return self._then(
@@ -149,7 +149,7 @@ class Stream(Generic[K, V]):
         with_record: bool = False,
         on_error: s.Policy = None,
     ) -> Stream[Any, Any]:
-        """Awaits `fn` for each value, at most `concurrency` at a time in a task; results come in the order of their input."""
+        """Await `fn` for each value, at most `concurrency` at a time in a task. The results keep the order of the input."""
         check_function(fn, "map_async", awaits=True)
         check_policy(on_error, "map_async(on_error)")
         if type(concurrency) is not int or concurrency < 1:
@@ -170,7 +170,7 @@ class Stream(Generic[K, V]):
     # ---------------------------------------------------------------------------------------------- keys and partitions
 
     def merge(self, *others: Stream[K, V]) -> Stream[K, V]:
-        """This stream and others as one; there is no order between them."""
+        """Merge this stream with others. Their records have no order among each other."""
         if not others:
             raise DeclarationError("merge() needs at least one other stream")
         parents = [self.step]
@@ -185,10 +185,10 @@ class Stream(Generic[K, V]):
         return self._then(s.MergeStep(parents=tuple(parents), where=called_from()))
 
     def as_events(self) -> Stream[K, V]:
-        """From here on each update counts as an event of its own.
+        """From here on, each update counts as an event of its own.
 
-        A running `.agg(…)` gives *updates*: each is the newest value of its key. `agg`, `window` and `batch` are refused behind them,
-        and so is a merge with events, for 1, 2, 3 would add up to 6. `as_events()` says that this is meant.
+        A running `.agg(…)` emits *updates*: each is the newest value of its key. `agg`, `window` and `batch` behind updates are refused,
+        and so is a merge with events, because a count of 1, 2, 3 would add up to 6. `as_events()` says that this is intended.
 
         >>> totals.as_events().window(hg.tumbling("1m")).agg(changes=hg.count())
         """
@@ -199,7 +199,7 @@ class Stream(Generic[K, V]):
     @overload
     def rekey(self, by: Callable[[V], K2], *, on_error: s.Policy = ...) -> Stream[K2, V]: ...
     def rekey(self, by: Selector, *, on_error: s.Policy = None) -> Stream[Any, V]:
-        """Another key without moving the records. It serves `to`; to bring equal keys together use `repartition`."""
+        """Set another key without moving the records. The key is for `to`; to bring equal keys together, use `repartition`."""
         check_selector(by, "rekey")
         policy = check_policy(on_error, "rekey(on_error)")
         return self._then(s.RekeyStep(parents=(self.step,), by=by, on_error=policy, where=called_from()))
@@ -226,9 +226,9 @@ class Stream(Generic[K, V]):
         key_serde: Serde[Any] | None = None,
         on_error: s.Policy = None,
     ) -> Stream[Any, V]:
-        """Through an intermediate stream, so that all records of a key meet in one task.
+        """Send the records through an intermediate stream, so that all records of a key reach the same task.
 
-        `by` is a field of the value or a function of it; without it the record's own key is used, and `name=` is needed.
+        `by` is a field of the value or a function of it. Without `by`, the record's own key is used, and `name=` is required.
         """
         if by is not None:
             check_selector(by, "repartition")
@@ -249,7 +249,7 @@ class Stream(Generic[K, V]):
         return self._then(step)
 
     def broadcast(self, name: str, *, serde: Serde[Any] | None = None) -> Stream[K, V]:
-        """Through an intermediate stream of which every task gets every record."""
+        """Send the records through an intermediate stream from which every task receives every record."""
         made = name_of("all", None, name)
         self.app.topics.intermediate(made)
         step = s.ShuffleStep(
@@ -279,12 +279,12 @@ class Stream(Generic[K, V]):
         migrate: Migrate | None = None,
         **aggregates: Aggregate,
     ) -> Stream[K, dict[str, Any]]:
-        """Running aggregates for each key. Updates go on at each commit, one for each key that changed.
+        """Running aggregates for each key. At each commit they emit an update for each key that has changed.
 
         >>> orders.repartition("country").agg(n=hg.count(), total=hg.sum("amount")).to("totals")
 
-        Under its name the step finds its state again when the code has changed: fields are compared by name. `migrate(names, states)`
-        makes new states of old ones that do not fit; both are mappings, name to state.
+        The step finds its state by its name after the code has changed; fields are compared by name. `migrate(names, states)` converts old
+        states that do not fit into new ones; both are mappings of name to state.
         """
         step = s.AggregateStep(
             parents=(self.step,),
@@ -306,13 +306,13 @@ class Stream(Generic[K, V]):
         at_end: Literal["close", "keep"] = "close",
         name: str | None = None,
     ) -> WindowedStream[K, V]:
-        """Rows by key and by window of time; `.agg(…)` says what is made of them.
+        """Group rows by key and time window; `.agg(…)` says how to aggregate them.
 
-        `emit`: results before a window closes too, of the windows that have changed: every `"10s"` of the worker's clock, or when at
-        least `1000` rows have come. They are updates: the newest counts.
+        `emit`: also emit early results of the windows that have changed, every `"10s"` of the worker's clock or when at least `1000` rows
+        have arrived. They are updates: the newest one counts.
 
-        `late`: the topic that takes rows whose window is closed, unchanged; without it they are counted only. The end of the stream and
-        a drain close all windows, and the next run begins them from nothing; with `at_end="keep"` it goes on with them.
+        `late`: the topic to which rows of closed windows are written unchanged; without it they are only counted. The end of the stream
+        and a drain close all windows, and the next run starts with none; with `at_end="keep"` it continues with the open ones.
         """
         return WindowedStream(self, window, emit, late, at_end, name)
 
@@ -327,7 +327,7 @@ class Stream(Generic[K, V]):
         migrate: Migrate | None = None,
         on_error: s.Policy = None,
     ) -> TableView[K, V]:
-        """The last value of each key; a null value deletes. `broadcast=True` keeps a copy of all of it on every worker."""
+        """The last value of each key; a null value deletes the key. `broadcast=True` keeps a copy of the whole table on every worker."""
         shuffles = [one for one in s.lineage((self.step,)) if isinstance(one, s.ShuffleStep)]
         if broadcast and shuffles and not shuffles[-1].everyone:
             raise DeclarationError(
@@ -362,9 +362,10 @@ class Stream(Generic[K, V]):
         how: str = "inner",
         on_error: s.Policy = None,
     ) -> Stream[Any, Any]:
-        """Each record with its row of the table. `on` is a field or a function; without it the record's key looks up.
+        """Join each record with its row of the table: `into(value, row)`.
 
-        `inner` drops a record that has no row (counted); `left` calls `into(value, None)`.
+        `on` is a field or a function; without it, the record's key is looked up. `inner` drops and counts a record without a row; `left`
+        calls `into(value, None)`.
         """
         if not isinstance(table, TableView):
             remedy = "create one with stream.table(name); app.table() is for user code to read and write"
@@ -395,7 +396,7 @@ class Stream(Generic[K, V]):
         max_age: str | float | None = None,
         name: str | None = None,
     ) -> BatchedStream[K, V]:
-        """Bounded batches of rows: closed by number, by size, by age, by the end of the stream or by a drain."""
+        """Bounded batches of rows. Their number of rows, their size, their age, the end of the stream or a drain closes them."""
         if max_rows is None and max_bytes is None and max_age is None:
             raise DeclarationError(
                 "batch() without a limit would end only with the stream", remedy="batch(max_rows=100_000)"
@@ -425,10 +426,11 @@ class Stream(Generic[K, V]):
         partition: Callable[[Record[K, V]], int] | None = None,
         on_error: s.Policy = None,
     ) -> Ended:
-        """Write to an output topic, exactly once. Without `key` the record's own key is written. `key=hg.window_key`, behind a window, is
-        the record's key and the start of its window: a compacted topic then keeps a result for each.
+        """Write to an output topic, exactly once.
 
-        The partition is the one that Kafka's Java client would choose, unless `partition(record)` says otherwise.
+        Without `key`, the record's own key is written. `key=hg.window_key`, behind a window, is the record's key together with the start
+        of its window: a compacted topic then keeps a result for each. The partition is the one that Kafka's Java client would choose,
+        unless `partition(record)` says otherwise.
         """
         check_topic(topic, "to")
         if key is window_key:
@@ -454,7 +456,7 @@ class Stream(Generic[K, V]):
         return Ended(f"to('{topic}')")
 
     def sink(self, fn: Callable[[Batch[K, V]], Any], *, on_error: s.Policy = None) -> Ended:
-        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk comes again."""
+        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is repeated."""
         check_function(fn, "sink", signature="(batch)", awaits=True)
         self.app.add(
             s.SinkStep(parents=(self.step,), fn=fn, on_error=check_policy(on_error, "sink"), where=called_from())
@@ -464,7 +466,7 @@ class Stream(Generic[K, V]):
     def process(
         self, actor: type[Actor], /, *, name: str | None = None, on_error: s.Policy = None, **args: Any
     ) -> Stream[Any, Any]:
-        """Through an actor of your own, made with `args`; what it gives to `ctx.forward(…)` goes on."""
+        """Process the records in your own actor, constructed with `args`. What it passes to `ctx.forward(…)` goes to the next step."""
         check_actor(actor, "process", args)
         return self._then(
             s.ActorStep(

@@ -1,4 +1,4 @@
-"""What a chain of verbs can end in: an output, a table, batches that wait for what shall be done with them."""
+"""What a chain of verbs can end in: an output, a table, or batches that a further verb processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ V = TypeVar("V")
 
 
 class Ended:
-    """What `to` and `sink` leave behind: nothing can follow. To write *and* go on, use the stream before it twice."""
+    """What `to` and `sink` return: nothing can follow it. To write *and* continue, use the stream before it twice."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
 
-    if not TYPE_CHECKING:  # so that type checkers say it, too
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
@@ -35,7 +35,7 @@ class Ended:
 
 
 class TableView(Generic[K, V]):
-    """A table that follows a stream: to join with, or to read in an actor."""
+    """A table that follows a stream. Join with it, or read it in an actor."""
 
     def __init__(self, app: App, step: s.TableStep) -> None:
         self.app = app
@@ -51,13 +51,13 @@ class TableView(Generic[K, V]):
 
 
 class BatchedStream(Generic[K, V]):
-    """Bounded batches, waiting for what shall be done with them."""
+    """Bounded batches, before a verb such as `spark` says what to do with them."""
 
     def __init__(self, app: App, step: s.BatchStep) -> None:
         self.app = app
         self.step = step
 
-    if not TYPE_CHECKING:  # so that type checkers say it, too
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
@@ -71,9 +71,9 @@ class BatchedStream(Generic[K, V]):
         return f"<batches {self.step.name} of {self.app.name}>"
 
     def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> Stream[Any, Any]:
-        """Give each batch to `fn(df, batch)`, ordinary PySpark on a DataFrame of the batch's rows; its rows go on.
+        """Pass each batch to `fn(df, batch)`: ordinary PySpark on a DataFrame of the batch's rows. The rows that it returns are passed on.
 
-        `schema` says what comes out, as PySpark writes it: `"country string, revenue double"`.
+        `schema` describes the output columns, as PySpark writes them: `"country string, revenue double"`.
         """
         from .stream import Stream
 

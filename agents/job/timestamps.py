@@ -1,14 +1,14 @@
-"""Event time: where `timestamp=` of an input says that it is.
+"""Event time: `timestamp=` of an input says where it is.
 
     "ts", hg.field("ts")                   a number of milliseconds since 1970
     hg.field("ts", unit="s"|"us"|"ns")     of seconds, microseconds, nanoseconds
-    hg.field("ts", unit="iso")             ISO 8601 text, such as `2026-01-31T12:00:00.250+01:00`; without a zone it is UTC
+    hg.field("ts", unit="iso")             ISO 8601 text, such as `2026-01-31T12:00:00.250+01:00`; without a time zone it is UTC
     a function of the value                milliseconds
     nothing                                Kafka's own timestamp of the record
 
-A `datetime` is taken everywhere; without a zone it is UTC. What is finer than a millisecond is cut off towards the past, so that times
-before 1970 stay in order, too; only seconds that are no whole number are rounded to the nearest millisecond. Event time is a signed 64-bit
-number of milliseconds. What is missing or cannot be read is bad data of that record: `BadTimestamp` says which one.
+A `datetime` is accepted everywhere; without a time zone it is UTC. Fractions of a millisecond are cut off towards the past, so that times
+before 1970 stay in order, too; only fractional seconds are rounded to the nearest millisecond. Event time is a signed 64-bit number of
+milliseconds. A record whose time is missing or unreadable is bad data: `BadTimestamp` says which record it is.
 
 Promise: a column of whole numbers costs one C-level pass, whatever its unit.
 """
@@ -46,7 +46,7 @@ class TimeField:
 
 
 def field(name: str, *, unit: str = "ms") -> TimeField:
-    """The event time is in this field: a number of `s`, `ms`, `us` or `ns` since 1970, or `iso` text (UTC if it has no zone).
+    """The event time is in this field: a number of `s`, `ms`, `us` or `ns` since 1970, or `iso` text (UTC if it has no time zone).
 
     >>> field("ts", unit="iso")
     TimeField(name='ts', unit='iso')
@@ -65,7 +65,7 @@ When = str | TimeField | Callable[[Any], Any]
 
 
 class BadTimestamp(ValueError):
-    """Row `index` has no event time that can be read."""
+    """Row `index` has no readable event time."""
 
     def __init__(self, index: int, why: str) -> None:
         super().__init__(why)
@@ -85,7 +85,7 @@ def _iso_ms(text: str) -> int:
 
 
 def moment(given: Any) -> Any:
-    """A `datetime` or ISO text in milliseconds; anything else as it is.
+    """Convert a `datetime` or ISO text to milliseconds; return anything else unchanged.
 
     >>> moment("1970-01-01T00:00:01+00:00"), moment("newest"), moment(5)
     (1000, 'newest', 5)
@@ -99,7 +99,7 @@ def moment(given: Any) -> Any:
 
 
 def _whole(unit: str, times: list[int]) -> list[int]:
-    """A column of whole numbers of this unit, in milliseconds."""
+    """Convert a column of whole numbers of this unit to milliseconds."""
     match unit:
         case "s":
             return [one * 1000 for one in times]
@@ -112,7 +112,7 @@ def _whole(unit: str, times: list[int]) -> list[int]:
 
 
 def _one(unit: str, found: Any) -> int:
-    """One time of this unit, in milliseconds; raises for what is none."""
+    """Convert one time of this unit to milliseconds; raise if it is not a time."""
     if isinstance(found, datetime):
         return _datetime_ms(found)
     if unit == "iso":
@@ -130,7 +130,7 @@ def _one(unit: str, found: Any) -> int:
 
 
 def timestamps_of(of: When) -> Extract:
-    """A column of event times from a column of values; null values keep Kafka's timestamp."""
+    """The function that extracts a column of event times from a column of values. Null values keep Kafka's timestamp."""
     if isinstance(of, str):
         of = TimeField(of)
     if not (isinstance(of, TimeField) or callable(of)):
@@ -152,7 +152,7 @@ def timestamps_of(of: When) -> Extract:
                 return check_times(_whole(unit, times), "timestamp")
             if unit == "s" and kinds <= NUMBERS:
                 return check_times([round(one * 1000) for one in times], "timestamp")
-        except BaseException:  # noqa: BLE001, S110 - the slow way below finds which row it was
+        except BaseException:  # noqa: BLE001, S110 - the slow path below finds the row that failed
             pass
         result: list[int] = []
         for index, value in enumerate(values):

@@ -1,7 +1,7 @@
 """Windows as users declare them: `hg.tumbling("10s", grace="2s")`, and what `.window(…)` returns.
 
-Promises: a declaration is checked at its own line. A window's name is made of its own arguments (`tumbling-10s`), so that a change of
-its fields finds the same state again, and a change of its size does not.
+Promises: a declaration is checked at its own line. A window's name is made from its own arguments (`tumbling-10s`). After its fields have
+changed it therefore finds its state again; after its size has changed it does not.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What `hg.tumbling(…)` and the like return; give it to `.window(…)`."""
+    """What `hg.tumbling(…)`, `hg.hopping(…)` and `hg.session(…)` return; pass it to `.window(…)`."""
 
     kind: str
     spans: Spans | None
     """None for sessions."""
     grace_ms: int
     gap_ms: int = 0
-    """Of sessions."""
+    """For sessions: the longest gap between neighbouring rows."""
     by_clock: bool = False
-    """By the time at which a row is processed, not by its own."""
+    """Assigns a row by the time at which it is processed, not by its own time."""
     where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
@@ -59,17 +59,17 @@ class Window:
 
     @property
     def holds_ms(self) -> int:
-        """By how much a result may be older than the time that closes its window. A session is closed only when time has passed its end."""
+        """By how much a result may be older than the time that closes its window. A session closes only when time has passed its end."""
         return self.grace_ms + (1 if self.spans is None else 0)
 
     @property
     def size_ms(self) -> int:
-        """How long a window is; of sessions, the least."""
+        """The length of a window; for sessions, the shortest length."""
         return self.gap_ms if self.spans is None else self.spans.size
 
     @property
     def key(self) -> Serde[Any]:
-        """How the keys of its table are stored."""
+        """The serde of the keys of its table."""
         return SESSION_KEY if self.spans is None else BLOCK_KEY
 
 
@@ -91,8 +91,8 @@ def tumbling(
 ) -> Window:
     """Windows of one size, one after the other. They begin at whole multiples of `size` since 1970 (UTC), plus `offset`.
 
-    `grace`: a window closes so long after time has passed its end, and takes rows until then. With `time="processing"` a row counts
-    when it is processed, whatever its own time, and the worker's clock closes the windows.
+    `grace`: how long after its end a window still accepts rows; then it closes. With `time="processing"`, a row belongs to the window of
+    the time at which it is processed, whatever its own time, and the worker's clock closes the windows.
 
     >>> str(tumbling("1m", grace="10s"))
     'tumbling-1m'
@@ -109,7 +109,7 @@ def hopping(
     offset: str | float = 0,
     time: Literal["event", "processing"] = "event",
 ) -> Window:
-    """Windows of one size, a new one `every` so often: a row is in all that hold its time.
+    """Windows of one size that start at intervals of `every`. A row is in every window that contains its time.
 
     >>> str(hopping("1m", every="10s"))
     'hopping-1m-every-10s'
@@ -124,7 +124,7 @@ def hopping(
 
 
 def session(gap: str | float, *, grace: str | float = 0, time: Literal["event", "processing"] = "event") -> Window:
-    """Windows that grow with the rows of a key, for as long as none is farther than `gap` from the next. They end `gap` after their last
+    """Windows that grow with the rows of a key, as long as no row is farther than `gap` from the next. A session ends `gap` after its last
     row.
 
     >>> str(session("30m"))
@@ -147,7 +147,7 @@ def _fixed(kind: str, size: int, every: int, grace: str | float, offset: str | f
 
 
 def _times(kind: str, grace: str | float, time: str) -> tuple[int, bool]:
-    """The grace, and whether the clock counts."""
+    """The grace in ms, and whether windows follow the clock."""
     if time not in ("event", "processing"):
         raise DeclarationError(f"{kind}(time={time!r})", remedy="'event' or 'processing'")
     late, clock = duration(grace, f"{kind}(grace)"), time == "processing"
@@ -167,7 +167,7 @@ def _length(given: str | float, what: str) -> int:
 
 def window_key(record: Record[Any, Any]) -> tuple[Any, int]:
     """The key of a result together with the start of its window, for `to(…, key=hg.window_key)`: a compacted topic then keeps the last
-    result of each key and window, not only of each key. It is written as `hg.key()` writes tuples, unless `key_serde=` says otherwise.
+    result of each key and window, not only of each key. `hg.key()` encodes it as a tuple, unless `key_serde=` says otherwise.
 
     >>> window_key(Record("DE", {"n": 3, "window_start": 60_000}, 0))
     ('DE', 60000)
@@ -176,7 +176,7 @@ def window_key(record: Record[Any, Any]) -> tuple[Any, int]:
 
 
 def check_behind_window(step: s.Step, topic: str) -> None:
-    """Refuse `hg.window_key` where no result of a window comes."""
+    """Refuse `hg.window_key` where there are no results of a window."""
     if not any(isinstance(one, s.WindowStep) for one in s.lineage((step,))):
         raise DeclarationError(
             f"to('{topic}', key=hg.window_key): no window stands before it, so its records have no window_start",
@@ -185,7 +185,7 @@ def check_behind_window(step: s.Step, topic: str) -> None:
 
 
 def _early(window: Window, emit: Any) -> tuple[int | None, int | None]:
-    """How often early results come: by time, or by rows."""
+    """When early results are emitted: after how many ms, or after how many rows."""
     if emit == "final":
         return None, None
     if window.spans is None:
@@ -201,7 +201,7 @@ def _early(window: Window, emit: Any) -> tuple[int | None, int | None]:
 
 
 class WindowedStream(Generic[K, V]):
-    """Rows in windows, waiting for what shall be made of them."""
+    """Rows in windows, before `.agg(…)` says how to aggregate them."""
 
     def __init__(
         self, stream: Stream[K, V], window: Any, emit: Any, late: str | None, at_end: str, name: str | None
@@ -223,7 +223,7 @@ class WindowedStream(Generic[K, V]):
         self._early = _early(window, emit)
         self._name = name_of("window", None, name or str(window))
 
-    if not TYPE_CHECKING:  # so that type checkers say it, too
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
@@ -239,11 +239,11 @@ class WindowedStream(Generic[K, V]):
     def agg(
         self, *, on_error: s.Policy = None, migrate: Migrate | None = None, **aggregates: Aggregate
     ) -> Stream[K, dict[str, Any]]:
-        """Aggregates for each key and window; a result for each when the window closes.
+        """Aggregates for each key and window. Each gives a result when its window closes.
 
         >>> orders.repartition("country").window(hg.tumbling("1m", grace="5s")).agg(n=hg.count()).to("minutes")
 
-        A result has these fields and `window_start`, `window_end` (ms) and `closed_by`. Its timestamp is the last ms of its window.
+        A result has these fields, `window_start` and `window_end` (in ms) and `closed_by`. Its timestamp is the last ms of its window.
         """
         from .stream import Stream
 
