@@ -107,7 +107,7 @@ class Declared:
             for parent in step.parents:
                 readers.setdefault(id(parent), []).append(step)
         found: set[int] = set()
-        for step in reversed(self.steps):  # parents stand before children
+        for step in reversed(self.steps):  # parents come before children
             after = readers.get(id(step), [])
             if after and all(isinstance(one, s.TableStep) or (one.passing and id(one) in found) for one in after):
                 found.add(id(step))

@@ -1,1 +1,1 @@
-"""Rows in, rows out: what each step does with a chunk, and what happens to a record that fails."""
+"""Rows in, rows out: what each step does with a chunk, and what happens to failed records."""

@@ -1,7 +1,7 @@
-"""Runs an actor class of the user's: its hooks, its timers, its context.
+"""Runs a user-defined actor class: its hooks, its timers, its context.
 
-Timers are rows of an internal table of the task, so they are as durable as everything else: a timer that was set in a letter exists
-when that letter is committed, and fires once. A drain fires all that are left, event time first.
+Timers are rows of an internal table of the task, so they are as durable as everything else: a timer that a letter has set exists once
+that letter is committed, and fires once. A drain fires all remaining timers, those in event time first.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .stateless import VALUES, Env, Operator, encode, encode_keys
 from .timers import EVENT, PROCESSING, Timers
 
 FLUSH_STEP = 500
-"""Timers that fire in one step, at most: a letter's outputs must stay within what one transaction should hold."""
+"""The maximum number of timers that fire in one step: the outputs of a letter must not exceed what one transaction should hold."""
 
 
 class ActorOp(Operator):
-    """One instance of the user's class, in one task."""
+    """Runs one instance of the user's class, in one task."""
 
     awaits = True
     letters = True
@@ -42,13 +42,13 @@ class ActorOp(Operator):
         self.timers = Timers(env.table(timers_table(step)))
         self.context = ActorContext(self)
         self.started = False
+        """`on_start` has run, in a letter that has not failed."""
         self.closing = False
-        """All that it reads has ended: it has nothing left to stop, and what it still emits may go through other steps of its task."""
-        """`on_start` has run, in a letter that counts."""
+        """All its inputs have ended or are drained. `stop()` has no effect then: what it still emits may go through other steps."""
         self.event_ms: int | None = None
-        """The event time that the present hook is called for: of what it emits, unless it says otherwise."""
+        """The event time for which the current hook is called: the default timestamp of what the hook emits."""
         self._opened = False
-        """`on_start` has run, so there may be something to close, whatever became of its letter."""
+        """`on_start` was called, so there may be something to close, even if its letter failed."""
 
     def push(self, rows: Rows) -> None:
         if self.hooks["on_batch"] or not self.started:
@@ -86,7 +86,7 @@ class ActorOp(Operator):
         self.timers.resume(aside)
 
     async def on_watermark(self, watermark: int) -> bool:
-        """Event time has come this far; whether there is more to do for it."""
+        """Event time has reached `watermark`. Returns whether there is more to do for it."""
         self.watermark = watermark
         for _ in range(FLUSH_STEP):
             first = self.timers.first(EVENT)
@@ -98,7 +98,7 @@ class ActorOp(Operator):
         return True
 
     async def on_close(self, cause: str) -> bool:
-        """All that it reads has ended or is drained; whether there is more to do."""
+        """All its inputs have ended or are drained. Returns whether there is more to do."""
         self.closing = True
         left = self.timers.rest()
         for at, name in left[:FLUSH_STEP]:
@@ -109,7 +109,7 @@ class ActorOp(Operator):
         return False
 
     async def work(self, key: str) -> bool:
-        """A timer is due, unless it was replaced or cancelled since."""
+        """A timer is due, unless it has been replaced or cancelled since. Returns whether there is more to do."""
         found = self.timers.get(key)
         if found is not None and self._is_due(*found):
             await self._fire(key, found[1])
@@ -127,19 +127,19 @@ class ActorOp(Operator):
         await self._hook("on_timer", name, at)
 
     def due(self) -> tuple[int, str] | None:
-        """The earliest processing timer; or, at once, one for an event time that has passed already."""
+        """The earliest processing-time timer; or, due at once, an event-time timer whose time has already passed."""
         first = self.timers.first(EVENT)
         if first is not None and self._is_due(EVENT, first[0]):
             return self.env.now_ms(), first[1]
         return self.timers.first(PROCESSING)
 
     def owed_ms(self) -> int | None:
-        """An event-time timer fires when its time is reached, and what it emits is of that time."""
+        """The time of the earliest event-time timer: what the timer emits has this timestamp."""
         first = self.timers.first(EVENT)
         return None if first is None else first[0]
 
     async def close(self) -> None:
-        """The task is released."""
+        """The task is released: call `on_stop` if the actor was started."""
         if self._opened and self.hooks["on_stop"]:
             await call(self.step, self.actor.on_stop, self.context)
 
@@ -150,7 +150,7 @@ def timers_table(step: s.ActorStep) -> str:
 
 
 class ActorContext:
-    """What hooks are given; see `actors.Context`. What was emitted and forwarded in a hook goes on when the hook is through."""
+    """The context that hooks get; see `actors.Context`. Forwarded records are passed on when their hook has returned."""
 
     def __init__(self, operator: ActorOp) -> None:
         self._op = operator
@@ -158,12 +158,12 @@ class ActorContext:
 
     @property
     def task(self) -> str:
-        """The task that this actor is."""
+        """The name of this actor's task."""
         return self._op.env.task
 
     @property
     def watermark(self) -> int | None:
-        """Event time up to which everything has been seen."""
+        """The event time up to which this actor has seen everything."""
         return self._op.watermark
 
     @property
@@ -193,7 +193,7 @@ class ActorContext:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Write a record to a topic, with the letter."""
+        """Write a record to a topic, as part of this letter."""
         op = self._op
         app = op.env.app
         check_topic(topic, "ctx.emit")
@@ -201,17 +201,17 @@ class ActorContext:
         values = encode(op.step, app.serde, [value])
         when = self._time(timestamp)
         if timestamp is None and op.event_ms is not None:
-            # no broker takes a record of before 1970, or of the future: a drain fires timers long before their time
+            # brokers accept no timestamps before 1970 or in the future, and a drain fires timers long before their time
             when = min(max(when, 0), self.now_ms)
         op.env.emit(topic, partition, keys, values, [when], [headers] if headers else None)
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
-        """Give a record to the step behind this one."""
+        """Pass a record to the step behind this one."""
         (pairs,) = check_headers([headers or ()], "ctx.forward()")
         self._forwarded.append((value, key, self._time(timestamp), pairs))
 
     def flush(self) -> None:
-        """Pass on what was forwarded."""
+        """Pass on the forwarded records."""
         if self._forwarded:
             values, keys, times, headers = zip(*self._forwarded, strict=True)
             self._forwarded = []
@@ -225,11 +225,11 @@ class ActorContext:
             )
 
     def forget(self) -> None:
-        """The hook failed: nothing was forwarded."""
+        """The hook failed: discard the forwarded records."""
         self._forwarded = []
 
     def timer(self, name: str, *, at: int | None = None, after: str | float | None = None) -> None:
-        """Call `on_timer` once: at an event time, or after some processing time."""
+        """Call `on_timer` once: at the event time `at`, or after the processing time `after`."""
         if (at is None) == (after is None):
             raise ValueError("timer() takes either at= (event time, ms) or after= (processing time)")
         if not isinstance(name, str):
@@ -240,7 +240,7 @@ class ActorContext:
             self._op.timers.set(name, PROCESSING, self.now_ms + duration_ms(after or 0))
 
     def cancel(self, name: str) -> None:
-        """Forget a timer."""
+        """Cancel a timer."""
         self._op.timers.cancel(name)
 
     def commit(self) -> None:
@@ -248,6 +248,6 @@ class ActorContext:
         self._op.env.wants_commit = True
 
     def stop(self) -> None:
-        """This task has seen enough, after this letter."""
+        """End this task after this letter."""
         if not self._op.closing:
             self._op.env.wants_stop = True

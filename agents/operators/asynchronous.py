@@ -1,7 +1,7 @@
-"""The operators that may await: `map_async`, sinks, agents and actors of the user's.
+"""The operators that may await: `map_async`, sinks and the user's agents.
 
-They never run on their own: a push defers the work to the task's actor, which awaits it before the chunk counts as complete.
-So a letter of a task still runs alone, in order, and what it awaits is inside of no transaction.
+They never run on their own: a push defers the work to the task's actor, which awaits it before the chunk counts as complete. So the
+letters of a task still run one at a time, in order, and nothing is awaited inside a transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .stateless import VALUES, Env, Operator, UserCodeError, blaming, encode, en
 
 
 class MapAsyncOp(Operator):
-    """Awaits a coroutine for each row, a bounded number at a time; results keep their order."""
+    """Awaits a coroutine for each row, a bounded number at a time. Results keep the order of the rows."""
 
     awaits = True
 
@@ -55,8 +55,8 @@ class MapAsyncOp(Operator):
                         raise
                     error = UserCodeError(step, cause, index, lacking((), rows.values[index : index + 1])(cause))
                     error.__cause__ = cause
-                    # Nothing leaves to the group: until Python 3.13 it cancels this task for that and does not take it back, so
-                    # that from then on every cancellation would seem to be asked for.
+                    # No error may reach the TaskGroup: before Python 3.13 it would call `cancel()` on the parent task and never
+                    # `uncancel()`, so that from then on every cancellation would seem to be requested.
                     failed.append(error)
                     for other in workers:
                         if other is not asyncio.current_task():
@@ -69,14 +69,14 @@ class MapAsyncOp(Operator):
             first = min(failed, key=lambda one: one.index or 0)
             raise first from cause_for(first, first.__cause__)
         for index, result in enumerate(results):
-            if result is _MISSING:  # it has cancelled itself: a group says nothing of that
+            if result is _MISSING:  # the function has cancelled itself, which a TaskGroup does not report
                 cause = Unasked(shown(fn))
                 raise UserCodeError(step, cause, index) from cause
         self.forward(rows_of_results(step, rows, results))
 
 
 _MISSING = object()
-"""Stands for a result that did not come; None is one."""
+"""Marks a missing result; None is a valid one."""
 
 
 class SinkOp(Operator):
@@ -97,17 +97,17 @@ class SinkOp(Operator):
 
 
 async def call(step: s.Step, fn: Callable[..., Any], *args: Any, patience_s: float = 0.0) -> Any:
-    """Call a plain or async function of the user's; what it awaits may take so long, if that is not 0."""
+    """Call a plain or async user function. Awaiting its result may take `patience_s` seconds; 0 means no limit."""
     with blaming(step):
         result = fn(*args)
         return await within(patience_s, result) if inspect.isawaitable(result) else result
 
 
 class AgentOp(Operator):
-    """An async generator of the user's. It runs beside the task's actor, but only while a chunk is given to it.
+    """Runs a user-defined async generator beside the task's actor, but only while it processes a chunk.
 
-    The two hand over to each other: a batch goes in, yielded lists come out, and when the generator asks for the next batch
-    the one before is done. A raise fails the chunk and ends the generator; the next chunk starts a new one.
+    The two take turns: the actor passes a batch in and takes the yielded lists out. When the generator asks for the next batch, the
+    previous one is complete. An exception fails the chunk and ends the generator; the next chunk starts a new one.
     """
 
     awaits = True
@@ -136,7 +136,7 @@ class AgentOp(Operator):
         except BaseException as cause:
             try:
                 await self.close()
-            except Exception as error:  # noqa: BLE001 - what it ended with is less than what it failed with
+            except Exception as error:  # noqa: BLE001 - the failure matters more than an error while closing
                 cause.add_note(f"and when it was closed: {said(error)}")
             raise
 
@@ -158,14 +158,14 @@ class AgentOp(Operator):
             self.env.emit(self.agent.sink, None, keys, values, rows.timestamps, rows.headers)
 
     async def close(self) -> None:
-        """End the generator; its `finally` blocks run."""
+        """End the generator. Its `finally` blocks run."""
         running, self.running = self.running, None
         if running is not None:
             await running.close()
 
 
 class _Running:
-    """One life of an agent function: a task of its own that waits whenever it is not its turn."""
+    """One run of an agent function, as an asyncio task that waits whenever it is not its turn."""
 
     def __init__(self, fn: Callable[..., Any], tables: Callable[[str], Any], task: str) -> None:
         self._inbox: asyncio.Queue[Batch[Any, Any]] = asyncio.Queue(1)
@@ -176,7 +176,7 @@ class _Running:
         self._task = asyncio.get_running_loop().create_task(self._run(fn(batches)), name=f"agent of {task}")
 
     async def _feed(self) -> AsyncIterator[Batch[Any, Any]]:
-        while not self._closing:  # a function that catches its cancellation and goes on finds no more batches
+        while not self._closing:  # a function that catches its cancellation and continues gets no more batches
             if self._asked:
                 await self._outbox.put(("asked", None))
             self._asked = True
@@ -190,9 +190,7 @@ class _Running:
             else:
                 await body
             await self._outbox.put(("returned", None))
-        except (
-            BaseException
-        ) as error:  # whatever user code raises is handed to the chunk that it failed, a cancellation, too
+        except BaseException as error:  # whatever user code raises, even a cancellation, fails the current chunk
             if self._closing or (isinstance(error, GeneratorExit) and passes(error)):
                 raise
             await self._outbox.put(("raised", error))
@@ -210,7 +208,7 @@ class _Running:
             yield what
 
     async def close(self) -> None:
-        """Cancel it; what it raises at its end is raised here."""
+        """Cancel the agent function; re-raise the error that it ends with, if any."""
         self._closing = True
         self._task.cancel()
         await asyncio.wait([self._task])

@@ -1,7 +1,7 @@
-"""Windows that begin before a shuffle: partial states of a key and window travel once a commit, instead of every row.
+"""Combines the rows of a window before a shuffle: each commit sends one partial state per key and window, instead of every row.
 
-A partial state is the end of its window, the number of its rows and the states, with the digest of its plan beside it. Nothing is late
-here: that is judged where the window lives, for the whole partial state.
+A partial state consists of the end of its window, the number of its rows and the states; its frame carries the digest of the plan. No
+row is late here: the window operator behind the shuffle decides that, for a whole partial state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .stateless import Env, blaming, encode
 
 
 class WindowCombineOp(ShuffleOp):
-    """Out of this stage, with the windows that follow begun here."""
+    """The sending side of a shuffle that combines rows for the window operator behind it."""
 
     def __init__(self, step: s.ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
@@ -25,7 +25,7 @@ class WindowCombineOp(ShuffleOp):
         self.window = step.combine
         self.plan = step.combine.plan
         self.careful = False
-        """A commit has failed on what was held back: partial states travel with each chunk, so that a failure is that of a record."""
+        """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
         self.tally = Tally()
         self.kept = self._empty()
 

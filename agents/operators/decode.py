@@ -1,8 +1,8 @@
-"""Where records enter a task: bytes of a chunk become rows.
+"""Decodes the bytes of a chunk into rows: this is where records enter a task.
 
-What it decides: what of a record is decoded. Keys and headers become columns only where a step behind asks for them.
+What it decides: which parts of a record are decoded. Keys and headers become columns only where a later step asks for them.
 
-A record that cannot be read is a `BadRecord` with its index; who decides what happens then is the task.
+A record that cannot be read raises `BadRecord` with its index; the task decides what happens then.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def _unsaid(stream: str, what: str) -> DataError:
 
 
 def serde_of(step: s.InputStep | s.ShuffleStep) -> Any:
-    """The serde of the values that stand in a stream."""
+    """The serde of the values in a stream."""
     return PARTIAL if isinstance(step, s.ShuffleStep) and step.combine is not None else step.serde
 
 
 def value_serdes(declared: Declared) -> dict[str, Any]:
-    """The same, by topic, of all streams that the job reads."""
+    """The serde of the values of every stream that the job reads, by topic."""
     read = [step for step in declared.steps if isinstance(step, s.InputStep | s.ShuffleStep)]
     return {step.topic if isinstance(step, s.InputStep) else declared.topic(step): serde_of(step) for step in read}
 
 
 class SourceOp(Operator):
-    """The beginning of a chain of operators: an input, or the reading side of a shuffle."""
+    """The first operator of a chain: an input, or the receiving side of a shuffle."""
 
     def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: Pipeline) -> None:
         super().__init__(step, pipeline)
@@ -68,12 +68,12 @@ class SourceOp(Operator):
         """Whether the values are partial states of the aggregate behind the shuffle."""
         self.serde: Any = serde_of(step)
         self.key_serde: Any = step.key_serde or pipeline.app.key_serde
-        """What has written the keys; of an input that declares nothing it is believed only where a step behind needs keys."""
+        """The serde that wrote the keys. For an input that declares none, it is assumed only if a later step needs keys."""
         self.declared = step.key_serde is not None
         self.only_text = False
-        """Nothing says how its producers write keys, and other streams are to meet it by key: only of text that is known."""
+        """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
         self._other_keys = False
-        """A field that is its key was no text."""
+        """A field that is the key was not text."""
         self.key = None
         self.timestamp = None
         self.wants_headers = True
@@ -83,7 +83,7 @@ class SourceOp(Operator):
             self.timestamp = timestamps_of(step.timestamp) if step.timestamp is not None else None
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
-        """Decode a chunk and push it on; its greatest event time."""
+        """Decode a chunk and push its rows on. Returns their greatest event time."""
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
         if (chunk.plan is not None) != self.partial:
@@ -99,7 +99,7 @@ class SourceOp(Operator):
         return greatest
 
     def _greatest(self, times: list[int], chunk: Chunk, skip: frozenset[int]) -> int | None:
-        """The greatest event time. One that nothing could be taken off (a producer may write what it likes) is bad data."""
+        """The greatest event time. A time out of range is bad data: a producer may write it, but nothing could be subtracted from it."""
         if not times:
             return None
         greatest = max(times)
@@ -150,7 +150,8 @@ class SourceOp(Operator):
         if self.wants_keys == VALUES:
             return self._decoded(raw, bad)
         if isinstance(self.step, s.InputStep) and (self.declared or self.wants_keys):
-            self._decoded(raw, bad)  # in the same bytes: what is no key must be found where it came in
+            # the bytes stay as they are, but an undecodable key must be found here, where it enters
+            self._decoded(raw, bad)
         return raw
 
     def _decoded(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
@@ -159,13 +160,13 @@ class SourceOp(Operator):
         return found.values
 
     def _keys_of_values(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
-        """The declared field; a null value has none, so there the record's own key is read."""
+        """The keys from the declared field. A null value has no fields, so its record's own key is read instead."""
         assert self.key is not None
         known = {index for index, _ in bad}
         if None not in values and not known:
             try:
                 return self._believed(self.key(values), bad)
-            except BaseException:  # noqa: BLE001, S110 - one by one, then
+            except BaseException:  # noqa: BLE001, S110 - retried below, one by one
                 pass
         own = self._decoded(list(chunk.keys), []) if chunk.has_keys else None
         keys: list[Any] = []
@@ -174,7 +175,7 @@ class SourceOp(Operator):
             if value is not None:
                 try:
                     found = self.key([value])[0]
-                except BaseException as error:  # whatever it is, it is this record's
+                except BaseException as error:  # whatever it is, this record caused it
                     if passes(error):
                         raise
                     bad.append((index, error))
@@ -189,7 +190,7 @@ class SourceOp(Operator):
         return keys
 
     def _believed(self, keys: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
-        """Keys out of values. Of what is no text nobody knows which bytes it has on the topic, unless that is declared."""
+        """Check keys taken from values. Unless a key serde is declared, only the bytes of text keys in the topic are known."""
         if not self.declared and not TEXT.issuperset(map(type, keys)):
             self._other_keys = True
             if self.only_text:

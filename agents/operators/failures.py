@@ -1,4 +1,4 @@
-"""Chunks that fail: which of their records did it, what the policies say of them, and what a dead letter carries."""
+"""Failed chunks: which of their records failed, which policy applies to them, and what a dead letter contains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HERE = Path(__file__).parents[1]
 
 
 def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> str:
-    """The same whenever these records come again as the same chunk: for deduplicating in sinks."""
+    """An id that is the same whenever these records are processed again as the same chunk, so that sinks can deduplicate."""
     first = offsets[0] if offsets else chunk.next_position
     left_out = f"-without-{zlib.crc32(repr(sorted(skipped)).encode()):08x}" if skipped else ""
     return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}{left_out}"
@@ -33,14 +33,14 @@ def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> s
 async def find_bad(
     pipeline: Pipeline, chunk: Chunk, drop: Callable[[], None] | None = None
 ) -> list[tuple[int, BaseException]]:
-    """Which rows of a chunk fail, found by halving it; nothing of it is kept. It ends at the first row whose policy is to fail.
+    """Find the rows of a chunk that fail, by bisection. No output of the tries is kept. The search ends at the first row whose policy is to
+    fail.
 
-    Where steps keep state, a row may fail, or succeed, only because of rows before it: there each part is tried behind all good rows that
-    stand before it, from an untouched state (`drop` forgets what a try has changed in tables). So a row that is blamed is one that
-    fails in its place. Where a function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is
-    tried again.
+    Where steps keep state, a row may fail or succeed only because of earlier rows. Each part is then tried behind all good rows before it,
+    from an untouched state (`drop` discards what a try has changed in tables). So every row that is blamed fails in its place. If a
+    function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is tried again.
 
-    A topic that must be asked for first is no row's failure: `UnknownTarget` is raised on.
+    A topic whose metadata is missing is not the failure of a row: `UnknownTarget` is re-raised.
     """
     found: list[tuple[int, BaseException]] = []
     trouble = pipeline.trouble
@@ -50,7 +50,7 @@ async def find_bad(
         return found
     in_place = keeps_state(pipeline, chunk.at.stream)
     left_out: set[int] = set()
-    rows = chunk.pick(0, len(chunk))  # columns, of which parts are cheap
+    rows = chunk.pick(0, len(chunk))  # columns, so that taking a part is cheap
     # the whole has just failed, so its halves come first; the left one is on top
     parts = [(len(chunk) // 2, len(chunk)), (0, len(chunk) // 2)] if len(chunk) > 1 else [(0, 1)]
     while parts:
@@ -72,18 +72,18 @@ async def find_bad(
         pipeline.drop()
         if drop is not None:
             drop()
-        await asyncio.sleep(0)  # the worker has other tasks, and a leader that must answer
+        await asyncio.sleep(0)  # let the worker's other tasks run, and its leader answer
     return found
 
 
 def keeps_state(pipeline: Pipeline, stream: str) -> bool:
-    """Whether what a row of this stream does may depend on the rows before it."""
+    """Whether the effect of a row of this stream may depend on earlier rows."""
     behind = (op.step for op in pipeline.operators if stream in pipeline.reads[id(op)])
     return bool(pipeline.app.tables) or any(step.remembers for step in behind)
 
 
 def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:
-    """Key, value and headers of a dead letter: the record as it came, with where it was from and what went wrong."""
+    """Key, value and headers of a dead letter: the record as it was read, with its origin and the error as headers."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     step = error.step if isinstance(error, UserCodeError) else None
     where = step.name or f"{step.verb} ({step.where})" if step else "decode"
@@ -102,12 +102,12 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
 
 
 def traceback_of(error: BaseException) -> str:
-    """The same of whatever a letter has failed with."""
+    """The traceback of the user's code, from the error with which a letter failed."""
     return own_traceback((error.cause if isinstance(error, BadRecord) else error.__cause__) or error)
 
 
 def own_traceback(cause: BaseException) -> str:
-    """Where the user's code raised: without the frames of headgate that lead there, and without the first try of the whole chunk."""
+    """The traceback of the user's code, without the headgate frames above it and without the first try of the whole chunk."""
     tb = cause.__traceback__
     while tb is not None and tb.tb_next is not None and _HERE in Path(tb.tb_frame.f_code.co_filename).parents:
         tb = tb.tb_next
@@ -115,18 +115,19 @@ def own_traceback(cause: BaseException) -> str:
 
 
 def store_failed(error: BaseException) -> bool:
-    """Whether a store could not be read, in whosever hands that was."""
+    """Whether the error was caused by a store that could not be read, no matter which code was reading it."""
     return any(isinstance(one, StoreUnreadable) for one in causes(error))
 
 
 def policy_of(error: BaseException, source: SourceOp, app: Any) -> s.Policy:
-    """What shall happen with a failed record: the nearest policy wins, operator, then input, then app. None for what no record did."""
+    """The policy for a failed record: the nearest one wins (operator, then input, then app). A store that cannot be read always fails."""
     if store_failed(error):
         return "fail"
     step = source.step
     if isinstance(error, UserCodeError):
         own = error.step.on_error
         return own or (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
-    if not isinstance(error, BadRecord):  # a table that cannot take a value: no operator is to blame, but user code is
+    # for example a table cannot store a value: user code caused this, but no particular operator
+    if not isinstance(error, BadRecord):
         return (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
     return (step.on_bad_data if isinstance(step, s.InputStep) else None) or app.on_bad_data

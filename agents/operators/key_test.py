@@ -1,10 +1,10 @@
-"""Tests by which partitioner the keys of a task's inputs were spread (`core.graph.keying`), while their chunks come in.
+"""Tests by which partitioner the inputs of a task were partitioned (`core.graph.keying`), as their chunks arrive.
 
-It looks at each chunk before its rows go on, and only until it knows: a set of keys for each input, hashed once each. A topic that
-never has 50 keys costs one pass over the keys of a chunk.
+It looks at each chunk before its rows are processed, and only until the partitioner is known: it hashes each distinct key of an input
+once. A topic with fewer than 50 keys costs one pass over the keys of each chunk.
 
-What is found out is logged, counted and shown; where inputs that meet by key disagree, it raises `KeysApart`, which no error policy
-answers: no record is to blame.
+The result is logged, counted and shown. If inputs that meet by key disagree, the test raises `KeysApart`. No error policy applies to it,
+because no record is to blame.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ log = structlog.get_logger("headgate.keys")
 
 
 class KeysApart(HeadgateError):
-    """Inputs that meet by key are spread by different partitioners."""
+    """Inputs that meet by key are partitioned by different partitioners."""
 
 
 class KeyTest:
-    """The samples of one task."""
+    """The key samples of one task's inputs."""
 
     def __init__(
         self, declared: Declared, task: str, inputs: Iterable[InputPlan], count: Callable[[str, int], None]
@@ -51,11 +51,11 @@ class KeyTest:
         self._widths = {stream: one.width for stream, one in mine.items()}
         self._open = set(self.samples)
         self._values: dict[str, set[bytes]] = {stream: set() for stream in mine}
-        """Of inputs that state a field: the values of it that were looked at, as keys."""
+        """For inputs whose key is a field: the values of that field that were tested, as key bytes."""
         self._apart: KeysApart | None = None
 
     def see(self, step: s.InputStep, chunk: Chunk, keys: list[Any] | None) -> None:
-        """A chunk of this input is about to run; `keys` are those of its rows."""
+        """Test a chunk of this input that is about to run; `keys` are the keys of its rows."""
         stream = step.topic
         if stream in self._open:
             if step.key is not None:
@@ -67,7 +67,7 @@ class KeyTest:
             raise self._apart
 
     def shown(self) -> dict[str, dict[str, Any]]:
-        """By input: what is known, what was said, how many keys were tested, and how many are elsewhere."""
+        """By input: the partitioner found, the one declared, how many keys were tested, and how many the latter would place elsewhere."""
         found: dict[str, dict[str, Any]] = {}
         for stream, sample in sorted(self.samples.items()):
             said = self.declared.graph.input[stream].partitioner
@@ -80,12 +80,12 @@ class KeyTest:
         return found
 
     def _stated(self, step: s.InputStep, chunk: Chunk, keys: list[Any]) -> list[bytes]:
-        """The bytes by which the field would have been spread: the record's own key, where it is that field, else what we write for it."""
+        """The bytes that a producer would have partitioned by: the record's own key, if it is that field, otherwise the encoded field."""
         seen = self._values[step.topic]
         if len(seen) >= MOST:
             return []
         serde = step.key_serde or self.declared.app.key_serde
-        written = serde.dumps_many(keys).values  # what is no key fails where it is used
+        written = serde.dumps_many(keys).values  # a value that cannot be a key fails where it is used
         own = chunk.keys
         found: list[bytes] = []
         for index, data in enumerate(written):
@@ -104,7 +104,7 @@ class KeyTest:
         return found
 
     def _add(self, stream: str, new: list[Any]) -> None:
-        keys = [bytes(key) for key in new if key]  # an empty key goes anywhere
+        keys = [bytes(key) for key in new if key]  # a record with an empty key may be in any partition
         if not keys:
             return
         sample, width = self.samples[stream], self._widths[stream]
@@ -144,12 +144,12 @@ class KeyTest:
 def _reads_as(serde: Any, raw: Any, data: bytes) -> bool:
     try:
         return bool(serde.dumps(serde.loads(raw)) == data)
-    except Exception:  # noqa: BLE001 - a key that is something else is not this field
+    except Exception:  # noqa: BLE001 - a key that cannot be decoded is not this field
         return False
 
 
 def _elsewhere(key: Any) -> list[bytes]:
-    """How other clients write such a key, where no key_serde= says it: as text, or as a big-endian number of 8 or 4 bytes."""
+    """How other clients write such a key if no `key_serde=` is declared: as text, or as a big-endian integer of 8 or 4 bytes."""
     if isinstance(key, int):
         sizes = [size for size in (8, 4) if -(1 << 8 * size - 1) <= key < 1 << 8 * size - 1]
         return [encode_output(int(key)), *(key.to_bytes(size, "big", signed=True) for size in sizes)]

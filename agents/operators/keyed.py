@@ -1,7 +1,7 @@
 """The operators that work by key: shuffles, aggregates, tables, joins.
 
-Promises: what a chunk changes is a copy until the chunk is complete, so a failing chunk leaves no trace; partial states that are
-combined before a shuffle give the same result as the rows would; whatever is held back for the commit is emitted by `seal`.
+Promises: a chunk changes only copies until it is complete, so a failed chunk leaves no trace. Partial states that are combined before a
+shuffle give the same result as the rows would. `seal` emits everything that was held back for the commit.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..records.serdes import msgpack, writes_utf8
 from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, encode_keys, select_rows
 
 PARTIAL = msgpack()
-"""How partial states of an aggregate travel between two stages, whatever the stream's serde."""
+"""The serde of partial states between two stages, whatever the serde of the stream."""
 
 
 class ShuffleOp(Operator):
-    """Out of this stage: rows into an intermediate stream."""
+    """The sending side of a shuffle: writes rows to an intermediate stream."""
 
     def __init__(self, step: s.ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
@@ -30,13 +30,13 @@ class ShuffleOp(Operator):
         self.wants_keys = BYTES if step.by is None else ""
 
     def keys_of(self, rows: Rows) -> list[Any]:
-        """The key of each row, in bytes. A record that goes to everyone needs none."""
+        """The key of each row, in bytes. A record that is broadcast needs none."""
         if self.by is not None:
             return self.encoded(self.select(self.by, rows.values, self.shuffle_step.by))
         return self.encoded([None] * len(rows.values) if rows.keys is None else rows.keys, rows.key_serde)
 
     def encoded(self, keys: list[Any], written: Any = None) -> list[Any]:
-        """These keys in bytes, if there are all that must be."""
+        """Encode these keys; raise if one is missing, unless the step broadcasts."""
         step = self.shuffle_step
         keys = encode_keys(step, step.key_serde, keys, written)
         if not step.everyone and None in keys:
@@ -50,18 +50,18 @@ class ShuffleOp(Operator):
         step = self.shuffle_step
         keys = self.keys_of(rows)
         values = encode(step, step.serde, rows.values)
-        with blaming(step):  # what no frame takes
+        with blaming(step):  # a value that no frame can hold
             self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
 
 
 class CombineOp(ShuffleOp):
-    """Out of this stage, with what follows (an aggregate) begun here: partial states travel, once a key and commit.
+    """The sending side of a shuffle that combines rows for the aggregate behind it: each commit sends one partial state per key.
 
-    What tells keys apart is their bytes, here and in all that follows: 1 and True are two keys. Only of the fields that are all text the
-    text itself does, which is no other key's bytes either: it is encoded once a commit.
+    Keys are distinguished by their bytes, here and in all later steps: 1 and True are two keys. If the selected keys of a chunk are all
+    text, the text itself is the key: it equals no other key's bytes, and is encoded once per commit.
 
-    `settled` holds the partial states of completed chunks of the open transaction, `fresh` those of the chunk that runs; beside
-    each stands the time of the key's last row. `merged` is what `prepare` has made of those that have both, with the user's `merge`.
+    `settled` holds the partial states of completed chunks of the open transaction, `fresh` those of the running chunk. `settled_ts` and
+    `fresh_ts` hold the time of each key's last row. `prepare` merges the states of keys in both, with the user's `merge`, into `merged`.
     """
 
     def __init__(self, step: s.ShuffleStep, env: Env) -> None:
@@ -75,11 +75,11 @@ class CombineOp(ShuffleOp):
         self.fresh_ts: dict[Any, int] = {}
         self.merged: dict[Any, list[Any]] = {}
         self.numbers: list[tuple[list[Any], Any]] = []
-        """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
+        """Columns of numbers of the running chunk. Adding them cannot fail, so they wait for `complete` and need no copies."""
         self.odd = False
-        """Some settled state may be no number: columns are not added to those."""
+        """Some settled state may not be a number, so columns are not added."""
         self.careful = False
-        """A commit has failed on what was held back: partial states travel with each chunk, so that a failure is that of a record."""
+        """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
 
     def keys_of(self, rows: Rows) -> list[Any]:
         step = self.shuffle_step
@@ -92,7 +92,7 @@ class CombineOp(ShuffleOp):
         keys = self.keys_of(rows)
         times = dict(zip(keys, rows.timestamps, strict=True))
         if not all(type(key) is bytes or key.isascii() for key in times if key not in self.settled):
-            self.encoded(keys)  # text that has no UTF-8 must fail with its record, and not at the commit
+            self.encoded(keys)  # text that cannot be encoded as UTF-8 must fail with its record, not at the commit
         if self.careful:
             self._send(self._added(keys, rows, {key: self.plan.start() for key in times}), times)
             return
@@ -104,7 +104,7 @@ class CombineOp(ShuffleOp):
             return
         fresh, start = self.fresh, self.plan.start
         waiting, self.numbers = self.numbers, []
-        for earlier, columns in waiting:  # the same chunk, by another way: from here on in copies
+        for earlier, columns in waiting:  # from here on, the whole chunk goes into copies
             self.plan.add_columns(earlier, columns, fresh, partial=False)
         for key in times:
             if key not in fresh:
@@ -118,7 +118,7 @@ class CombineOp(ShuffleOp):
         return states
 
     def prepare(self) -> None:
-        """Merge into copies, for `merge` may be the user's and may raise at any key."""
+        """Merge into copies, because `merge` may be a user function and may raise for any key."""
         settled, fresh = self.settled, self.fresh
         both = [key for key in fresh if key in settled]
         if both:
@@ -166,11 +166,11 @@ class CombineOp(ShuffleOp):
 
 
 class AggregateOp(Operator):
-    """A running aggregate for each key. Its states are a table; updates go on at each commit.
+    """A running aggregate for each key. Its states are a table; each commit passes updates on.
 
-    States live here, decoded, between commits: `fresh` are those of the chunk that runs (copies, so that a failing chunk leaves
-    no trace), `states` those of completed ones. The table is written once a commit, with the keys that changed. States that did not
-    change count as cached rows of the table, and are given back as they are: the store has them. Keys are in bytes.
+    Between commits the decoded states are kept here: `fresh` holds those of the running chunk (copies, so that a failed chunk leaves no
+    trace), `states` those of completed chunks. Each commit writes the changed keys to the table. Unchanged states count as cached rows of
+    the table and can be dropped at any time, because the store has them. Keys are in bytes.
     """
 
     gives_keys = True
@@ -185,19 +185,19 @@ class AggregateOp(Operator):
         self.states: dict[Any, list[Any]] = {}
         self.held = self.table.keep(self.states, self._give_back)
         self.gave_back = False
-        """States that the running chunk has looked for may be gone again."""
+        """States that the running chunk has loaded may have been evicted since."""
         self.dirty: dict[Any, int] = {}
         self.fresh: dict[Any, list[Any]] = {}
         self.fresh_ts: dict[Any, int] = {}
         self.numbers: list[tuple[list[Any], Any]] = []
-        """Columns of numbers of the chunk that runs: adding them cannot fail, so they wait for `complete` and need no copies."""
+        """Columns of numbers of the running chunk. Adding them cannot fail, so they wait for `complete` and need no copies."""
         self.odd: set[Any] = set()
-        """Keys whose states may be other things than numbers: columns are not added to those."""
+        """Keys whose states may not be numbers: columns are not added to them."""
         self.at_once = False
-        """Updates go on with each chunk instead of each commit: something below awaits, which a seal cannot, or a failure below is to
-        cost a record."""
+        """Updates are passed on with each chunk instead of each commit: a later step awaits, which `seal` cannot do, or a failure in a
+        later step is to cost a record."""
         self.careful = False
-        """A commit has failed on what was held back: the table is written with each chunk, too."""
+        """A commit has failed on what was held back: the table is now written with each chunk, too."""
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
@@ -228,13 +228,13 @@ class AggregateOp(Operator):
         self.fresh_ts.update(times)
 
     def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
-        """Partial states that were on their way when the code was changed, as this code has them."""
+        """Convert partial states that were in flight when the code was changed to the form of this code."""
         layout = self.table.layout
         schema = layout.of_partials(plan)
         return [layout.adapt(schema, value) for value in values]
 
     def _to_copies(self) -> None:
-        """What was added in columns goes the other way, as the rest of the chunk: in copies."""
+        """Add the columns that were held back to copies, like the rest of the chunk."""
         fresh = self.fresh
         waiting, self.numbers = self.numbers, []
         for keys, columns in waiting:
@@ -242,7 +242,7 @@ class AggregateOp(Operator):
             self.plan.add_columns(keys, columns, fresh, partial=self.partial)
 
     def _fetch(self, keys: list[Any]) -> None:
-        """Copies of the states of these keys, for the chunk that runs."""
+        """Copy the states of these keys into `fresh`, for the running chunk."""
         fresh, states, start, copy = self.fresh, self.states, self.plan.start, self.plan.copy
         unknown: list[Any] = []
         for key in keys:
@@ -256,7 +256,7 @@ class AggregateOp(Operator):
                 fresh[key] = start() if found is None else list(found)
 
     def _know(self, unknown: list[Any]) -> None:
-        """States of these keys, as committed."""
+        """Load the committed states of these keys into `states`."""
         if unknown:
             states = self.states
             for key, found in zip(unknown, self.table.fetch(unknown), strict=True):
@@ -266,8 +266,8 @@ class AggregateOp(Operator):
                         self.odd.add(key)
 
     def prepare(self) -> None:
-        """A commit in the middle of the chunk may have made odd what was plain when its columns were taken; and states that it had
-        looked for may have been given back meanwhile."""
+        """Use copies if a commit in the middle of the chunk has changed states that were plain when its columns were taken. Load states
+        again that were evicted meanwhile."""
         if self.numbers and self.gave_back:
             with blaming(self.step):
                 self._know([key for key in self.fresh_ts if key not in self.states])
@@ -289,7 +289,7 @@ class AggregateOp(Operator):
         self.held.count()
 
     def _give_back(self) -> None:
-        """Forget half of the states, oldest first, but none that a commit or the running chunk needs."""
+        """Evict half of the states, oldest first, but none that a commit or the running chunk needs."""
         states, dirty, chunk = self.states, self.dirty, self.fresh_ts
         gone: list[Any] = []
         if len(states) > len(dirty):
@@ -317,7 +317,7 @@ class AggregateOp(Operator):
             self._give_on(dirty, states)
 
     def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
-        copy = self.plan.copy  # what the table keeps must not change with what comes next
+        copy = self.plan.copy  # later rows must not change what the table keeps
         self.table.put({key: copy(states[key]) for key in dirty})
 
     def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
@@ -334,11 +334,11 @@ class AggregateOp(Operator):
 
     def resume(self, aside: Any) -> None:
         self.fresh, self.fresh_ts, self.numbers = aside
-        self.gave_back = True  # whatever ran meanwhile
+        self.gave_back = True  # what ran meanwhile may have evicted states
 
 
 def keyed(operator: Operator, rows: Rows, serde: Any) -> list[bytes]:
-    """The keys of rows that must have some, in bytes of this serde."""
+    """The keys of rows, as bytes of this serde; raises if a row has no key."""
     if rows.keys is None or None in rows.keys:
         kind = operator.step.verb
         remedy = f'put .repartition("field") before {kind}, or declare the key of the input: key="field", key_serde='
@@ -347,7 +347,7 @@ def keyed(operator: Operator, rows: Rows, serde: Any) -> list[bytes]:
 
 
 class TableOp(Operator):
-    """Keeps the last value of each key; a null value deletes."""
+    """Keeps the last value of each key; a null value deletes the key."""
 
     wants_keys = BYTES
 
@@ -368,7 +368,7 @@ class TableOp(Operator):
 
 
 class JoinTableOp(Operator):
-    """Each row with its row of a table."""
+    """Joins each row with its row of a table."""
 
     def __init__(self, step: s.JoinTableStep, env: Env) -> None:
         super().__init__(step, env)

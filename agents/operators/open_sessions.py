@@ -1,7 +1,7 @@
-"""The open sessions of one step and task: of each key its sessions in order, each with first and last time and its states.
+"""The open sessions of one step and task: the sessions of each key in order, each with its first and last time and its states.
 
-All of it is kept here, decoded, and found by time through a heap. The table holds a row for each session, by key and start, written at
-each commit where it has changed. What the running letter does happens to copies of the keys that it touches.
+All of them are kept here, decoded, and a heap finds them by time. The table holds one row per session, by key and start; each commit writes
+the sessions that have changed. The running letter works on copies of the sessions of the keys that it touches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..records.selecting import all_mappings
 from .open_windows import ClosedWindows, OpenCounts, TooLate
 
 SessionEnd = tuple[int, bytes, int]
-"""A session by its end, its key and its start: the order of results."""
+"""A session by its end, its key and its start: this is the order of results."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class KeySessions:
 
 
 class OpenSessions:
-    """The open sessions. `careful`: what changes is written to the table with its letter."""
+    """The open sessions. `careful`: each letter writes its changes to the table."""
 
     def __init__(self, gap: int, plan: AggregatePlan, table: Any) -> None:
         self.gap = gap
@@ -40,20 +40,20 @@ class OpenSessions:
         self.careful = False
         self.open: dict[bytes, KeySessions] = {}
         self.stored: dict[bytes, list[int]] = {}
-        """By key, the starts of the sessions that the table has."""
+        """By key, the starts of the sessions in the table."""
         self.endings: list[SessionEnd] = []
-        """A heap; of a session that has grown or left, entries remain until they are met."""
+        """A heap. Outdated entries, of sessions that have grown or closed, stay until they reach its top or it is cleaned up."""
         self.early = None
-        """Sessions give final results only."""
+        """Sessions emit final results only."""
         self._most = 64
-        """More entries are looked through."""
+        """With more entries than this, the heap is cleaned up."""
         self.changed: set[bytes] = set()
-        """Keys to write."""
+        """Keys that the next commit writes."""
         self.taken: list[tuple[list[bytes], list[int], list[Any]]] = []
         self.fresh: dict[bytes, KeySessions] = {}
-        """Copies, with what was taken."""
+        """Copies of sessions, with the rows that the letter has taken."""
         self.copied = 0
-        """How much of `taken` is in the copies."""
+        """How many entries of `taken` are in the copies."""
         self.given: list[SessionEnd] = []
         for key, value in table.range():
             if isinstance(key, tuple):
@@ -66,13 +66,13 @@ class OpenSessions:
         self._index(self.open)
 
     def counts(self) -> OpenCounts:
-        """What is open now."""
+        """Count what is open now."""
         while self.endings and not self._is_open(self.endings[0]):
             heapq.heappop(self.endings)
         return OpenCounts(self.sessions, self.sessions, self.endings[0][0] if self.endings else None)
 
     def _index(self, keys: Iterable[bytes]) -> None:
-        """The sessions of these keys may end at other times than before."""
+        """Add the ends of these keys' sessions to the heap; they may have changed."""
         for key in keys:
             one = self.open[key]
             for start, last in zip(one.starts, one.lasts, strict=True):
@@ -91,7 +91,7 @@ class OpenSessions:
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
     def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
-        """Rows into sessions, one after the other, so that the result is the same in whatever chunks they come."""
+        """Add rows to sessions one at a time, so that the result does not depend on how they are divided into chunks."""
         late = self._add(keys, times, values, closed)
         if late:
             kept = sorted(set(range(len(keys))).difference(late))
@@ -101,7 +101,7 @@ class OpenSessions:
         return TooLate(late)
 
     def _add(self, keys: list[bytes], times: list[int], values: list[Any], closed: int | None) -> list[int]:
-        """Into the copies; which rows are late."""
+        """Add rows to the copies. Returns the positions of late rows."""
         fresh, gap = self.fresh, self.gap
         late: list[int] = []
         rows = _Additions(self.plan, all_mappings(values))
@@ -135,7 +135,7 @@ class OpenSessions:
     # ------------------------------------------------------------------------------------------------------- with the letter
 
     def prepare(self) -> None:
-        """Raises as `take` does."""
+        """Get ready to complete. Raises as `take` does."""
         for keys, times, values in self.taken[self.copied :]:
             self._add(keys, times, values, None)
         self.copied = len(self.taken)
@@ -153,7 +153,7 @@ class OpenSessions:
             self.table.delete_many(gone)
 
     def complete(self) -> None:
-        """The letter counts."""
+        """The letter is complete."""
         if self.fresh:
             fresh = {key: one for key, one in self.fresh.items() if one.starts}
             known = (len(self.open[key].starts) for key in fresh if key in self.open)
@@ -179,25 +179,25 @@ class OpenSessions:
         self.drop()
 
     def drop(self) -> None:
-        """The letter does not count."""
+        """The letter failed."""
         self.taken, self.fresh, self.copied = [], {}, 0
         for ending in self.given:
             heapq.heappush(self.endings, ending)
         self.given = []
 
     def suspend(self) -> Any:
-        """Put aside what the letter has done. Copies are made again: the sessions may change meanwhile."""
+        """Set aside what the letter has done. `prepare` makes the copies again, because the sessions may change meanwhile."""
         aside = self.taken, self.given
         self.given = []
         self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
-        """Go on with the letter."""
+        """Resume the letter."""
         self.taken, self.given = aside
 
     def seal(self) -> None:
-        """Write what has changed."""
+        """Write the changed sessions to the table."""
         for key in self.changed:
             one = self.open[key]
             self._write(key, one)
@@ -207,18 +207,18 @@ class OpenSessions:
     # ------------------------------------------------------------------------------------------------------------ closing
 
     def first_end(self) -> int | None:
-        """When the first of what is open ends."""
+        """When the first open session ends."""
         while self.endings and not self._is_open(self.endings[0]):
             heapq.heappop(self.endings)
         return self.endings[0][0] if self.endings else None
 
     def awaits(self, closed: int | None) -> bool:
-        """Whether rows of this letter belong to a session that closes: they count when it is complete, so the next step closes it."""
+        """Whether rows of this letter belong to a session that is due. They count once the letter is complete: the next step closes it."""
         touched = [one for key in self.fresh for one in (self.fresh[key], self.open.get(key)) if one is not None]
         return any(closed is None or end_of(last, self.gap) <= closed for one in touched for last in one.lasts)
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
-        """Take out what ends no later than `closed` (None: all), in the order of ends and then of keys; so many results at most."""
+        """Take out at most `room` sessions that end no later than `closed` (None: any), ordered by end, then by key."""
         found = ClosedWindows([], [], [], [], False)
         while self.endings and (closed is None or self.endings[0][0] <= closed):
             ending = self.endings[0]
@@ -238,7 +238,7 @@ class OpenSessions:
 
 
 class _Additions:
-    """Rows and the states that they are added to, all by one call of the plan."""
+    """Collects rows and the states that they are added to, for a single call of the plan."""
 
     def __init__(self, plan: AggregatePlan, items: bool) -> None:
         self.plan = plan

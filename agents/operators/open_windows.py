@@ -1,8 +1,8 @@
 """The open windows of one step and task: keys with their states, by the end of the window; and how they are stored.
 
-All of it is kept here, decoded. The table holds blocks of 64 keys (`core.windows.blocks`), written at each commit where they have changed.
-What the running letter has taken waits in `taken`, and joins the windows when the letter is complete: numbers are added then, everything
-else was added to copies before, so a letter that fails leaves no trace.
+All of them are kept here, decoded. The table holds blocks of 64 keys (`core.windows.blocks`); each commit writes the blocks that have
+changed. Rows that the running letter has taken wait in `taken`, and join the windows when the letter is complete: numbers are added then;
+everything else was added to copies before. So a failed letter leaves no trace.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ..records.columns import pick
 from ..records.selecting import all_mappings
 
 CLOSING = "closing"
-"""The row that says how far a closing has come that takes several steps: end and last key."""
+"""The row that holds the progress of a closing that takes several steps: end of the window and last key."""
 
 States = dict[bytes, list[Any]]
 
 
 class TooLate(NamedTuple):
-    """Rows that no window took, by their places; and how many others are missing in some of their windows."""
+    """The positions of rows that no window took, and how many other rows are missing from some of their windows."""
 
     late: list[int]
     partly: int = 0
 
 
 class ClosedWindows(NamedTuple):
-    """What leaves the open windows in one step: parallel columns in the order of the results. `more`: another step is needed."""
+    """What one step closes: parallel columns in the order of the results. `more`: another step is needed."""
 
     starts: list[int]
     ends: list[int]
@@ -42,7 +42,7 @@ class ClosedWindows(NamedTuple):
 
 
 class OpenCounts(NamedTuple):
-    """What is open: windows, keys in them, and when the oldest ends."""
+    """What is open: the number of windows, the number of keys in them, and the earliest end."""
 
     windows: int
     keys: int
@@ -50,7 +50,7 @@ class OpenCounts(NamedTuple):
 
 
 class WindowRows(NamedTuple):
-    """Rows of the running letter for one window. `columns`: their numbers, where nothing in them can fail."""
+    """Rows of the running letter for one window. `columns`: their numbers, if adding them cannot fail."""
 
     end: int
     keys: list[bytes]
@@ -60,34 +60,34 @@ class WindowRows(NamedTuple):
 
 
 class GivenOut(NamedTuple):
-    """What the running letter has given out of one window."""
+    """The results of one window that the running letter has emitted."""
 
     end: int
     out: int
-    """Results given, of all of its keys in order."""
+    """The number of results emitted so far, in the order of the window's keys."""
     last: bytes
     whole: bool
 
 
 class OpenWindow:
-    """One window: states by key, and the keys in the order in which they came, which says what stands in which block."""
+    """One window: states by key, and the keys in order of arrival, which determines their blocks."""
 
     def __init__(self) -> None:
         self.states: States = {}
         self.keys: list[bytes] = []
         self.places: dict[bytes, int] = {}
         self.plain = True
-        """Columns of numbers can be added to its states."""
+        """Whether columns of numbers can be added to its states."""
         self.dirty: set[int] = set()
-        """Blocks that have changed since they were written."""
+        """The blocks that have changed since they were written."""
         self.stored = 0
-        """Blocks that the table has."""
+        """The number of blocks in the table."""
         self.out = 0
-        """Results that were given, where closing takes several steps."""
+        """The number of results already emitted, if closing takes several steps."""
         self._queue: list[bytes] | None = None
 
     def touch(self, keys: Iterable[bytes]) -> None:
-        """These keys have new states."""
+        """Record that these keys have new states."""
         distinct = dict.fromkeys(keys)
         places = self.places
         new = [key for key in distinct if key not in places]
@@ -98,18 +98,18 @@ class OpenWindow:
         self.dirty.update({places[key] // BLOCK_KEYS for key in distinct})
 
     def queue(self) -> list[bytes]:
-        """Its keys in the order of their results."""
+        """The keys in the order of their results."""
         if self._queue is None:
             self._queue = sorted(self.keys)
         return self._queue
 
     def block(self, number: int) -> list[Any]:
-        """A block as it is stored."""
+        """A block in its stored form."""
         keys = self.keys[number * BLOCK_KEYS : (number + 1) * BLOCK_KEYS]
         return [keys, [self.states[key] for key in keys]]
 
     def blocks_with(self, fresh: States) -> dict[int, list[Any]]:
-        """The blocks that change with these states, as they will be stored."""
+        """The blocks that these states change, in their stored form."""
         keys = self.keys + [key for key in fresh if key not in self.places]
         places = {**self.places, **{key: place for place, key in enumerate(keys) if key not in self.places}}
         states = {**self.states, **fresh}
@@ -121,17 +121,17 @@ class OpenWindow:
 
 
 class Changed:
-    """What has changed since the last early results: by end of the window and key, the greatest time of its rows."""
+    """What has changed since the last early results: the greatest time of the rows, by end of the window and key."""
 
     def __init__(self) -> None:
         self.times: dict[int, dict[bytes, int]] = {}
         self.rows = 0
-        """Rows since then."""
+        """The number of rows since then."""
         self.given: list[tuple[int, list[bytes]]] = []
-        """What the running letter has given out."""
+        """The windows and keys for which the running letter has emitted early results."""
 
     def add(self, end: int, keys: list[bytes], times: list[int]) -> None:
-        """Rows of a letter that counts."""
+        """Record rows of a complete letter."""
         known = self.times.setdefault(end, {})
         for key, time in zip(keys, times, strict=True):
             if time > known.get(key, time - 1):
@@ -139,7 +139,7 @@ class Changed:
         self.rows += len(keys)
 
     def give(self, room: int) -> list[tuple[int, list[bytes]]]:
-        """So many windows and keys, in the order of results."""
+        """Take at most `room` keys, with their windows, in the order of results."""
         for end in sorted(self.times):
             keys = sorted(self.times[end])[:room]
             self.given.append((end, keys))
@@ -149,7 +149,7 @@ class Changed:
         return self.given
 
     def complete(self) -> None:
-        """What was given has been."""
+        """The letter is complete: what it has emitted no longer counts as changed."""
         for end, keys in self.given:
             known = self.times.get(end, {})
             for key in keys:
@@ -160,21 +160,21 @@ class Changed:
 
 
 class Tally:
-    """How many rows each key has in each window, and the time of one of the last: a partial state carries both."""
+    """The number of rows of each key in each window, and the time of the row taken last: a partial state carries both."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Counter[bytes]] = {}
         self.times: dict[int, dict[bytes, int]] = {}
 
     def add(self, part: WindowRows) -> None:
-        """Rows of a letter that counts."""
+        """Count rows of a complete letter."""
         self.rows.setdefault(part.end, Counter()).update(part.keys)
         self.times.setdefault(part.end, {}).update(zip(part.keys, part.times, strict=True))
 
 
 class OpenWindows:
-    """The open windows of a fixed length. `careful`: what changes is written to the table with its letter, so that a failure there is one
-    of its records."""
+    """The open windows of a fixed length. `careful`: each letter writes its changes to the table, so that a failure there belongs to one of
+    its records."""
 
     def __init__(
         self,
@@ -186,21 +186,21 @@ class OpenWindows:
         partial: bool = False,
         tally: Tally | None = None,
     ) -> None:
-        """`partial`: partial states come instead of rows. Without a table nothing is stored."""
+        """`partial`: takes partial states instead of rows. Without a table, nothing is stored."""
         self.spans = spans
         self.plan = plan
         self.table = table
         self.careful = False
         self.open: dict[int, OpenWindow] = {}
         self.changed: set[int] = set()
-        """Windows with blocks to write."""
+        """Windows with blocks that the next commit writes."""
         self.taken: list[WindowRows] = []
         self.fresh: dict[int, States] = {}
-        """Copies of states, with what was taken."""
+        """Copies of states, with the rows that the letter has taken."""
         self.copied = 0
-        """How much of `taken` is in the copies."""
+        """How many entries of `taken` are in the copies."""
         self.copying = False
-        """What was taken goes into copies: it may fail, or its states may be no numbers."""
+        """Taken rows go into copies, because adding them may fail, or the states may not be numbers."""
         self.given: list[GivenOut] = []
         self.early = Changed() if early else None
         self.partial = partial
@@ -209,7 +209,7 @@ class OpenWindows:
             self._load()
 
     def _load(self) -> None:
-        """What the table has: everything that is open."""
+        """Load the open windows from the table."""
         closing: Any = None
         for key, value in self.table.range():
             if key == CLOSING:
@@ -228,14 +228,14 @@ class OpenWindows:
             window.out = bisect_right(window.queue(), closing["key"])
 
     def counts(self) -> OpenCounts:
-        """What is open now."""
+        """Count what is open now."""
         keys = sum(len(window.keys) for window in self.open.values())
         return OpenCounts(len(self.open), keys, min(self.open, default=None))
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
     def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
-        """Rows into the windows that are open, which end after `closed`. Raises what the user's functions do."""
+        """Add rows to the open windows: those that end after `closed`. Raises what user functions raise."""
         if self.partial:
             found = assign_ends([value[0] for value in values], closed)
             values = [value[2:] for value in values]
@@ -262,7 +262,7 @@ class OpenWindows:
         return all(end not in self.open or self.open[end].plain for end in ends)
 
     def _copy(self) -> None:
-        """What was taken and is not in the copies yet goes there."""
+        """Add taken rows that are not yet in the copies to them."""
         for part in self.taken[self.copied :]:
             states = self._copies(part.end, part.keys)
             if part.columns is not None:
@@ -287,7 +287,7 @@ class OpenWindows:
     # ------------------------------------------------------------------------------------------------------- with the letter
 
     def prepare(self) -> None:
-        """A commit in the middle of the letter may have changed the windows since its rows were taken. Raises as `take` does."""
+        """Get ready to complete: a commit may have changed the windows since the letter took its rows. Raises as `take` does."""
         if not self.copying and self.taken:
             self.copying = not self._all_plain({part.end for part in self.taken})
         if self.copying:
@@ -306,7 +306,7 @@ class OpenWindows:
                 self.table.delete_many([CLOSING])
 
     def complete(self) -> None:
-        """The letter counts."""
+        """The letter is complete."""
         if self.copying:
             for end, fresh in self.fresh.items():
                 window = self._opened(end)
@@ -343,33 +343,33 @@ class OpenWindows:
 
     def _touched(self, end: int, window: OpenWindow, keys: Iterable[bytes]) -> None:
         window.touch(keys)
-        if self.careful:  # written with the letter
+        if self.careful:  # the letter has written it
             window.dirty.clear()
             window.stored = -(-len(window.keys) // BLOCK_KEYS)
         else:
             self.changed.add(end)
 
     def drop(self) -> None:
-        """The letter does not count."""
+        """The letter failed."""
         self.taken, self.fresh, self.copied, self.copying = [], {}, 0, False
         self.given = []
         if self.early is not None:
             self.early.given = []
 
     def suspend(self) -> Any:
-        """Put aside what the letter has done. Copies are made again: the windows may change meanwhile."""
+        """Set aside what the letter has done. The copies are made again, because the windows may change meanwhile."""
         aside = self.taken, self.copying, self.given, [] if self.early is None else self.early.given
         self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
-        """Go on with the letter."""
+        """Resume the letter."""
         self.taken, self.copying, self.given, early = aside
         if self.early is not None:
             self.early.given = early
 
     def seal(self) -> None:
-        """Write what has changed."""
+        """Write the changed blocks to the table."""
         for end in self.changed:
             window = self.open[end]
             self.table.update({(end, number): window.block(number) for number in window.dirty})
@@ -380,11 +380,11 @@ class OpenWindows:
     # ------------------------------------------------------------------------------------------------------------ closing
 
     def first_end(self) -> int | None:
-        """When the first of what is open ends."""
+        """When the first open window ends."""
         return min(self.open, default=None)
 
     def changed_since(self, room: int) -> tuple[ClosedWindows, list[int]]:
-        """What has changed since the last early results, as results that close nothing; and the greatest time of the rows of each."""
+        """What has changed since the last early results, as results that close no window; and the greatest time of the rows of each."""
         found, times = ClosedWindows([], [], [], [], False), list[int]()
         early = self.early
         if early is None:
@@ -402,11 +402,11 @@ class OpenWindows:
         return found._replace(more=True), times
 
     def awaits(self, closed: int | None) -> bool:
-        """Whether rows of this letter belong to a window that closes: they count when it is complete, so the next step closes it."""
+        """Whether rows of this letter belong to a window that is due. They count once the letter is complete: the next step closes it."""
         return bool(due({part.end for part in self.taken}, closed))
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
-        """Take out what ends no later than `closed` (None: all), in the order of ends and then of keys; so many results at most."""
+        """Take out at most `room` results of windows that end no later than `closed` (None: any), ordered by end, then by key."""
         ends = due(self.open, closed)
         found = ClosedWindows([], [], [], [], False)
         for end in ends:

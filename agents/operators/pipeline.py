@@ -1,7 +1,7 @@
-"""A task's operators, put together: chunks in at the streams that it reads, rows out at topics, tables and intermediate streams.
+"""The operators of a task, connected: chunks of the streams that it reads go in; rows go out to topics, tables and intermediate streams.
 
-One pipeline belongs to one task. It does a letter at a time: `await pipeline.chunk(...)` runs a chunk through everything, awaited
-work included, and either all of it is in the ready buffer, or an exception left and `drop()` has forgotten it.
+A pipeline belongs to one task and processes one letter at a time. `await pipeline.chunk(...)` runs a chunk through all operators, awaited
+work included. Afterwards either all output is in the ready buffer, or an exception was raised and `drop()` has discarded everything.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from .stateless import BYTES, VALUES, FilterOp, FlatMapOp, MapOp, Operator, Reke
 from .windowed import Missed, WindowOp
 
 DEEP = 100
-"""Steps that run one inside of the other; Python allows about a thousand frames, and each step takes two or three."""
+"""The number of steps whose calls nest. Python allows about a thousand frames, and each step takes two or three."""
 StepTimes = Sequence[tuple[str, int]]
-"""Steps by name, each with the time that it is told."""
+"""Steps by name, each with the event time that it is told."""
 
 
 class ReadyBuffer(Protocol):
-    """The task's ready buffer: outputs of the chunk that runs, until it completes or is dropped."""
+    """The task's ready buffer: the outputs of the running chunk, until it is completed or dropped."""
 
     def emit(
         self,
@@ -61,7 +61,7 @@ class ReadyBuffer(Protocol):
 
 
 class Pipeline:
-    """Everything that one task does with records."""
+    """Everything that a task does with records."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class Pipeline:
         careful: bool = False,
         patience_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`prepare` encodes what the letter changed in tables, and raises what cannot be: then the letter has failed.
+        """`prepare` encodes what the letter changed in tables. If something cannot be encoded, it raises, and the letter has failed.
 
-        `careful`: nothing is held back for the commit. A failure there would cost the whole transaction, and so it is once; then the
-        same records run with everything at once, the one that fails is found among them, and its policy decides.
+        `careful`: nothing is held back for the commit. A failure at a commit costs the whole transaction. After one, the same records run
+        again in this mode, where the failing record is found among them, and its policy decides.
 
-        `patience_s`: how long awaited user code may take, as the setting says now; 0 is for ever.
+        `patience_s`: how long awaited user code may take, by the current setting; 0 means no limit.
         """
         self.declared = declared
         self.app = declared.app
@@ -98,9 +98,9 @@ class Pipeline:
         self.patience_s = patience_s
         self._prepare = prepare
         self.trouble: BaseException | None = None
-        """What the last chunk failed with."""
+        """The error with which the last chunk failed."""
         self._unknown: UnknownTarget | None = None
-        """The topic that the letter has named, and of which nobody knows how wide it is."""
+        """The topic that the letter writes to and whose number of partitions is not known."""
         self._deferred: deque[Deferred] = deque()
         self._later: deque[tuple[Relay, Rows]] = deque()
         self._running: tuple[Chunk, Rows] | None = None
@@ -109,19 +109,19 @@ class Pipeline:
         self.wants_commit = False
         self.wants_stop = False
         self._before: list[tuple[Operator, tuple[Any, ...]]] = []
-        """The flags of the operators as they were when the letter began."""
+        """The flags of the operators when the letter began."""
         self.keys: KeyTest | None = None
-        """Tests how the keys of its inputs were spread."""
+        """Tests by which partitioner the inputs were partitioned."""
         self.spark: Any = None
-        """Who runs functions of PySpark; only jobs that use it have one."""
+        """The bridge that runs PySpark functions; only jobs that use Spark have one."""
         self.spark_in_flight = 2
         self.spark_timeout_s = 3600.0
         self.poke: Callable[[], None] = _nothing
-        """Called when `due()` may have changed without a letter."""
+        """Called when the result of `due()` may have changed without a letter."""
         self.operators: list[Operator] = []
         self.sources: dict[str, SourceOp] = {}
         self.reads: dict[int, frozenset[str]] = {}
-        """By operator, the streams of this task whose records reach it."""
+        """The streams of this task whose records reach an operator, by the operator's id."""
         self._partitioners: dict[str, Partitioner] = {}
         self._assemble(set(streams), careful)
 
@@ -150,9 +150,9 @@ class Pipeline:
                 operator.children.append(relay)
                 self.operators.append(relay)
         wants: dict[int, bool] = {}
-        """Operators from which on a step awaits, hears of time, or a failure is to cost a record: what stands before them emits at
-        once."""
-        for operator in reversed(self.operators):  # parents stand before children
+        """Whether at or behind an operator a step awaits, is told the event time, or a failure may cost only a record: then aggregates
+        before it emit at once."""
+        for operator in reversed(self.operators):  # parents come before children
             below = any(wants[id(child)] for child in operator.children)
             wants[id(operator)] = below or operator.awaits or operator.letters or self._may_leave_out(operator)
             if isinstance(operator, CombineOp | WindowCombineOp | AggregateOp):
@@ -171,14 +171,14 @@ class Pipeline:
         for operator in self.operators:
             name = self.declared.name(operator.step)
             self.reads[id(operator)] = graph.flow(name) & streams
-            if isinstance(operator.step, s.BatchStep):  # what it keeps says where it came from
+            if isinstance(operator.step, s.BatchStep):  # it stores the origin of its rows
                 for topic in self.reads[id(operator)]:
                     self.sources[topic].wants_offsets = True
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
         self._hearing = [operator for operator in self.operators if operator.letters]
 
     def _may_leave_out(self, operator: Operator) -> bool:
-        """Whether a failure of user code here is to cost a record: then it must happen while its chunk runs."""
+        """Whether a failure of user code in this operator may cost only a record: then it must happen while the record's chunk runs."""
         inputs = [step for step in self.declared.steps if isinstance(step, s.InputStep)]
         policies = (
             [operator.step.on_error] if operator.step.on_error else [self.app.on_error, *(i.on_error for i in inputs)]
@@ -229,7 +229,7 @@ class Pipeline:
     # ------------------------------------------------------------------------------------------------- what operators need
 
     def origin(self) -> Batch[Any, Any]:
-        """Where the rows that run came from; empty for a letter that is not a chunk."""
+        """The origin of the running rows; empty for a letter that is not a chunk."""
         if self._running is None:
             return Batch("", 0, Rows([], []))
         chunk, rows = self._running
@@ -247,11 +247,11 @@ class Pipeline:
         timestamps: list[int],
         headers: list[Headers] | None,
     ) -> None:
-        """Rows to a topic, with the letter that runs."""
+        """Write rows to a topic, as part of the running letter."""
         try:
             self.buffer.emit(topic, partition, keys, values, timestamps, headers)
         except UnknownTarget as error:
-            self._unknown = error  # user code may catch it, or raise something of its own instead
+            self._unknown = error  # user code may catch it, or raise another error instead
             raise
 
     def shuffle(
@@ -264,7 +264,7 @@ class Pipeline:
         headers: list[Any] | None = None,
         plan: int | None = None,
     ) -> None:
-        """Rows, or partial states of a plan, into an intermediate stream: in batch frames, each to the partition of its key."""
+        """Write rows, or partial states of a plan, to an intermediate stream: in batch frames, each row to the partition of its key."""
         topic = self.declared.topics.intermediate(name)
         width = self.widths[topic]
         if everyone or width == 1:
@@ -291,15 +291,16 @@ class Pipeline:
         for start, stop in frame_cuts(keys, values, headers):
             own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
             frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
-            first = max(timestamps[start], NO_TIMESTAMP)  # event time may lie before 1970; Kafka's may not
+            # event times before 1970 are valid, but Kafka does not accept them
+            first = max(timestamps[start], NO_TIMESTAMP)
             self.buffer.emit(topic, partition, None, [encode_frame(frame)], [first], [[(HEADER, header_value(frame))]])
 
     def defer(self, work: Deferred) -> None:
-        """Await this before the letter is complete, behind what was deferred before it."""
+        """Await this before the letter completes, after what was deferred earlier."""
         self._deferred.append(work)
 
     def later(self, relay: Relay, rows: Rows) -> None:
-        """These rows go on when what runs now has returned, before anything else of the letter."""
+        """Pass these rows on when the current call has returned, before anything else of the letter."""
         self._later.append((relay, rows))
 
     def _flow(self) -> None:
@@ -308,15 +309,15 @@ class Pipeline:
             relay.forward(rows)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Count something that users want to know."""
+        """Add to a counter that users see."""
         self._count(name, amount)
 
     # ---------------------------------------------------------------------------------------------------------- a letter
 
     async def chunk(self, chunk: Chunk, skip: frozenset[int] = frozenset()) -> int | None:
-        """Run a chunk, without the rows in `skip`; its greatest event time. Raises what user code or data did; nothing is kept then.
+        """Run a chunk, without the rows in `skip`. Returns its greatest event time. If user code or data raise, nothing is kept.
 
-        Raises `UnknownTarget`, whatever user code made of it, when a topic must be asked for before the chunk can be run.
+        Raises `UnknownTarget`, even if user code has caught it, when the metadata of a topic must be fetched before the chunk can run.
         """
         source = self.sources[chunk.at.stream]
         self._begin()
@@ -335,7 +336,7 @@ class Pipeline:
     async def step(
         self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: StepTimes = ()
     ) -> bool:
-        """One bounded step of a letter that is not a chunk; whether there is more. Raises what user code did; nothing is kept then."""
+        """Run one bounded step of a letter that is not a chunk. Returns whether there is more. If user code raises, nothing is kept."""
         self._running = None
         self._begin()
         try:
@@ -350,7 +351,7 @@ class Pipeline:
         return more
 
     def _failed(self, error: BaseException) -> None:
-        """The letter is dropped; raises what is to be known of it in place of `error`, if that is something else."""
+        """Drop the letter. Raise the error that should be reported in place of `error`, if there is one."""
         unknown = self._unknown
         self.drop()
         if passes(error):
@@ -361,12 +362,12 @@ class Pipeline:
             raise Uncaught(error) from error
 
     def _begin(self) -> None:
-        """A letter begins: every flag that it sets belongs to it."""
+        """A letter begins: remember the flags of the operators, so that `drop` can restore them."""
         self._unknown = None
         self._before = [(op, tuple(getattr(op, flag) for flag in op.flags)) for op in self.operators if op.flags]
 
     def _refuse(self) -> None:
-        """The letter is through: whatever cannot be taken over raises now, for completing cannot."""
+        """The letter has run: whatever cannot be accepted raises now, because completing cannot fail."""
         if self._unknown is not None:
             raise self._unknown
         for operator in self.operators:
@@ -386,7 +387,7 @@ class Pipeline:
         return False
 
     async def _watermark(self, times: StepTimes) -> bool:
-        """Parents stand before children, and a child hears of it when its parents have nothing more to say about it."""
+        """Tell operators the event time. Parents come first, and a child is told only when its parents have nothing more to do for it."""
         told = dict(times)
         for op in self.operators:
             ts = told.get(self.declared.name(op.step)) if op.letters else None
@@ -396,20 +397,21 @@ class Pipeline:
             more = await op.on_watermark(ts)
             self._flow()
             if more:
-                op.watermark = before  # the next step tells it again
+                op.watermark = before  # the next step tells the operator again
                 return True
         return False
 
     def knows(self, times: Mapping[str, int]) -> None:
-        """How far time was for each step when the task ended last: known before the first letter."""
+        """Before the first letter, set the event time that each step had been told when the task last ended."""
         for op in self.operators:
             if op.letters:
                 op.watermark = times.get(self.declared.name(op.step))
 
     async def _close(self, stream: str | None, cause: str) -> bool:
-        """Flush, once, what reads only closed streams. Which are closed is a table of the task: a restart must not forget it.
+        """Flush, once, each operator that reads only closed streams. A table of the task holds the closed streams, so that they survive a
+        restart.
 
-        Parents stand before children, and a child waits for the step after its parents' last one.
+        Parents come before children, and a child is flushed in the step after its parents' last one.
         """
         closed: Any = self.table(CLOSED)
         if stream is not None:
@@ -426,7 +428,7 @@ class Pipeline:
         return False
 
     def due(self) -> tuple[int, str] | None:
-        """When (wall ms) and for what the next letter of an operator's own is wanted."""
+        """When (wall ms) an operator next needs a letter of its own, and for what."""
         found = [
             (at, f"{op.step.name}/{what}")
             for op in self.operators
@@ -436,31 +438,31 @@ class Pipeline:
         return min(found, default=None)
 
     def owes(self) -> bool:
-        """Whether an operator has something to do though no further record comes."""
+        """Whether an operator has something to do even if no further record arrives."""
         return any(op.owes() for op in self.operators)
 
     def owed(self) -> tuple[tuple[str, int], ...]:
-        """By step, the least timestamp of the results that it owes."""
+        """By step, the least timestamp of the results that it still has to emit."""
         owed = ((self.declared.name(op.step), op.owed_ms()) for op in self._hearing)
         return tuple((name, ms) for name, ms in owed if ms is not None)
 
     def windows(self) -> list[tuple[str, OpenCounts, Missed]]:
-        """By step, what is open in its windows, and what was late for them."""
+        """By step, the open windows and the late rows."""
         return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp)]
 
     def runs(self, chunk: Chunk, rows: Rows, offsets: list[int] | None, skipped: frozenset[int]) -> None:
-        """These rows of this chunk run now."""
+        """Record that these rows of this chunk run now."""
         self._running = (chunk, rows)
         self._offsets, self._skipped = offsets, skipped
 
     async def settle(self) -> None:
-        """Await everything that was deferred."""
+        """Await all deferred work."""
         while self._deferred:
             await self._deferred.popleft()()
             self._flow()
 
     def complete(self) -> tuple[bool, bool]:
-        """The letter is complete: its outputs and changes count. Whether it wants a commit, and whether it wants to stop."""
+        """The letter is complete: its outputs and changes count. Returns whether it wants a commit, and whether it wants to stop."""
         for operator in self.operators:
             operator.complete()
         self.buffer.complete()
@@ -470,7 +472,7 @@ class Pipeline:
         return wants
 
     def drop(self) -> None:
-        """The letter failed: nothing of it remains, no row, no change, no flag."""
+        """The letter failed: discard its rows, its changes and its flags."""
         self._deferred.clear()
         self._later.clear()
         self._unknown = None
@@ -483,9 +485,9 @@ class Pipeline:
         self.buffer.drop()
 
     def seal(self) -> None:
-        """The open transaction closes, or a marker is about to be announced: emit what was held back until then.
+        """The open transaction closes, or a marker is about to be announced: emit what was held back.
 
-        A chunk may be in the middle of an await; what it has done so far is put aside, for it belongs to the next transaction.
+        A chunk may be in the middle of an await. What it has done so far is set aside, because it belongs to the next transaction.
         """
         aside = [operator.suspend() for operator in self.operators]
         buffer, self.buffer = self.buffer, self.seal_buffer
@@ -493,9 +495,7 @@ class Pipeline:
         unknown, self._unknown = self._unknown, None
         try:
             with bound(cast("Any", self)):
-                for (
-                    operator
-                ) in self.operators:  # parents stand before children: what one emits, the next one emits, too
+                for operator in self.operators:  # parents come before children, which pass on what their parents emit
                     operator.prepare()
                     operator.complete()
                     operator.seal()
@@ -513,40 +513,40 @@ class Pipeline:
                 operator.resume(kept)
 
     def held(self) -> frozenset[str]:
-        """Streams of which no more chunks should be taken for now: what they lead to is full."""
+        """The streams from which no more chunks should be taken for now, because an operator behind them is full."""
         return frozenset[str]().union(*(self.reads[id(op)] for op in self.operators if op.full))
 
     def sealed(self) -> None:
-        """All that is complete joins the transaction that closes."""
+        """Everything complete joins the transaction that closes."""
         for operator in self.operators:
             operator.sealed()
 
     def durable(self) -> None:
-        """What was sealed is committed, or what was restored is known: steps that wait for that may go on."""
+        """What was sealed is committed, or the restored state is known: steps that wait for this may continue."""
         for operator in self.operators:
             operator.durable()
 
     def fly(self, batches: int) -> None:
-        """So many batches of a step may run at a time from now on."""
+        """From now on, at most `batches` batches of a step may run at a time."""
         self.spark_in_flight = batches
         for operator in self.operators:
             operator.room_changed()
         self.poke()
 
     async def close(self) -> None:
-        """End what user code has running, all of it; raises what one of them did."""
+        """Close all operators, which ends running user code. Raises the errors of user code, after all have been closed."""
         errors: list[Exception] = []
         for operator in self.operators:
             try:
                 await operator.close()
-            except Exception as error:  # noqa: BLE001 - the next one is ended all the same
+            except Exception as error:  # noqa: BLE001 - the other operators must be closed all the same
                 errors.append(error)
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("user code did not end cleanly", errors)
 
 
 def _wanted(source: Operator) -> str:
-    """What the steps do with the keys that a source gives: nothing, or they compare their bytes, or show the values to user code."""
+    """What later steps need of a source's keys: nothing, the bytes (to compare them), or the values (to show them to user code)."""
     found, stack = set[str](), list(source.children)
     seen = set[int]()
     while stack:
@@ -559,9 +559,9 @@ def _wanted(source: Operator) -> str:
 
 
 def _bridge() -> Any:
-    """The operators of Spark: imported only by jobs that use it."""
+    """The Spark operators. Only jobs that use Spark import them."""
     return importlib.import_module(".spark", __package__)
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """The default `poke`."""

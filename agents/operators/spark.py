@@ -1,19 +1,20 @@
-"""`.batch(...)` and `.spark(...)` as operators of a task: rows wait in the task's own tables, close into batches, and go to Spark.
+"""`.batch(...)` and `.spark(...)` as operators of a task: rows are stored in the task's own tables, closed into batches, and sent to Spark.
 
     rows → blocks → closed, committed → Spark → (stored, committed, if it is large) → sent, committed → forgotten
 
-Beside each block stand the timestamps of its rows, and where these came from, as runs (`core.origins`): a row behind `map`, `filter`,
-`flat_map`, `rekey`, `join` and `map_async` knows its record; one that a step made of several (an aggregate, an actor's `forward`) knows the
-records of its chunk, first and last; one that was made at a watermark or by a timer knows only the streams that lead here.
+Each block is stored with the timestamps of its rows and their origins, as runs (`core.origins`). For a row behind `map`, `filter`,
+`flat_map`, `rekey`, `join` or `map_async` the origin is its record. For a row that a step made from several (an aggregate, an actor's
+`forward`) it is the first and last record of the chunk. For a row made at a watermark or by a timer only the streams that lead here are
+known.
 
 What it promises:
 
-- A batch is given to Spark only when its closing is durable: a retry, or the next owner of the task, gives the same rows under the
-  same id. Its result and the deletion of its rows are in one transaction; until then the batch can be run again.
-- A result of more than one step is stored before its first row is sent, and sent from there.
-- Results come in the order of the batches, each with the greatest timestamp of its batch. No end, drain or maximal watermark passes
-  while one is missing, and no time that is newer than the oldest of them (`owed_ms`).
-- While more batches wait than may be in flight, no more chunks are taken of the streams that lead here.
+- A batch goes to Spark only when its closing is durable: a retry, or the next owner of the task, passes the same rows under the same id.
+  Its result and the deletion of its rows are in one transaction; until that commits, the batch can be run again.
+- A result that needs more than one step is stored before its first row is sent, and is sent from the store.
+- Results are emitted in the order of the batches, each with the greatest timestamp of its batch. While a result is missing, no end, drain
+  or maximal watermark passes, and no event time that is newer than the oldest missing result (`owed_ms`).
+- While more batches wait than may be in flight, no more chunks are taken from the streams that lead here.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ from .stateless import Env, Operator, UserCodeError
 RUN = "run"
 META = "meta"
 TAIL_ROWS = 1_000
-"""A last block with fewer rows takes more in, so that a slow stream does not make a block a row."""
+"""A last block with fewer rows takes in more, so that a slow stream does not make one block per row."""
 STEP_BLOCKS = 4
-"""Blocks that one step stores or sends."""
+"""The maximum number of blocks that one step stores or sends."""
 
 
 class SparkOp(Operator):
-    """Gives results on. Its function runs with the batch in front of it."""
+    """Passes results on. The batch operator in front of it runs its function."""
 
     def __init__(self, step: s.SparkStep, env: Env) -> None:
         super().__init__(step, env)
@@ -65,16 +66,16 @@ class SparkOp(Operator):
         self.stage = SparkStage(step.name, step.fn, step.schema, keeps_going=policy != "fail")
 
     def push(self, rows: Rows) -> None:
-        """Rows come through the batch, never directly."""
+        """Never called: rows arrive through the batch."""
         raise AssertionError("rows reach a Spark step only through its batch")
 
 
 class BatchOp(Operator):
-    """Collects rows into bounded batches, and takes Spark's results in."""
+    """Collects rows into bounded batches, and takes in Spark's results."""
 
     letters = True
     gives_keys = True
-    awaits = True  # so that nothing is pushed in here while a transaction is sealed
+    awaits = True  # so that nothing is pushed here while a transaction is sealed
 
     def __init__(self, step: s.BatchStep, env: Env) -> None:
         super().__init__(step, env)
@@ -83,17 +84,17 @@ class BatchOp(Operator):
         (stored,) = self.table.get_many([META])
         self._kept = Book.unpack(stored)
         self._book = self._kept
-        """With what the present letter has done."""
+        """The bookkeeping with the changes of the current letter."""
         self._sealed: deque[int] = deque()
-        """The open batch's number at each seal that is not durable yet."""
+        """The number of the open batch at each seal that is not durable yet."""
         self._durable = 0
-        """Batches below this number are durably closed."""
+        """Batches with lower numbers are durably closed."""
         self._kind: Any = None
         self._runs: Runs | None = None
         self._taken: tuple[int, list[tuple[str, bytes]], list[BatchOutcome]] | None = None
         """A large result that is being stored."""
         self._stored = 0
-        """How many of its blocks are."""
+        """How many of its blocks are stored."""
 
     # ---------------------------------------------------------------------------------------------------------- surroundings
 
@@ -121,7 +122,7 @@ class BatchOp(Operator):
         return BatchInfo(self.env.task, self.step.name, one.number, one.rows, one.why)
 
     def _stored_rows(self, one: Closed) -> Sequence[tuple[bytes, list[Any], bytes]]:
-        """Blocks, where the rows of each came from, and their timestamps."""
+        """The stored blocks of a batch, each with the origins and timestamps of its rows."""
         return self.table.get_many([_row_key(one.number, block) for block in range(one.blocks)])
 
     def _blocks(self, one: Closed) -> Sequence[bytes]:
@@ -134,7 +135,7 @@ class BatchOp(Operator):
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
     def push(self, rows: Rows) -> None:
-        """Rows into the open batch, closing it as often as it is full."""
+        """Add rows to the open batch; close it whenever it is full."""
         latest = max(rows.timestamps, default=0)
         before = self._book.number
         try:
@@ -155,14 +156,14 @@ class BatchOp(Operator):
     def _add(
         self, table: Any, runs: list[origins.Run], times: Sequence[int], latest: int
     ) -> tuple[Any, list[origins.Run], Sequence[int]]:
-        """As much as has room, in one block; what is left."""
+        """Add as many rows as fit into one block. Returns the rest."""
         book = self._book
         if self._kind is None and book.blocks:
             open_batch = Closed(book.number, book.blocks, book.rows, "", 0)
             self._kind = self._bridge.kind_of(self._blocks(open_batch))
         kind = self._bridge.fits(self._kind, table)
         room, size = book.room(self.limits)
-        if room is not None and room <= 0:  # the limit was lowered since
+        if room is not None and room <= 0:  # the limit has been lowered since
             self._close("rows")
             return table, runs, times
         within = BLOCK_BYTES if size is None else min(size, BLOCK_BYTES)
@@ -188,7 +189,7 @@ class BatchOp(Operator):
         return rest, later, times[count:]
 
     def _must_fit(self, size: int, what: str) -> None:
-        """A block that is larger than the log takes is a single row: all others are cut well below that."""
+        """Refuse a block that is larger than the task log accepts. It is a single row: all other blocks are cut well below that size."""
         most = self.table.most_bytes
         if most is not None and size > most:
             raise DataError(
@@ -207,44 +208,44 @@ class BatchOp(Operator):
 
     @property
     def full(self) -> bool:
-        """Whether so many batches wait that no more chunks should come."""
+        """Whether so many batches wait that no more chunks should be taken."""
         return self._kept.full(self._env.spark_in_flight)
 
     # ---------------------------------------------------------------------------------------------------- letters and commits
 
     def complete(self) -> None:
-        """The letter counts."""
+        """The letter is complete."""
         self._kept = self._book
         if self._runs is not None:
             self._runs.keep(one.number for one in self._kept.closed if not one.whole)
 
     def drop(self) -> None:
-        """The letter does not."""
+        """The letter failed."""
         if self._book is not self._kept:
             self._kind = None
         self._book = self._kept
         self._taken = None
 
     def suspend(self) -> Any:
-        """A seal sees only what is complete."""
+        """Set aside the changes of the letter: a seal must see only what is complete."""
         aside, self._book = self._book, self._kept
         return aside
 
     def resume(self, aside: Any) -> None:
-        """Go on with the letter."""
+        """Resume the letter."""
         self._book = aside
 
     def sealed(self) -> None:
-        """What is complete joins the transaction."""
+        """Everything complete joins the transaction that closes."""
         self._sealed.append(self._kept.number)
 
     def durable(self) -> None:
-        """What the oldest seal held is committed (or everything is restored): Spark may begin with what is closed in it."""
+        """What the oldest seal held is committed (or everything is restored): Spark may begin with the batches that are closed in it."""
         self._durable = self._sealed.popleft() if self._sealed else self._kept.number
         self._start()
 
     def room_changed(self) -> None:
-        """More may run at a time, or fewer."""
+        """The number of batches that may run at a time has changed."""
         self._start()
 
     def _start(self) -> None:
@@ -253,7 +254,7 @@ class BatchOp(Operator):
             self._running.start(durable, self._env.spark_in_flight)
 
     def due(self) -> tuple[int, str] | None:
-        """A result that is there, or a batch that is old."""
+        """When a result is available, or the open batch reaches its maximum age."""
         first = self._kept.first()
         if first is not None and first.number < self._durable and (first.whole or self._running.ready(first.number)):
             return self.env.now_ms(), RUN
@@ -261,15 +262,15 @@ class BatchOp(Operator):
         return (old, AGE) if old is not None else None
 
     def owes(self) -> bool:
-        """A closed batch has its result to come."""
+        """Whether a closed batch still has its result to emit, or something is due."""
         return self._kept.first() is not None or self.due() is not None
 
     def owed_ms(self) -> int | None:
-        """A result has the greatest timestamp of the rows of its batch; the open one's can only become greater."""
+        """A result has the greatest timestamp of the rows of its batch. That of the open batch can only grow."""
         return self._kept.owed_ms()
 
     async def work(self, key: str) -> bool:
-        """One of these."""
+        """Take a result, or close a batch that is too old."""
         if key == RUN:
             first = self._book.first()
             if first is None or first.number >= self._durable:
@@ -283,14 +284,14 @@ class BatchOp(Operator):
         return False
 
     async def on_watermark(self, watermark: int) -> bool:
-        """The maximal time stands before a drain, so everything that is older has to be out; any other passes at once."""
+        """The maximal time precedes a drain, so every older result must be out first; any other time passes at once."""
         if watermark == MAX_TIME and await self.on_close("drain"):
             return True
         self.watermark = watermark
         return False
 
     async def on_close(self, cause: str) -> bool:
-        """Close the open batch, then take the results one by one; each is waited for. What is not durable is not begun."""
+        """Close the open batch, then take the results one by one, waiting for each. A batch is not begun before its closing is durable."""
         if self._close(cause):
             return True
         first = self._book.first()
@@ -303,7 +304,7 @@ class BatchOp(Operator):
     # --------------------------------------------------------------------------------------------------------- results come in
 
     async def _take(self, first: Closed) -> bool:
-        """One step of the first batch's result; whether it needs another."""
+        """Take in one step of the first batch's result. Returns whether it needs another."""
         if first.whole:
             return self._send(first)
         self._start()
@@ -341,7 +342,7 @@ class BatchOp(Operator):
             raise UserCodeError(blamed.step, cause) from cause
 
     def _store(self, first: Closed, blocks: list[tuple[str, bytes]], outcomes: Sequence[BatchOutcome]) -> bool:
-        """The next blocks of a large result into the table. A rerun of the batch writes over what an earlier one left."""
+        """Store the next blocks of a large result. A rerun of the batch overwrites what an earlier run has left."""
         at = self._stored
         some = blocks[at : at + STEP_BLOCKS]
         rows = {_result_key(first.number, at + n): list(one) for n, one in enumerate(some)}
@@ -356,7 +357,7 @@ class BatchOp(Operator):
         return True
 
     def _send(self, first: Closed) -> bool:
-        """The next blocks of a stored result go out, and are deleted with that."""
+        """Send the next blocks of a stored result, and delete them in the same step. Returns whether there are more."""
         upto = min(first.sent + STEP_BLOCKS, first.stored)
         keys = [_result_key(first.number, n) for n in range(first.sent, upto)]
         self._forward(first, self.table.get_many(keys))
@@ -381,7 +382,7 @@ class BatchOp(Operator):
         self.env.count("batch_rows", first.rows)
 
     def _bury(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> None:
-        """Rows that were left out are skipped, or become dead letters."""
+        """Skip the rows that were left out, or write them as dead letters."""
         runs: list[origins.Run] = []
         times: list[int] = []
         for _, came_from, stamps in self._stored_rows(first) if any(outcome.bad for outcome in outcomes) else ():
@@ -417,7 +418,7 @@ class BatchOp(Operator):
         return headers if origin.exact else [*headers, ("hg-offset-last", str(origin.last).encode())]
 
     async def close(self) -> None:
-        """The task goes: cancel what runs."""
+        """The task is released: cancel the running batches."""
         if self._runs is not None:
             await self._runs.stop()
 

@@ -1,7 +1,8 @@
-"""Spark at work on the closed batches of one task and stage: a bounded number at a time, beside the task's letters.
+"""Runs the closed batches of one task and stage in Spark: a bounded number at a time, beside the task's letters.
 
-What it promises: a batch is begun once, until it is forgotten or has failed; nothing here blocks the loop; an attempt that takes longer
-than `spark.batch-timeout` is called off and has failed; `stop` cancels what runs, and comes back when its jobs are off, or soon.
+What it promises: a batch is begun once, until it is forgotten or has failed. Nothing here blocks the event loop. An attempt that takes
+longer than `spark.batch-timeout` is cancelled and has failed. `stop` cancels the running batches, and returns when their jobs are
+cancelled or after a bounded time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ HOUR_S = 3600.0
 
 
 class Runs:
-    """What runs, by the number of its batch. `poke` is called when one has come back."""
+    """The running batches, by number. `poke` is called when one has finished."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class Runs:
         poke: Callable[[], None],
         timeout_s: Callable[[], float] = lambda: HOUR_S,
     ) -> None:
-        """`timeout_s`: how long one attempt may take, asked when it begins."""
+        """`timeout_s`: how long an attempt may take; called when the attempt begins."""
         self.bridge = bridge
         self.stages = stages
         self._name = name
@@ -38,7 +39,7 @@ class Runs:
         self._running: dict[int, asyncio.Task[list[BatchOutcome]]] = {}
 
     def start(self, closed: Iterable[Closed], most: int) -> None:
-        """Begin with those that are not begun, while there is room."""
+        """Begin batches that have not begun, while fewer than `most` run."""
         for one in closed:
             if len(self._running) >= most:
                 return
@@ -51,7 +52,7 @@ class Runs:
                 self._running[one.number] = task
 
     async def _bounded(self, work: Awaitable[list[BatchOutcome]], info: BatchInfo) -> list[BatchOutcome]:
-        """An attempt that takes too long is called off, its jobs with it, and has failed."""
+        """Run an attempt. If it takes too long, cancel it together with its jobs; it has then failed."""
         limit = self._timeout_s()
         bound = asyncio.timeout(limit)
         try:
@@ -67,20 +68,20 @@ class Runs:
 
     def _came_back(self, task: asyncio.Task[list[BatchOutcome]]) -> None:
         if not task.cancelled():
-            task.exception()  # whoever asks for the result gets it; nobody may ask any more
+            task.exception()  # marks it as retrieved, because nobody may ask for the result any more
             self._poke()
 
     def has(self, number: int) -> bool:
-        """Whether it was begun."""
+        """Whether this batch was begun."""
         return number in self._running
 
     def ready(self, number: int) -> bool:
-        """Whether its result, or failure, is there."""
+        """Whether this batch has a result or has failed."""
         run = self._running.get(number)
         return run is not None and run.done()
 
     async def result(self, number: int) -> list[BatchOutcome]:
-        """Its result. A failure is raised and forgotten, so that the batch can be begun again."""
+        """Wait for the result of a batch. A failure is raised and forgotten, so that the batch can be begun again."""
         run = self._running[number]
         await asyncio.wait([run])
         if run.cancelled():
@@ -92,13 +93,13 @@ class Runs:
             raise
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """Forget all others: their results were taken."""
+        """Forget all other finished batches: their results were taken."""
         wanted = set(numbers)
         for number in [number for number, run in self._running.items() if number not in wanted and run.done()]:
             del self._running[number]
 
     async def stop(self) -> None:
-        """Cancel what runs, and wait until its jobs are off."""
+        """Cancel the running batches, and wait until their jobs are cancelled, up to a limit."""
         running, self._running = list(self._running.values()), {}
         for run in running:
             run.cancel()
@@ -107,8 +108,8 @@ class Runs:
 
 
 class TookTooLong(EnvironmentFault):
-    """Spark has not come back with a batch in time."""
+    """Spark did not finish a batch in time."""
 
 
 class Stopped(Exception):
-    """The task goes, and with it what it had Spark do."""
+    """The batch was cancelled because its task was released."""

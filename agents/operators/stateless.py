@@ -1,15 +1,15 @@
-"""What a task runs: the declared steps as operators over columns of rows. Here the base, and the ones that keep nothing.
+"""The declared steps as operators over columns of rows: the base class, and the operators that keep no state.
 
-An operator takes `Rows` and pushes `Rows` to its children, synchronously, a chunk at a time; the hot ones are one list
-comprehension each. What must be awaited is deferred: the operator asks `env.defer(...)`, and the task's actor awaits it when
-the synchronous part is through, in order, so awaiting exists only where the user asked for it.
+An operator takes `Rows` and pushes `Rows` to its children, synchronously, one chunk at a time; the hot ones are one list comprehension
+each. Work that must be awaited is deferred: the operator calls `env.defer(...)`, and the task's actor awaits the work, in order, after
+the synchronous part. So the task awaits only where the user asked for it.
 
-What a chunk did is kept apart until it is complete: tables and combined rows have `complete()` and `drop()`. At a commit
-`seal()` emits what is better emitted once a commit than once a row (updates of aggregates, combined partial states).
+The effects of a chunk are kept apart until it is complete: tables and combined rows have `complete()` and `drop()`. At a commit, `seal()`
+emits what is better emitted once per commit than once per row (updates of aggregates, combined partial states).
 
-Whatever can be refused is refused while the letter runs, at the latest in `prepare()`; `complete()` only takes over, and cannot fail.
+Whatever can be refused is refused while the letter runs, at the latest in `prepare()`; `complete()` only applies changes and cannot fail.
 
-An exception of user code leaves here as `UserCodeError` and names the step; nobody here decides what happens then.
+An exception of user code is re-raised as a `UserCodeError` that names the step. Operators do not decide what happens then.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ..records.serdes import KEY, OUTPUT_KEY
 from ..records.writable import Unwritable, check_headers, check_times
 
 BYTES, VALUES = "bytes", "values"
-"""What an operator may want of keys."""
+"""The form in which an operator may need keys."""
 
 
 class UserCodeError(HeadgateError):
-    """A function of the user's raised. `step` is where, `__cause__` is what."""
+    """A user function raised. `step` says where; `__cause__` is the exception."""
 
     def __init__(self, step: s.Step, cause: BaseException, index: int | None = None, hint: str = "") -> None:
         self.step = step
@@ -48,7 +48,7 @@ class UserCodeError(HeadgateError):
 
 
 class Uncaught(HeadgateError):
-    """User code raised, in a place that belongs to no step, what is no `Exception`; `__cause__` is what."""
+    """User code that belongs to no step raised something that is not an `Exception`; `__cause__` is what it raised."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(f"user code raised {said(cause)}")
@@ -56,12 +56,12 @@ class Uncaught(HeadgateError):
 
 
 class blaming:
-    """Whatever user code raises in here becomes a `UserCodeError` of this step; an ending that was asked for goes on as it is."""
+    """Whatever user code raises in this block becomes a `UserCodeError` of this step. A requested cancellation passes unchanged."""
 
     __slots__ = ("step", "told")
 
     def __init__(self, step: s.Step, told: Callable[[BaseException], str] | None = None) -> None:
-        """`told` says what there is to add of the rows, once it has failed."""
+        """`told` returns what the message should add about the rows, given the error."""
         self.step = step
         self.told = told
 
@@ -76,7 +76,7 @@ class blaming:
 
 
 class Env(Protocol):
-    """What operators need of the task that they run in; `agents.operators.pipeline.Pipeline` is one."""
+    """What operators need of the task that runs them; `agents.operators.pipeline.Pipeline` implements it."""
 
     @property
     def task(self) -> str: ...
@@ -107,11 +107,11 @@ class Env(Protocol):
         headers: list[Headers] | None = None,
         plan: int | None = None,
     ) -> None:
-        """Rows, or partial states of the plan with this digest, into an intermediate stream, to the partitions of their keys."""
+        """Write rows, or partial states of the plan with this digest, to an intermediate stream, each to the partition of its key."""
         ...
 
     def later(self, relay: Relay, rows: Rows, /) -> None:
-        """`relay` forwards these rows when what runs now has returned."""
+        """Let `relay` forward these rows when the current call has returned."""
         ...
 
     def table(self, name: str, /) -> Any: ...
@@ -119,25 +119,25 @@ class Env(Protocol):
     def count(self, name: str, amount: int = 1) -> None: ...
     def now_ms(self) -> int: ...
     def patience_s(self) -> float:
-        """How long awaited user code may take; 0 is for ever."""
+        """How long awaited user code may take; 0 means no limit."""
         ...
 
 
 class Operator:
-    """Base: passes on. `children` are filled in when the pipeline is put together."""
+    """Base class: passes rows on. The pipeline fills in `children` when it is assembled."""
 
     awaits = False
-    """Whether it defers work."""
+    """Whether the operator defers work."""
     letters = False
-    """Whether watermarks, ends and drains concern it."""
+    """Whether the operator needs watermarks, ends and drains."""
     watermark: int | None = None
-    """The event time that it has been told of."""
+    """The event time that the operator was last told."""
     wants_keys = ""
-    """What it does with the keys of its rows: nothing, or it compares their `bytes`, or shows the `values` to user code."""
+    """What the operator needs of its rows' keys: nothing, their `bytes` (to compare them), or the `values` (to show to user code)."""
     gives_keys = False
-    """Whether the rows that it passes on have keys of its own."""
+    """Whether the operator sets the keys of the rows that it passes on."""
     flags: tuple[str, ...] = ("watermark",)
-    """Attributes that a letter may set: they belong to it, and are what they were when it is dropped."""
+    """Attributes that a letter may set; when the letter is dropped, they get their former values back."""
 
     def __init__(self, step: s.Step, env: Env) -> None:
         self.step = step
@@ -145,92 +145,92 @@ class Operator:
         self.children: list[Operator] = []
 
     def push(self, rows: Rows) -> None:
-        """Take rows of a chunk."""
+        """Process rows of a chunk."""
         self.forward(rows)
 
     def forward(self, rows: Rows) -> None:
-        """Give rows to every child."""
+        """Push rows to every child."""
         if rows.values:
             for child in self.children:
                 child.push(rows)
 
     def seal(self) -> None:
-        """A transaction is about to close, or a marker to be announced: emit what was held back."""
+        """A transaction is about to close, or a marker is about to be announced: emit what was held back."""
 
     @property
     def full(self) -> bool:
-        """Whether no more chunks should be taken of what leads here, for now."""
+        """Whether no more chunks of the streams that lead here should be taken for now."""
         return False
 
     def sealed(self) -> None:
-        """All that is complete joins the transaction that closes."""
+        """Everything complete joins the transaction that closes."""
 
     def durable(self) -> None:
-        """What the oldest seal held is committed; once in the beginning, when all that was restored is."""
+        """What the oldest seal held is committed. Also called once at the start, when the restored state is."""
 
     def room_changed(self) -> None:
-        """More batches may run at a time, or fewer."""
+        """The number of batches that may run at a time has changed."""
 
     def prepare(self) -> None:
-        """The letter is through: refuse what cannot be taken over. The last moment at which anything may raise."""
+        """The letter has run: refuse what cannot be accepted. This is the last point at which an operator may raise."""
 
     def complete(self) -> None:
-        """The chunk is complete: what it changed counts from now on. Nothing in here can fail."""
+        """The letter is complete: its changes count from now on. This must not fail."""
 
     def drop(self) -> None:
-        """The chunk failed: forget what it changed."""
+        """The letter failed: discard its changes."""
 
     def suspend(self) -> Any:
-        """Put aside what the chunk that runs has changed so far; a seal must not see it. `resume` gives it back."""
+        """Set aside what the running letter has changed so far, because a seal must not see it. `resume` gets it back."""
         return None
 
     def resume(self, aside: Any) -> None:
-        """Go on with the chunk that was put aside."""
+        """Resume the letter that was set aside."""
 
     async def on_watermark(self, watermark: int) -> bool:
-        """Event time has come this far; one bounded step. Whether there is more to do."""
+        """Event time has reached `watermark`: do one bounded step. Returns whether there is more to do."""
         self.watermark = watermark
         return False
 
     async def on_close(self, cause: str) -> bool:
-        """All that it reads has ended (`end`) or is drained (`drain`); one bounded step. Whether there is more to do."""
+        """All its inputs have ended (`end`) or are drained (`drain`): do one bounded step. Returns whether there is more to do."""
         return False
 
     async def work(self, key: str) -> bool:
-        """Something of its own is due: a timer, a batch. Whether there is more to do."""
+        """Work of the operator's own is due: a timer, a batch. Returns whether there is more to do."""
         return False
 
     def due(self) -> tuple[int, str] | None:
-        """When (wall ms) it next wants `work(key)`, and for what."""
+        """When (wall ms) `work(key)` should be called next, and the key."""
         return None
 
     def owes(self) -> bool:
-        """Whether it has something to do though no further record comes."""
+        """Whether the operator has something to do even if no further record arrives."""
         return self.due() is not None
 
     def owed_ms(self) -> int | None:
-        """The least timestamp of the results that it owes beyond `Step.holds_ms`, by what is complete; None where it owes none.
+        """The least timestamp of the results that the operator owes beyond `Step.holds_ms`, by what is complete; None if it owes none.
 
-        Asked after each letter, and before the first one: what it says follows from its tables.
+        It is called after each letter and before the first one, so the answer must follow from the operator's tables.
         """
         return None
 
     async def close(self) -> None:
-        """The task goes: end what user code has running."""
+        """The task is released: end running user code."""
 
     def column(self, fn: Callable[[Any], Any], rows: Rows, *, records: bool) -> list[Any]:
-        """`fn` over the values, or the records, of rows; a raise becomes a `UserCodeError` of this step."""
+        """Apply `fn` to the values, or the records, of rows. An exception becomes a `UserCodeError` of this step."""
         with blaming(self.step, lacking((), rows.values)):
             return [fn(x) for x in (rows.records() if records else rows.values)]
 
     def select(self, column: Column, values: list[Any], by: Any = None) -> list[Any]:
-        """A selected column; a raise becomes a `UserCodeError` of this step, which knows what `by` selects."""
+        """Select a column. An exception becomes a `UserCodeError` of this step; `by` names the field for its message."""
         with blaming(self.step, lacking((by,) if isinstance(by, str) else (), values)):
             return column(values)
 
 
 class Relay(Operator):
-    """Stands behind every hundredth step of a chain: rows go on when what runs has returned, so that no chain is deeper than the stack."""
+    """Follows every hundredth step of a chain: passes rows on after the current call has returned, so that no chain overflows the stack."""
 
     def push(self, rows: Rows) -> None:
         self.env.later(self, rows)
@@ -253,7 +253,7 @@ class MapOp(Operator):
 
 
 def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
-    """Results of functions that got records: plain values, or records that set key, timestamp and headers."""
+    """The rows of functions that got records. A result is a plain value, or a record that sets key, timestamp and headers."""
     if Record not in set(map(type, results)):
         return rows.with_values(results)
     records = [
@@ -264,7 +264,7 @@ def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
 
 
 def rows_of(step: s.Step, records: Sequence[Record[Any, Any]], offsets: Sequence[int] | None = None) -> Rows:
-    """Rows of records that user code has made; what no record may have is refused."""
+    """The rows of records that user code has made; invalid timestamps and headers are refused."""
     with blaming(step):
         rows = Rows.of(records)
         rows.timestamps = check_times(rows.timestamps, "timestamp of a Record")
@@ -284,9 +284,8 @@ class FilterOp(Operator):
         self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
-        with blaming(
-            self.step, lacking((), rows.values)
-        ):  # whether an answer is true is asked of it, and may fail, too
+        # testing a result for truth may fail, too
+        with blaming(self.step, lacking((), rows.values)):
             fn = self.fn
             keep = [fn(x) for x in (rows.records() if self.with_record else rows.values)]
             kept = select_rows(rows, keep)
@@ -347,7 +346,7 @@ class FlatMapOp(Operator):
 
 
 class RekeyOp(Operator):
-    """Another key, in place."""
+    """Sets another key, in place."""
 
     gives_keys = True
 
@@ -387,14 +386,14 @@ class ToOp(Operator):
             raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde)
         values = encode(step, step.serde, rows.values)
         targets = self.column(step.partition, rows, records=True) if step.partition is not None else None
-        with blaming(step):  # what the topic does not take
+        with blaming(step):  # the topic may not accept a row
             if targets is None:
                 self.env.emit(step.topic, None, raw, values, rows.timestamps, rows.headers)
             else:
                 self._emit_to(targets, raw, values, rows)
 
     def _emit_to(self, targets: list[Any], raw: list[Any] | None, values: list[Any], rows: Rows) -> None:
-        """To the partitions that the user's function has chosen; None leaves it to the key."""
+        """Write rows to the partitions that the user's function has chosen; for None the key decides."""
         wrong = next((i for i, one in enumerate(targets) if one is not None and type(one) is not int), None)
         if wrong is not None:
             raise Unwritable(
@@ -415,7 +414,7 @@ class ToOp(Operator):
 
 
 def encode(step: s.Step, serde: Any, values: list[Any]) -> list[Any]:
-    """Values as bytes; None stays None (a tombstone). What cannot be encoded is an error of the step that asked for it."""
+    """Encode values; None stays None (a tombstone). A value that cannot be encoded is an error of `step`."""
     encoded = serde.dumps_many(values)
     if encoded.bad:
         index, error = encoded.bad[0]
@@ -424,18 +423,18 @@ def encode(step: s.Step, serde: Any, values: list[Any]) -> list[Any]:
 
 
 AS_THEY_ARE = ("text", "bytes")
-"""Serdes whose bytes an output has, too."""
+"""Serdes whose key bytes an output topic has unchanged."""
 
 
 def encode_keys(step: s.Step, serde: Any, keys: list[Any], written: Any = None) -> list[Any]:
-    """Keys as the bytes of this serde; None stays None. `written`: they are bytes already, which that serde has written."""
+    """Encode keys with this serde; None stays None. `written`: the serde that has already encoded them, if they are bytes."""
     if written is not None:
         if written.name == serde.name and serde.type in (None, written.type):
             return keys
         if serde.name == OUTPUT_KEY and written.name in AS_THEY_ARE:
             return keys
         if serde.name == OUTPUT_KEY and written.name == KEY:
-            with contextlib.suppress(KeyRefused):  # found again below, with its record
+            with contextlib.suppress(KeyRefused):  # found again below, together with its record
                 return output_column(keys)
         keys = decode_keys(step, written, keys)
     encoded = serde.dumps_many(keys)
@@ -449,7 +448,7 @@ def encode_keys(step: s.Step, serde: Any, keys: list[Any], written: Any = None) 
 
 
 def _of_key(step: s.Step, bad: tuple[int, DataError], remedy: str) -> UserCodeError:
-    """What a serde says of a key: with the parameter that is its, which is none of a value's."""
+    """The error of a serde about a key. Its remedy names the parameter for keys, not the one for values."""
     index, error = bad
     own = error.remedy if isinstance(error, KeyRefused | KeyUnreadable) else remedy
     told = DataError(f"the key {error.what}", remedy=own)
@@ -458,7 +457,7 @@ def _of_key(step: s.Step, bad: tuple[int, DataError], remedy: str) -> UserCodeEr
 
 
 def decode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
-    """Keys as user code has them, of bytes that this serde has written."""
+    """Decode keys that this serde has written, for user code."""
     decoded = serde.loads_many(keys)
     if decoded.bad:
         raise _of_key(step, decoded.bad[0], "give the input (or the app) another key_serde=")

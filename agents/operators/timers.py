@@ -1,7 +1,7 @@
-"""The timers of one actor: rows of an internal table, and an index over them that knows the earliest.
+"""The timers of one actor: rows of an internal table, and an index over them that finds the earliest.
 
-Promises: what the table says is what counts, the index is made from it once, and follows it; asking for the earliest, dropping a letter
-and putting one aside cost the same however many there are.
+Promises: the table is the source of truth; the index is built from it once and follows its changes. Finding the earliest timer, dropping
+a letter and setting one aside do not cost more when there are more timers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Timers:
         self._rows: dict[str, tuple[str, int]] | None = None
         self._heaps: dict[str, list[tuple[int, str]]] = {}
         self._before: dict[str, tuple[str, int] | None] = {}
-        """What the timers were that this letter has changed; None: there was none."""
+        """The former values of the timers that this letter has changed; None: there was no such timer."""
 
     def _known(self) -> dict[str, tuple[str, int]]:
         if self._rows is None:
@@ -34,12 +34,12 @@ class Timers:
         return self._rows
 
     def set(self, name: str, kind: str, at: int) -> None:
-        """Set a timer; an earlier one of this name is forgotten."""
+        """Set a timer. It replaces an earlier one of the same name."""
         self._change(name, (kind, at))
         self._table.update({name: (kind, at)})
 
     def cancel(self, name: str) -> None:
-        """Forget a timer, if there is one."""
+        """Cancel a timer, if there is one."""
         if name in self._known():
             self._change(name, None)
             self._table.delete_many([name])
@@ -59,43 +59,43 @@ class Timers:
         heapq.heappush(heap, (at, name))
         if (
             len(heap) > 2 * len(rows) + 64
-        ):  # most of it was cancelled or replaced, and stands too far in the future to be seen
+        ):  # most entries were cancelled or replaced, and are too far in the future to reach the top
             heap[:] = [(at, name) for name, (of, at) in rows.items() if of == kind]
             heapq.heapify(heap)
 
     def get(self, name: str) -> tuple[str, int] | None:
-        """What a timer is set to."""
+        """The kind and time of a timer; None if there is none."""
         return self._known().get(name)
 
     def first(self, kind: str) -> tuple[int, str] | None:
-        """The earliest of a kind, as (time, name)."""
+        """The earliest timer of a kind, as (time, name)."""
         rows, heap = self._known(), self._heaps[kind]
         while heap and rows.get(heap[0][1]) != (kind, heap[0][0]):
             heapq.heappop(heap)  # cancelled or replaced since
         return heap[0] if heap else None
 
     def rest(self) -> list[tuple[int, str]]:
-        """All that are left, event time first."""
+        """All remaining timers, those in event time first."""
         found = sorted((kind != EVENT, at, name) for name, (kind, at) in self._known().items())
         return [(at, name) for _, at, name in found]
 
     def complete(self) -> None:
-        """The letter counts."""
+        """The letter is complete."""
         self._before.clear()
 
     def forget(self) -> None:
-        """The letter failed: what it changed never was."""
+        """The letter failed: undo its changes."""
         before, self._before = self._before, {}
         for name, timer in before.items():
             self._put(name, timer)
 
     def suspend(self) -> dict[str, tuple[str, int] | None]:
-        """Put aside what the letter has changed so far."""
+        """Set aside what the letter has changed so far."""
         aside = {name: self._known().get(name) for name in self._before}
         self.forget()
         return aside
 
     def resume(self, aside: dict[str, tuple[str, int] | None]) -> None:
-        """Go on with the letter that was put aside."""
+        """Resume the letter that was set aside."""
         for name, timer in aside.items():
             self._change(name, timer)

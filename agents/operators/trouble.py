@@ -1,7 +1,8 @@
-"""What is done with a chunk that failed: find out which records did it, ask their policies, and run it again without them.
+"""Handles a failed chunk: finds the records that fail, asks their policies, and runs the chunk again without them.
 
-Promises: the nearest policy wins (operator, input, app); a record that is left out is counted, and becomes a dead letter where the
-policy says so, in the same letter as what the others did; when one record's policy is to fail, nothing of the chunk is kept.
+Promises: the nearest policy wins (operator, input, app). A record that is left out is counted; if its policy says so, it becomes a dead
+letter, written with the same letter as the output of the other records. If the policy for one record is to fail, nothing of the chunk is
+kept.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ class Failed:
     why: str
     error: BaseException
     final: bool = False
-    """Trying again changes nothing."""
+    """Whether trying again is pointless."""
 
 
 async def recover(
     pipeline: Pipeline, chunk: Chunk, error: BaseException, *, drop: Callable[[], None]
 ) -> Recovered | Failed:
-    """Deal with a chunk that has just raised `error`. `drop` forgets what it changed in tables; what it raises ends the matter.
+    """Handle a chunk that has just raised `error`. `drop` discards what the chunk changed in tables; what `drop` raises is not caught.
 
-    Raises `UnknownTarget` when a topic must be asked for first: then nothing has been decided of any record.
+    Raises `UnknownTarget` when the metadata of a topic must be fetched first; nothing has then been decided about any record.
     """
     drop()
     if isinstance(error, KeysApart):  # no record is to blame, and no policy may leave out all of them
@@ -71,7 +72,7 @@ async def recover(
         dead = [(index, cause) for index, cause in bad if answers[index] == "dead_letter"]
         for index, cause in dead:
             key, value, headers = dead_letter(chunk, index, cause, pipeline.task)
-            # stamped with now, for the topic deletes by time; the record's own time is in a header
+            # with the current time, because retention goes by it; a header has the record's own time
             now_ms = pipeline.now_ms()
             pipeline.buffer.emit(pipeline.declared.topics.dead_letters, 0, [key], [value], [now_ms], [headers])
     except UnknownTarget:
@@ -103,9 +104,9 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether what surrounds the task has failed (a broker, a disk), which may be well again; else only somebody can help.
+    """Whether the environment of the task has failed (a broker, a disk) and may recover; otherwise a person must intervene.
 
-    Of several that were raised together the first one says it: it was what ended the others.
+    Of several errors that were raised together, the first one decides: it ended the others.
 
     >>> may_pass(OSError(28, "No space left on device")), may_pass(ValueError())
     (True, False)
@@ -116,12 +117,12 @@ def may_pass(error: BaseException) -> bool:
 
 
 def _of_kafka(error: BaseException) -> bool:
-    """Whether a Kafka client has raised it; known by name, for whoever has no such client need not load one."""
+    """Whether a Kafka client has raised it. The check goes by the name of the class, so that it does not import the client."""
     return any((base.__module__, base.__name__) == ("aiokafka.errors", "KafkaError") for base in type(error).__mro__)
 
 
 def told(error: BaseException) -> str:
-    """What an error says to people; a group that only carries one says what that one does."""
+    """The message of an error for people; a group of a single error has the message of that error."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return str(error) if isinstance(error, HeadgateError) else said(error)

@@ -1,14 +1,15 @@
-"""`.window(…).agg(…)` as an operator of a task: rows by key and window, a result for each when its window closes.
+"""`.window(…).agg(…)` as an operator of a task: groups rows by key and window, and emits a result for each when its window closes.
 
-What is open is kept by `open_windows` or, for sessions, `open_sessions`. Here is what they have in common: the *floor*, which is the
-greatest watermark that was heard, stored in the transaction of its letter; rows that come too late; and the results.
+`open_windows` or, for sessions, `open_sessions` keep what is open. Here is what they have in common: the *floor*, which is the greatest
+watermark (or clock time) so far, stored in the transaction of its letter; late rows; and the results.
 
 Promises:
 
 - A letter that fails leaves no trace.
-- A window that a watermark has closed stays closed, also over restarts and runs: its rows are late then, and are counted.
-- Closing goes in steps of bounded size, in the order of ends and then of the keys' bytes. A step is remembered in its own transaction.
-- Rows that came with a letter are in their windows before that letter closes them.
+- A window that a watermark has closed stays closed, also across restarts and runs: rows for it are late, and are counted.
+- Closing proceeds in steps of bounded size, ordered by end, then by the bytes of the key. The progress of a step is stored in its own
+  transaction.
+- Rows that arrive with a letter are in their windows before that letter closes them.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from .open_windows import ClosedWindows, OpenCounts, OpenWindows
 from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 
 STEP_RESULTS = 10_000
-"""Results that one step of a letter gives: its outputs must stay within what one transaction should hold."""
+"""The maximum number of results of one step: the outputs of a letter must not exceed what one transaction should hold."""
 FLOOR = "floor"
-"""The row of the table that holds it."""
+"""The row of the table that holds the floor."""
 GRACE, SHUT = "grace", "shut"
-"""Rows beside it: the grace with which it closes windows, and how far the windows had been closed under another grace."""
+"""Rows beside the floor: the grace with which it closes windows, and up to where windows were closed under another grace."""
 
 
 class Missed(NamedTuple):
-    """Rows that were late: for all of their windows, and for some."""
+    """The number of rows that were late for all of their windows, and for some of them."""
 
     rows: int = 0
     partly: int = 0
 
     def and_(self, rows: int, partly: int) -> Missed:
-        """These, too."""
+        """The sum of both."""
         return Missed(self.rows + rows, self.partly + partly)
 
 
@@ -78,30 +79,30 @@ class WindowOp(Operator):
         )
         self.by_clock = window.by_clock
         self.next_early = env.now_ms() + (step.early_ms or 0)
-        """When early results are due, if anything has changed."""
+        """When early results are due next, if anything has changed."""
         stored, grace, shut = self.table.get_many([FLOOR, GRACE, SHUT])
         self.floor: int = NO_TIME if stored is None else stored
         self.shut: int = NO_TIME if shut is None else shut
-        """What was closed under a shorter grace stays closed."""
+        """Windows that were closed under a shorter grace stay closed: those that end at this time or before."""
         if grace is not None and grace != self.grace:
             self.shut = max(self.shut, self._up_to(grace))
         self.said = grace == self.grace
-        """The table has this grace."""
+        """Whether the table holds the current grace."""
         self.missed = Missed()
-        """Since the task began here."""
+        """Late rows since the task started on this worker."""
         self._missed = Missed()
-        """By the running letter."""
+        """Late rows of the running letter."""
 
     @property
     def _closed(self) -> int:
-        """Windows that end then or before are closed."""
+        """Windows that end at this time or before are closed."""
         return max(self.shut, self._up_to(self.grace))
 
     def _up_to(self, grace: int) -> int:
         return (sessions if self.of_sessions else spans).closed_up_to(self.floor, grace)
 
     def be_careful(self) -> None:
-        """A commit has failed on what was held back: the table is written with each letter."""
+        """A commit has failed on what was held back: from now on, each letter writes its changes to the table."""
         self.kept.careful = True
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
@@ -111,7 +112,7 @@ class WindowOp(Operator):
         times, values = rows.timestamps, rows.values
         if self.partial and rows.plan != self.plan.digest:
             values = self._of_former_code(rows.plan, values)
-        if self.by_clock:  # which never goes back behind what it has closed
+        if self.by_clock:  # the time of the clock, but never before the floor
             times = [max(self.env.now_ms(), self.floor)] * len(times)
         with blaming(self.step, None if self.partial else self.plan.lacking(values)):
             late, partly = self.kept.take(keys, times, values, self._closed)
@@ -121,20 +122,20 @@ class WindowOp(Operator):
             self._late(rows, late)
 
     def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
-        """Partial states that were on their way when the code was changed, as this code has them."""
+        """Convert partial states that were in flight when the code was changed to the form of this code."""
         layout = self.table.layout
         schema = layout.of_partials(plan)
         return [[*value[:2], *layout.adapt(schema, value[2:])] for value in values]
 
     def _late(self, rows: Rows, late: list[int]) -> None:
-        """Rows whose windows are closed: written as they are to the topic that the user has named."""
+        """Write rows whose windows are closed, unchanged, to the topic for late rows, if the user has named one."""
         topic = self.window_step.late
         if topic is None:
             return
         values = encode(self.step, self.window_step.late_serde, pick(rows.values, late))
         headers = None if rows.headers is None else pick(list(rows.headers), late)
         keys = encode_keys(self.step, self.env.app.output_key_serde, pick(rows.keys or [], late), rows.key_serde)
-        with blaming(self.step):  # what the topic does not take
+        with blaming(self.step):  # the topic may not accept a row
             self.env.emit(topic, None, keys, values, pick(rows.timestamps, late), headers)
 
     # ------------------------------------------------------------------------------------------------------- with the letter
@@ -163,7 +164,7 @@ class WindowOp(Operator):
         self.kept.resume(kept)
 
     def opened(self) -> tuple[OpenCounts, Missed]:
-        """What is open, and what was late."""
+        """What is open, and how many rows were late."""
         return self.kept.counts(), self.missed
 
     def seal(self) -> None:
@@ -172,7 +173,7 @@ class WindowOp(Operator):
     # ------------------------------------------------------------------------------------------------------------ closing
 
     async def on_watermark(self, watermark: int) -> bool:
-        """Close what time has passed. The maximal time stands before a drain, and is no time that has passed."""
+        """Close the windows that event time has passed. The maximal time announces a drain; it does not count as event time."""
         more = False
         if watermark == MAX_TIME:
             more = await self.on_close(DRAIN)
@@ -189,11 +190,11 @@ class WindowOp(Operator):
         return more
 
     async def on_close(self, cause: str) -> bool:
-        """Close all that is open, if it is not to stay so. The floor stays: the next run may open these windows again."""
+        """Close everything that is open, unless the step keeps it open. The floor stays: the next run may open these windows again."""
         return not self.window_step.keeps_open and self._close(None, cause)
 
     def due(self) -> tuple[int, str] | None:
-        """When the clock closes a window, or early results are to come."""
+        """When the clock closes the next window, or early results are due."""
         wanted: list[tuple[int, str]] = []
         if self.by_clock and (end := self.kept.first_end()) is not None:
             wanted.append((end + self.window_step.holds_ms, CLOCK))
@@ -206,13 +207,13 @@ class WindowOp(Operator):
         return min(wanted, default=None)
 
     def owed_ms(self) -> int | None:
-        """What is open will give results of its end, even if no further record arrives: so the step is not idle when its streams are, and
-        where the clock closes it, time waits for it."""
+        """Each open window will emit results with the time of its end, even if no further record arrives. So the step is not idle when its
+        streams are, and where the clock closes windows, event time waits for them."""
         end = self.kept.first_end()
         return None if end is None else result_time(end)
 
     async def work(self, key: str) -> bool:
-        """The clock has passed a window, or early results are due."""
+        """Close the windows that the clock has passed, or emit early results. Returns whether there is more to do."""
         now = self.env.now_ms()
         if key == CLOCK:
             self.floor = max(self.floor, now)
@@ -228,7 +229,7 @@ class WindowOp(Operator):
         return found.more
 
     def _close(self, closed: int | None, by: str) -> bool:
-        """Give results of windows that end no later than `closed` (None: of all), so many as a step may; whether there are more."""
+        """Emit results of windows that end no later than `closed` (None: of all), as many as a step may. Returns whether there are more."""
         if self.kept.awaits(closed):
             return True
         found = self.kept.close(closed, STEP_RESULTS)
