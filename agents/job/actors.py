@@ -61,8 +61,9 @@ class Context(Protocol):
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
         """Pass a record to the step behind `process()`.
 
-        Without `timestamp`, the record gets the greatest timestamp of the batch. In `on_timer` it gets the event time of the timer and in
-        `on_watermark` that of the watermark. Otherwise it gets the clock's time.
+        Without `timestamp`, the record gets the greatest timestamp of the batch; for the rows of a window, the last ms of the window. In
+        `on_timer` it gets the event time of the timer and in `on_watermark` that of the watermark. Otherwise it gets the clock's time.
+        Without `key`, what is made of the rows of a window gets their key.
         """
         ...
 
@@ -105,7 +106,8 @@ class Actor:
         called again."""
 
     def on_batch(self, ctx: Context, batch: Batch[Any, Any]) -> Awaitable[None] | None:
-        """Called with a batch of records, all from one partition of one stream (`batch.stream`)."""
+        """Called with a batch of records, all from one partition of one stream (`batch.stream`). Behind a window: with all rows of one key
+        in one window, which `batch.meta` names."""
 
     def on_watermark(self, ctx: Context, timestamp: int) -> Awaitable[None] | None:
         """Called when event time has reached `timestamp` on every stream that this actor reads."""

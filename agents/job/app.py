@@ -42,6 +42,7 @@ from .timestamps import When, moment, timestamps_of
 if TYPE_CHECKING:
     from ...core.graph.graph import Graph
     from .schemas import Migrate
+    from .windows import WindowedStream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -109,6 +110,8 @@ class App:
             parse(setting, value)
         self.topics = Topics(self.job, self.settings.get("topic.prefix", ""))
         self.steps: list[s.Step] = []
+        self.windows: list[WindowedStream[Any, Any]] = []
+        """What `.window(…)` has returned."""
         self.tables: dict[str, DeclaredTable[Any, Any]] = {}
         if isinstance(include, str):
             raise DeclarationError(f"App(include={include!r})", remedy=f"a list of modules: include=[{include!r}]")

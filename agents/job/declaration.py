@@ -27,6 +27,7 @@ from .schemas import (
     TableSpec,
     schema_of_aggregate,
     schema_of_own,
+    schema_of_rows,
     schema_of_table,
     schema_of_window,
 )
@@ -166,7 +167,12 @@ class Declared:
                     schema = schema_of_aggregate(step.plan, step.key_serde)
                     yield TableSpec(step.name, step.key_serde, plain, schema, None, step.migrate, step.plan)
                 case s.WindowStep():
-                    schema = schema_of_window(str(step.window), step.plan, step.key_serde)
+                    of = str(step.window)
+                    schema = (
+                        schema_of_window(of, step.plan, step.key_serde)
+                        if step.rows is None
+                        else schema_of_rows(of, step.key_serde, step.rows)
+                    )
                     yield TableSpec(
                         step.name, step.window.key, plain, schema, None, step.migrate, step.plan, blocks=True
                     )
@@ -249,6 +255,8 @@ def _has_effect(app: App) -> None:
             raise DeclarationError(
                 f"nobody reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or remove it"
             )
+    for window in app.windows:
+        window.check_used()
 
 
 def _text(value: Any) -> str:

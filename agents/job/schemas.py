@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import DataError
-from ...core.graph.schema import ANY, WINDOW, Field, History, Schema, adopt
+from ...core.graph.schema import ANY, WINDOW, WITH_ROWS, Field, History, Schema, adopt
 from ...core.task.checkpoint import log_head
 from ..cancellation import passes, said
 from ..records import serdes
@@ -32,6 +32,8 @@ CLOSED = "hg.closed"
 """Internal table: the streams that are closed, and the steps that were flushed because of that."""
 STATES = "states"
 """The format of an aggregate's value: the list of its states."""
+ROWS_OF = "rows of "
+"""Begins the format of the values of a window that keeps rows; what follows is their serde."""
 
 
 class TableSpec(NamedTuple):
@@ -63,6 +65,11 @@ def schema_of_window(window: str, plan: AggregatePlan, key: Serde[Any]) -> Schem
     Windows of another kind or length need another table, because the same end would stand for other rows.
     """
     return Schema(WINDOW + window, key.name, STATES, plan.fields, by_position=True)
+
+
+def schema_of_rows(window: str, key: Serde[Any], rows: Serde[Any]) -> Schema:
+    """Of the table of the rows of a window."""
+    return Schema(WINDOW + window + WITH_ROWS, key.name, ROWS_OF + rows.name)
 
 
 def schema_of_table(key: Serde[Any], value: Serde[Any]) -> Schema:

@@ -199,7 +199,7 @@ class AggregateStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class WindowStep(Step):
-    """Aggregates for each key and window. It passes a result on when its window closes."""
+    """Aggregates, or the rows themselves, for each key and window. It passes them on when the window closes."""
 
     VERB = "window"
     hears_time = True
@@ -219,6 +219,8 @@ class WindowStep(Step):
     """The interval between early results."""
     early_rows: int | None = None
     """The number of rows after which early results are emitted."""
+    rows: Any = None
+    """The serde for rows that are kept for an actor; None if the window keeps aggregates."""
     migrate: Migrate | None = None
 
     @property
@@ -226,7 +228,7 @@ class WindowStep(Step):
         """Whether partial states may be sent instead of rows: nothing needs the single rows, or counts them as they arrive."""
         spans = self.window.spans
         plain = spans is not None and spans.every == spans.size and not self.window.by_clock
-        return plain and self.plan.merges and self.late is None and self.early_rows is None
+        return plain and self.plan.merges and self.late is None and self.early_rows is None and self.rows is None
 
     @property
     def holds_ms(self) -> int:

@@ -16,10 +16,12 @@ from ...core.windows.spans import Spans
 from ..records.record import Record
 from ..records.serdes import Serde
 from . import steps as s
-from .aggregates import Aggregate, plan
-from .checks import called_from, check_migrate, check_policy, check_topic, duration, name_of
+from .actors import Actor, check_actor
+from .aggregates import Aggregate, collect, plan
+from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, duration, name_of
 
 if TYPE_CHECKING:
+    from .aggregates import AggregatePlan
     from .schemas import Migrate
     from .stream import Stream
 
@@ -30,6 +32,8 @@ BLOCK_KEY: Serde[BlockKey] = Serde("blocks", pack_key, unpack_key)
 """The keys of the table of windows of a fixed length."""
 SESSION_KEY: Serde[SessionKey] = Serde("sessions", pack_session, unpack_session)
 """The keys of the table of sessions."""
+ROWS = plan({"rows": collect(lambda row: row)})
+"""What a session keeps of its rows for an actor."""
 UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
@@ -167,7 +171,8 @@ def _length(given: str | float, what: str) -> int:
 
 def window_key(record: Record[Any, Any]) -> tuple[Any, int]:
     """The key of a result together with the start of its window, for `to(…, key=hg.window_key)`: a compacted topic then keeps the last
-    result of each key and window, not only of each key. `hg.key()` encodes it as a tuple, unless `key_serde=` says otherwise.
+    result of each key and window, not only of each key. The window is read from the field `window_start` or, if the value is no mapping,
+    from the header `hg-window`. `hg.key()` encodes the key as a tuple, unless `key_serde=` says otherwise.
 
     >>> window_key(Record("DE", {"n": 3, "window_start": 60_000}, 0))
     ('DE', 60000)
@@ -222,6 +227,9 @@ class WindowedStream(Generic[K, V]):
             )
         self._early = _early(window, emit)
         self._name = name_of("window", None, name or str(window))
+        self._where = called_from()
+        self._used = False
+        stream.app.windows.append(self)
 
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
 
@@ -230,7 +238,7 @@ class WindowedStream(Generic[K, V]):
                 raise AttributeError(name)
             raise DeclarationError(
                 f".window().{name}(): a window is not a record",
-                remedy=f".window(…).agg(n=hg.count()).{name}(…), or .{name}(…) without .window(…)",
+                remedy=f".window(…).agg(n=hg.count()).{name}(…), .window(…).process(MyActor).{name}(…), or .{name}(…) without .window(…)",
             )
 
     def __repr__(self) -> str:
@@ -251,13 +259,60 @@ class WindowedStream(Generic[K, V]):
             raise DeclarationError(
                 f"agg({reserved[0]}=…): every result of a window has a field of this name", remedy="take another name"
             )
-        app = self._stream.app
         made = plan(aggregates)
         if self._window.spans is None and None in made.joins:
             raise DeclarationError(
                 f"agg({made.names[made.joins.index(None)]}=hg.aggregate(…)): sessions become one when a row comes between them",
                 remedy="tell how two states become one: hg.aggregate(init, add, merge)",
             )
+        step = self._step(
+            made,
+            early_ms=self._early[0],
+            early_rows=self._early[1],
+            migrate=check_migrate(migrate, "agg"),
+            on_error=check_policy(on_error, "agg"),
+        )
+        return Stream(self._stream.app, step)
+
+    def process(
+        self,
+        actor: type[Actor],
+        /,
+        *,
+        name: str | None = None,
+        serde: Serde[Any] | None = None,
+        on_error: s.Policy = None,
+        **args: Any,
+    ) -> Stream[K, Any]:
+        """Pass the rows of each key and window to `on_batch` of an actor of your own, made with `args`, when the window closes.
+
+        >>> orders.repartition("country").window(hg.tumbling("1m")).process(Median).to("medians")
+
+        `batch.meta` has `window_start`, `window_end` (ms) and `closed_by`; the rows are sorted by timestamp. What the hook forwards gets
+        the key of the rows and the last ms of the window as its timestamp, unless the call gives others. A mapping gets the three fields,
+        unless it has fields of these names; any other value gets them as JSON in the header `hg-window`.
+
+        `serde` encodes the values until the window closes; by default that of the app. `on_error` decides about rows that it cannot encode.
+        If the hook fails, the task fails: a window is no single record that could be left out.
+        """
+        from .stream import Stream
+
+        check_actor(actor, "process", args)
+        app = self._stream.app
+        if self._early != (None, None):
+            raise DeclarationError(
+                "window(emit=…).process(…): an actor gets the rows of a window when it is closed", remedy="omit emit="
+            )
+        if serde is not None:
+            check_serde(serde, "process(serde")
+        after = name_of("actor", None, name or actor.__name__)
+        policy = check_policy(on_error, "process")
+        kept = self._step(ROWS, rows=app.serde if serde is None else serde, on_error=policy)
+        step = s.ActorStep(parents=(kept,), name=after, cls=actor, args=args, on_error=policy, where=called_from())
+        return Stream(app, app.add(step))
+
+    def _step(self, made: AggregatePlan, **more: Any) -> s.WindowStep:
+        app = self._stream.app
         step = s.WindowStep(
             parents=(self._stream.step,),
             name=self._name,
@@ -267,10 +322,16 @@ class WindowedStream(Generic[K, V]):
             late=self._late,
             late_serde=app.serde,
             keeps_open=self._keeps_open,
-            early_ms=self._early[0],
-            early_rows=self._early[1],
-            migrate=check_migrate(migrate, "agg"),
-            on_error=check_policy(on_error, "agg"),
             where=called_from(),
+            **more,
         )
-        return Stream(app, app.add(step))
+        self._used = True
+        return app.add(step)
+
+    def check_used(self) -> None:
+        """Refuse a window of which nothing is made."""
+        if not self._used:
+            raise DeclarationError(
+                f"nothing is made of window '{self._name}' ({self._where})",
+                remedy=".agg(…) makes a result of its rows, .process(…) gives them to an actor; else remove it",
+            )

@@ -6,11 +6,14 @@ that letter is committed, and fires once. A drain fires all remaining timers, th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import orjson
 
 from ...core.progress.frames import MAX_TIME
 from ...core.settings import duration_ms
+from ...core.windows.results import END_FIELD, WINDOW_HEADER, result_time
 from ..job import steps as s
 from ..job.actors import Actor, hooks_of
 from ..job.checks import check_topic
@@ -45,6 +48,8 @@ class ActorOp(Operator):
         """`on_start` has run, in a letter that has not failed."""
         self.closing = False
         """All its inputs have ended or are drained. `stop()` has no effect then: what it still emits may go through other steps."""
+        self.window: tuple[Any, Mapping[str, Any]] | None = None
+        """The key and the window of the rows that the current hook was given."""
         self.event_ms: int | None = None
         """The event time for which the current hook is called: the default timestamp of what the hook emits."""
         self._opened = False
@@ -52,11 +57,18 @@ class ActorOp(Operator):
 
     def push(self, rows: Rows) -> None:
         if self.hooks["on_batch"] or not self.started:
+            if rows.window is not None:
+                window = rows.window
+                keys = rows.key_values() or []
+                rows = Rows(rows.values, rows.timestamps, keys, rows.headers)
+                whole: Batch[Any, Any] = Batch(self.step.parents[0].name, 0, rows, (), window)
+                self.env.defer(lambda: self._hook("on_batch", whole, window=(keys[0], window)))
+                return
             at = self.origin()
             batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
             self.env.defer(lambda: self._hook("on_batch", batch))
 
-    async def _hook(self, name: str, *args: Any) -> None:
+    async def _hook(self, name: str, *args: Any, window: tuple[Any, Mapping[str, Any]] | None = None) -> None:
         try:
             patience_s = self.env.patience_s()
             if not self.started:
@@ -64,13 +76,15 @@ class ActorOp(Operator):
                 if self.hooks["on_start"]:
                     await call(self.step, self.actor.on_start, self.context, patience_s=patience_s)
                 self.started = True
+            if window is not None:
+                self.window, self.event_ms = window, result_time(window[1][END_FIELD])
             if self.hooks[name]:
                 await call(self.step, getattr(self.actor, name), self.context, *args, patience_s=patience_s)
         except BaseException:
             self.context.forget()
             raise
         finally:
-            self.event_ms = None
+            self.event_ms = self.window = None
         self.context.flush()
 
     def drop(self) -> None:
@@ -208,6 +222,13 @@ class ActorContext:
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
         """Pass a record to the step behind this one."""
         (pairs,) = check_headers([headers or ()], "ctx.forward()")
+        if self._op.window is not None:
+            own, window = self._op.window
+            key = own if key is None else key
+            if isinstance(value, Mapping):
+                value = {**value, **window, **value}
+            else:
+                pairs = [*pairs, (WINDOW_HEADER, orjson.dumps(window))]
         self._forwarded.append((value, key, self._time(timestamp), pairs))
 
     def flush(self) -> None:

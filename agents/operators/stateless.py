@@ -20,8 +20,10 @@ from itertools import chain, compress, repeat
 from types import TracebackType
 from typing import Any, Protocol
 
+import orjson
+
 from ...core.errors import DataError, HeadgateError, cause_for
-from ...core.windows.results import START_FIELD
+from ...core.windows.results import START_FIELD, WINDOW_HEADER
 from ..cancellation import passes, said
 from ..job import steps as s
 from ..job.windows import window_key
@@ -378,7 +380,8 @@ class ToOp(Operator):
         step = self.to
         raw: list[Any] | None = None
         if self.key is not None:
-            found = self.select(self.key, rows.values, self.by)
+            values = told_windows(rows) if step.key is window_key else rows.values
+            found = self.select(self.key, values, self.by)
             if step.key is window_key:
                 found = list(zip(rows.key_values() or [None] * len(rows), found, strict=True))
             raw = encode_keys(step, step.key_serde, found)
@@ -411,6 +414,14 @@ class ToOp(Operator):
                 [rows.timestamps[i] for i in at],
                 None if rows.headers is None else [rows.headers[i] for i in at],
             )
+
+
+def told_windows(rows: Rows) -> list[Any]:
+    """Values that say of which window they are: where a header says it, what it says."""
+    if rows.headers is None:
+        return rows.values
+    found = [next((data for name, data in headers if name == WINDOW_HEADER), None) for headers in rows.headers]
+    return [value if data is None else orjson.loads(data) for value, data in zip(rows.values, found, strict=True)]
 
 
 def encode(step: s.Step, serde: Any, values: list[Any]) -> list[Any]:

@@ -1,7 +1,9 @@
-"""`.window(…).agg(…)` as an operator of a task: groups rows by key and window, and emits a result for each when its window closes.
+"""`.window(…).agg(…)` and `.window(…).process(…)` as an operator of a task: groups rows by key and window, and emits a result for each, or
+the rows themselves, when its window closes.
 
-`open_windows` or, for sessions, `open_sessions` keep what is open. Here is what they have in common: the *floor*, which is the greatest
-watermark (or clock time) so far, stored in the transaction of its letter; late rows; and the results.
+`open_windows` keeps what is open, `open_sessions` does so for sessions, and `open_rows` keeps rows for an actor. Here is what they have in
+common: the *floor*, which is the greatest watermark (or clock time) so far, stored in the transaction of its letter; late rows; and the
+results.
 
 Promises:
 
@@ -14,6 +16,7 @@ Promises:
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ...core.progress.frames import MAX_TIME, NO_TIME
@@ -30,14 +33,17 @@ from ...core.windows.results import (
 )
 from ..job import steps as s
 from ..records.columns import pick
-from ..records.record import Rows
+from ..records.record import Headers, Rows
 from .keyed import keyed
+from .open_rows import OpenRows
 from .open_sessions import OpenSessions
 from .open_windows import ClosedWindows, OpenCounts, OpenWindows
 from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 
 STEP_RESULTS = 10_000
 """The maximum number of results of one step: the outputs of a letter must not exceed what one transaction should hold."""
+STEP_SESSIONS = 500
+"""The maximum number of sessions whose rows one step passes to an actor."""
 FLOOR = "floor"
 """The row of the table that holds the floor."""
 GRACE, SHUT = "grace", "shut"
@@ -72,11 +78,15 @@ class WindowOp(Operator):
         self.table = env.table(step.name)
         self.of_sessions = window.spans is None
         self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
-        self.kept = (
-            OpenSessions(window.gap_ms, step.plan, self.table)
-            if window.spans is None
-            else OpenWindows(window.spans, step.plan, self.table, early=step.updates, partial=self.partial)
-        )
+        self.kept: OpenSessions | OpenRows | OpenWindows
+        if window.spans is None:
+            self.kept = OpenSessions(window.gap_ms, step.plan, self.table)
+        elif step.rows is not None:
+            self.kept = OpenRows(window.spans, self.table)
+        else:
+            self.kept = OpenWindows(window.spans, step.plan, self.table, early=step.updates, partial=self.partial)
+        self.room = STEP_SESSIONS if self.of_sessions and step.rows is not None else STEP_RESULTS
+        """What one step of closing gives."""
         self.by_clock = window.by_clock
         self.next_early = env.now_ms() + (step.early_ms or 0)
         """When early results are due next, if anything has changed."""
@@ -112,6 +122,8 @@ class WindowOp(Operator):
         times, values = rows.timestamps, rows.values
         if self.partial and rows.plan != self.plan.digest:
             values = self._of_former_code(rows.plan, values)
+        if self.window_step.rows is not None:
+            values = self._entries(rows)
         if self.by_clock:  # the time of the clock, but never before the floor
             times = [max(self.env.now_ms(), self.floor)] * len(times)
         with blaming(self.step, None if self.partial else self.plan.lacking(values)):
@@ -126,6 +138,12 @@ class WindowOp(Operator):
         layout = self.table.layout
         schema = layout.of_partials(plan)
         return [[*value[:2], *layout.adapt(schema, value[2:])] for value in values]
+
+    def _entries(self, rows: Rows) -> list[Any]:
+        """Rows as they are kept for an actor."""
+        values = encode(self.step, self.window_step.rows, rows.values)
+        headers = [None] * len(values) if rows.headers is None else [list(one) or None for one in rows.headers]
+        return list(map(list, zip(rows.timestamps, values, headers, strict=True)))
 
     def _late(self, rows: Rows, late: list[int]) -> None:
         """Write rows whose windows are closed, unchanged, to the topic for late rows, if the user has named one."""
@@ -219,7 +237,7 @@ class WindowOp(Operator):
             self.floor = max(self.floor, now)
             self.table.update({FLOOR: self.floor})
             return self._close(self._closed, CLOCK)
-        if isinstance(self.kept, OpenSessions):
+        if not isinstance(self.kept, OpenWindows):
             return False
         found, times = self.kept.changed_since(STEP_RESULTS)
         if found.keys:
@@ -232,10 +250,27 @@ class WindowOp(Operator):
         """Emit results of windows that end no later than `closed` (None: of all), as many as a step may. Returns whether there are more."""
         if self.kept.awaits(closed):
             return True
-        found = self.kept.close(closed, STEP_RESULTS)
+        found = self.kept.close(closed, self.room)
         if found.keys:
-            self._give(found, by)
+            (self._give if self.window_step.rows is None else self._give_rows)(found, by)
         return found.more
+
+    def _give_rows(self, found: ClosedWindows, by: str) -> None:
+        """All rows of each key and window, in the order of their times."""
+        serde = self.window_step.rows
+        for key, start, end, (kept,) in zip(found.keys, found.starts, found.ends, found.states, strict=True):
+            kept = sorted(kept, key=itemgetter(0))
+            times, data, headers = map(list, zip(*kept, strict=True))
+            with blaming(self.step):
+                values = serde.loads_many(data)
+                if values.bad:
+                    raise values.bad[0][1]
+            own: list[Headers] | None = None
+            if any(headers):
+                own = [[(name, data) for name, data in one or ()] for one in headers]
+            window = {START_FIELD: start, END_FIELD: end, CLOSED_FIELD: by}
+            keys = [key] * len(kept)
+            self.forward(Rows(values.values, times, keys, own, key_serde=self.window_step.key_serde, window=window))
 
     def _give(self, found: ClosedWindows, by: str, times: list[int] | None = None) -> None:
         with blaming(self.step):

@@ -43,6 +43,8 @@ class Rows:
     `offsets`: for each row the offset of the record that it was made from, kept only if a later step needs it; None if a step has made
     rows from several records. `plan`: the digest of the aggregate plan whose partial states the values are; None for rows.
 
+    `window`: the fields that name the window, if these are all of its rows for one key.
+
     `key_serde`: if set, the keys are bytes encoded by this serde and not decoded yet; otherwise they are keys as user code sees them.
     """
 
@@ -53,6 +55,7 @@ class Rows:
     offsets: Sequence[int] | None = None
     plan: int | None = None
     key_serde: Any = None
+    window: Mapping[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.values)

@@ -14,7 +14,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...core.errors import DeclarationError
-from ...core.graph.schema import SCHEMA_TABLE, History, SchemaRefused, is_of_windows, pack_history, unpack_history
+from ...core.graph.schema import (
+    SCHEMA_TABLE,
+    History,
+    SchemaRefused,
+    Version,
+    is_of_windows,
+    pack_history,
+    unpack_history,
+)
 from ...core.task.checkpoint import CONTROL_TABLE
 from ...core.windows.blocks import holds_window
 from ..job.declaration import Declared
@@ -72,14 +80,18 @@ def open_tables(
 
 
 def _of_open_windows(store: Store, history: History | None, spec: TableSpec) -> History | None:
-    """A table of windows of which none is open takes windows of another kind or length. What it still holds is its floor, a time."""
+    """A table of windows of which none is open takes windows of another kind or length, and rows instead of states or states instead of
+    rows. What it still holds is its floor, a time."""
     if (
         history is None
         or not is_of_windows(history, spec.schema)
         or any(holds_window(key) for key, _ in store.range(spec.name))
     ):
         return history
-    return replace(history, kind=spec.schema.kind)
+    found = replace(history, kind=spec.schema.kind)
+    if found.last.value != spec.schema.value:
+        found = replace(found, versions=(*found.versions, Version(spec.schema.value)))
+    return found
 
 
 def histories(tables: TaskTables) -> dict[str, History]:

@@ -131,7 +131,10 @@ class RowDecoder:
                     named: Any = msgpack.unpackb(value)
                     return [(guess_key(key), named)]
                 return [
-                    (self._key_in_block(table, one.key), one.window() | self._named(table, schema, one.states))
+                    (
+                        self._key_in_block(table, one.key),
+                        one.window() | self._in_window(table, windows, schema, one.states),
+                    )
                     for one in found
                     if not meant or one.key in meant
                 ]
@@ -142,6 +145,12 @@ class RowDecoder:
         serde = self.keys_in_blocks.get(table)
         return guess_key(key) if serde is None else keys.shown(_tried(serde.loads, key, guess_key))
 
+    def _in_window(self, table: str, windows: WindowFormat, schema: int, states: Any) -> Any:
+        """The states of a key in a window, or its rows."""
+        if not windows.rows:
+            return self._named(table, schema, states)
+        return {"rows": list(map(shown_row, states))} if windows.sessions else shown_row(states)
+
     def _named(self, table: str, schema: int, value: Any) -> Any:
         """The states of an aggregate with their names, according to the schema under which they were written."""
         history = self.history(table)
@@ -151,6 +160,17 @@ class RowDecoder:
         if version.value != STATES or len(states) != len(version.fields):
             return value
         return {field.name: state for field, state in zip(version.fields, states, strict=True)}
+
+
+def shown_row(entry: list[Any]) -> dict[str, Any]:
+    """A row that a window keeps for an actor.
+
+    >>> shown_row([7, b'{"n": 1}', None])
+    {'timestamp': 7, 'value': {'n': 1}}
+    """
+    time, value, headers = entry
+    found = {"timestamp": time, "value": None if value is None else guess(value)}
+    return found if headers is None else found | {"headers": [[name, _plain(data)] for name, data in headers]}
 
 
 def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[DecodedRow]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...core.graph.schema import WINDOW
+from ...core.graph.schema import WINDOW, WITH_ROWS
 from ...core.settings import duration_ms
 from ...core.windows.blocks import unpack_key, unpack_session
 from ...core.windows.results import END_FIELD, START_FIELD
@@ -16,7 +16,7 @@ from ..records.serdes import msgpack
 
 
 class WindowState(NamedTuple):
-    """The states of one key in one window."""
+    """The states of one key in one window; of a window that keeps rows one row, or the rows of a session."""
 
     key: bytes
     start: int
@@ -34,16 +34,18 @@ class WindowFormat(NamedTuple):
     sessions: bool
     length: int
     """The size of a window, or the gap of sessions."""
+    rows: bool = False
+    """It keeps rows, and no states."""
 
     @classmethod
     def of(cls, kind: str) -> WindowFormat:
         """The format for the kind of window in a schema.
 
         >>> WindowFormat.of("window hopping-1m-every-10s"), WindowFormat.of("window session-30s")
-        (WindowFormat(sessions=False, length=60000), WindowFormat(sessions=True, length=30000))
+        (WindowFormat(sessions=False, length=60000, rows=False), WindowFormat(sessions=True, length=30000, rows=False))
         """
-        kind, length, *_ = kind.removeprefix(WINDOW).split("-")
-        return cls(kind == "session", duration_ms(length))
+        name, length, *_ = kind.removeprefix(WINDOW).split("-")
+        return cls(name == "session", duration_ms(length), kind.endswith(WITH_ROWS))
 
     def read(self, key: bytes, value: bytes) -> list[WindowState]:
         """The keys of a stored row with their states; empty if the row holds no window. Raises a `HeadgateError` for unreadable bytes."""
@@ -53,7 +55,10 @@ class WindowFormat(NamedTuple):
         head, states = stored
         if self.sessions:
             session = unpack_session(key)
-            return [] if isinstance(session, str) else [WindowState(*session, end_of(head, self.length), states)]
+            if isinstance(session, str):
+                return []
+            states = states[0] if self.rows else states
+            return [WindowState(*session, end_of(head, self.length), states)]
         block = unpack_key(key)
         if isinstance(block, str):
             return []

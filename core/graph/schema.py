@@ -33,6 +33,8 @@ MOST_VERSIONS = 65_536
 """A row stores the number of its schema in two bytes."""
 WINDOW = "window "
 """The prefix of the kind of a window table; the rest describes the windows."""
+WITH_ROWS = "-rows"
+"""The suffix of the kind of a window table that holds rows instead of states."""
 ANY = "any"
 MOST_TEXT = 1000
 

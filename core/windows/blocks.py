@@ -2,14 +2,23 @@
 
 The key of a block is the end of its window (8 bytes, big-endian, sign bit flipped) and the block's number in the window (4 bytes), so that
 blocks are sorted by time. Other rows of a window table (its floor, the progress of a closing) are keyed by a name of another length.
+
+If the window keeps rows for an actor, a block holds rows in the order of their arrival. Only the last block of a window is rewritten.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 
 BLOCK_KEYS = 64
 """The most keys in one block."""
+BLOCK_ROWS = 256
+"""The most rows in one block."""
+BLOCK_BYTES = 64 * 1024
+"""The most bytes of the rows in one block; a larger row has a block of its own."""
 
 _KEY = struct.Struct(">QI")
 _SIGN = 1 << 63
@@ -40,6 +49,24 @@ def unpack_key(data: bytes) -> BlockKey:
         return data.decode()
     end, number = _KEY.unpack(data)
     return end - _SIGN, number
+
+
+def row_cuts(sizes: Sequence[int], rows: int = 0, size: int = 0) -> list[int]:
+    """Where blocks end when rows of these sizes come to a last block that has `rows` of `size` bytes. The first part belongs to that block,
+    and is empty where nothing more fits.
+
+    >>> row_cuts([9, 9, 9], rows=255, size=900), row_cuts([70_000, 9], rows=1, size=9), row_cuts([9] * 300)
+    ([1, 3], [0, 1, 2], [256, 300])
+    """
+    totals = list(accumulate(sizes, initial=0))
+    cuts: list[int] = []
+    start = 0
+    while not cuts or start < len(sizes):
+        fitting = bisect_right(totals, totals[start] + BLOCK_BYTES - size, start) - 1
+        start = min(start + BLOCK_ROWS - rows, max(fitting, start, 0 if rows else start + 1), len(sizes))
+        cuts.append(start)
+        rows = size = 0
+    return cuts
 
 
 _START = struct.Struct(">Q")

@@ -9,6 +9,8 @@ does not close its window."""
 START_FIELD, END_FIELD, CLOSED_FIELD = "window_start", "window_end", "closed_by"
 RESERVED = frozenset({START_FIELD, END_FIELD, CLOSED_FIELD})
 """Fields of every result; no aggregate may have one of their names."""
+WINDOW_HEADER = "hg-window"
+"""The header of a result that is no mapping: the same fields as JSON."""
 
 
 def result_time(end: int) -> int:

@@ -72,6 +72,74 @@ rows.repartition("k", name="again").window(hg.tumbling("10s")).agg(n=hg.count(),
 """
 
 
+ROWS_SOURCE = """
+import headgate as hg
+
+class Middle(hg.Actor):
+    failed = False
+
+    def on_batch(self, ctx, batch):
+        if not Middle.failed and batch.rows.keys[0] == "k3":
+            Middle.failed = True
+            ctx.forward({"n": 0, "total": 0, "middle": None})
+            raise ValueError("once in each process")
+        xs = [value["x"] for value in batch.values]
+        assert [record.timestamp for record in batch] == sorted(value["ts"] for value in batch.values)
+        ctx.forward({"n": len(xs), "total": sum(xs), "middle": sorted(xs)[len(xs) // 2]})
+
+class Count(hg.Actor):
+    def on_batch(self, ctx, batch):
+        ctx.forward(len(batch))
+
+app = hg.App("JOB")
+by = app.input("IN", timestamp="ts", max_out_of_order="1s").repartition("k")
+by.window(hg.tumbling("10s", grace="1s"), name="tens").process(Middle).to("TENS")
+by.window(hg.session("3s"), name="sessions").process(Count).to("SESSIONS", key=hg.window_key)
+"""
+
+
+async def test_an_actor_gets_the_rows_of_each_window_once_and_complete_over_kill_9(job, topic):
+    """A process dies in the middle, twice, with rows of open windows in the task log; and in each the actor fails once."""
+    inp, tens, sessions = topic("in", 2), topic("tens", 2), topic("sessions", 2)
+    base = 1_700_000_000_000
+    rows = [{"k": f"k{n % 7}", "ts": base + n * 40 + (n // 500) * 20_000, "x": n} for n in range(1500)]
+    source = ROWS_SOURCE.replace("IN", inp).replace("TENS", tens).replace("SESSIONS", sessions)
+    for turn in range(3):
+        part = rows[turn * 500 : turn * 500 + 500]
+        one = await job.process(source)
+        await job.write(inp, part[::2], partition=0)
+        await job.write(inp, part[1::2], partition=1)
+        await job.records(tens, (7, 21, 35)[turn], more_s=0)
+        if turn < 2:
+            one.kill()
+            await one.ended()
+    await job.ask("drain")
+    assert await one.ended() == 0
+    expected: dict[tuple[str, int], list[int]] = {}
+    for row in rows:
+        expected.setdefault((row["k"], row["ts"] // 10_000 * 10_000), []).append(row["x"])
+    found = await job.records(tens, len(expected))
+    assert {(r.key.decode(), (v := orjson.loads(r.value))["window_start"]): v["middle"] for r in found} == {
+        at: sorted(xs)[len(xs) // 2] for at, xs in expected.items()
+    }
+    assert {at: one[:2] for at, one in found_in(found).items()} == {
+        at: (len(xs), sum(xs)) for at, xs in expected.items()
+    }
+    grown = {
+        hg.key().dumps((f"k{k}", min(row["ts"] for row in mine))): len(mine)
+        for k in range(7)
+        for part in range(3)
+        for mine in [[row for row in rows[part * 500 : part * 500 + 500] if row["k"] == f"k{k}"]]
+    }
+    counted = await job.records(sessions, len(grown))
+    assert {r.key: orjson.loads(r.value) for r in counted} == grown
+    assert len(counted) == len(grown)
+    for record in counted:
+        window = orjson.loads(dict(record.headers)["hg-window"])
+        assert hg.key().loads(record.key)[1] == window["window_start"]
+        assert record.timestamp == window["window_end"] - 1
+
+
 async def test_every_kind_of_window_is_exact_over_kill_9(job, topic):
     """A process dies in the middle, twice; partial states, sessions and hopping windows are what a plain count says, each once."""
     inp, tens, hops, sessions = topic("in", 2), topic("tens", 2), topic("hops", 2), topic("sessions", 2)

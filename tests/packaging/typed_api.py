@@ -147,6 +147,9 @@ class Totals(hg.Actor):
         ctx.commit()
 
 
+in_minutes = orders.window(hg.tumbling("1m")).process(Totals, name="totals-of-minutes")
+assert_type(in_minutes, Stream[str, Any])
+
 with hg.testing.Driver(app, partitions={"orders": 4}) as driver:
     driver.send("orders", Order("DE", "EUR", 3.0), key="a", at=5, headers={"h": b"1"})
     assert_type(driver.read("totals"), list[Record[Any, Any]])

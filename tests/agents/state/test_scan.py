@@ -92,3 +92,31 @@ def test_the_windows_of_a_table_are_shown_by_key(with_code: bool) -> None:
         assert len(list(scan(reader, "hops", "", 70))) == 70
         assert list(scan(reader, "visits", "7", 10)) == [(7, {"window_start": 24_000, "window_end": 29_000, "n": 1})]
         assert list(scan(reader, "hops", "500", 10)) == []
+
+
+@pytest.mark.parametrize("with_code", [True, False])
+def test_rows_that_windows_keep_for_an_actor_are_shown_with_their_values(with_code: bool) -> None:
+    class Own(hg.Actor):
+        def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
+            pass
+
+    app = hg.App("job")
+    rows = app.input("in", key="k", timestamp="ts")
+    rows.window(hg.tumbling("20s"), name="w").process(Own)
+    rows.window(hg.session("5s"), name="visits").process(Own, name="visited")
+    sent = [{"k": "a", "ts": 24_000}, {"k": "b", "ts": 23_000}, {"k": "a", "ts": 25_000}]
+    with Driver(app) as d:
+        for value in sent:
+            d.send("in", value, headers=[("h", b"x")] if value["ts"] == 25_000 else [])
+        d.advance("1s")
+        [task] = d.tasks.values()
+        store = task.state.store
+        assert store is not None
+        reader = RowDecoder(store, d.declared if with_code else None)
+        first = {"timestamp": 24_000, "value": sent[0]}
+        second = {"timestamp": 25_000, "value": sent[2], "headers": [["h", "78"]]}
+        window = {"window_start": 20_000, "window_end": 40_000}
+        assert list(scan(reader, "w", "a", 10)) == [("a", window | first), ("a", window | second)]
+        assert len(list(scan(reader, "w", "", 10))) == 5
+        of_session = {"window_start": 24_000, "window_end": 30_000, "rows": [first, second]}
+        assert list(scan(reader, "visits", "a", 10)) == [("a", of_session)]

@@ -1,0 +1,249 @@
+"""The rows of the open windows of one step and task, for an actor; and how they are stored.
+
+The table holds them in blocks, in the order in which they came. Here is only what the next write needs: the last block of each window, the
+blocks that no commit has written yet, and the keys. A window that closes is read back from the table, a window at a time, and its rows are
+given by key. What the running letter has taken waits in `taken`, so a letter that fails leaves no trace.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+from ...core.windows.blocks import row_cuts
+from ...core.windows.spans import Spans, due
+from ..records.columns import pick
+from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate
+
+KeptRow = list[Any]
+"""A row as it is stored: its time, the bytes of its value, its headers or None."""
+
+
+class KeptRows(NamedTuple):
+    """Rows of the running letter for one window."""
+
+    end: int
+    keys: list[bytes]
+    entries: list[KeptRow]
+
+
+class RowBlock(NamedTuple):
+    """A block. It is never changed: with more rows it is another one."""
+
+    keys: list[bytes]
+    entries: list[KeptRow]
+    size: int
+
+    def stored(self) -> list[Any]:
+        """As the table has it."""
+        return [self.keys, self.entries]
+
+
+def size_of(key: bytes, entry: KeptRow) -> int:
+    """The bytes of a stored row, about."""
+    _, value, headers = entry
+    size = len(key) + len(value or b"") + 16
+    return size if headers is None else size + sum(len(name) + len(data or b"") + 8 for name, data in headers)
+
+
+class WindowOfRows:
+    """One window: its keys, its last block, and the blocks to write."""
+
+    def __init__(self) -> None:
+        self.keys: set[bytes] = set()
+        self.number = 0
+        """Of the last block."""
+        self.last = RowBlock([], [], 0)
+        self.unwritten: dict[int, RowBlock] = {}
+        self.stored = 0
+        """Blocks that the table has."""
+        self.out = 0
+        """Keys that were given out, where closing takes several steps."""
+
+    def blocks_with(self, parts: list[KeptRows]) -> dict[int, RowBlock]:
+        """The blocks that change with these rows, by their numbers."""
+        keys = [key for part in parts for key in part.keys]
+        entries = [entry for part in parts for entry in part.entries]
+        sizes = list(map(size_of, keys, entries))
+        before = self.last
+        found: dict[int, RowBlock] = {}
+        start = 0
+        for number, stop in enumerate(row_cuts(sizes, len(before.keys), before.size), self.number):
+            if stop > start:
+                of = slice(start, stop)
+                found[number] = RowBlock(
+                    before.keys + keys[of], before.entries + entries[of], before.size + sum(sizes[of])
+                )
+            before, start = RowBlock([], [], 0), stop
+        return found
+
+    def take(self, blocks: dict[int, RowBlock]) -> None:
+        """These blocks are the newest."""
+        self.number = max(blocks)
+        self.last = blocks[self.number]
+        for block in blocks.values():
+            self.keys.update(block.keys)
+
+
+class OpenRows:
+    """The rows of open windows of a fixed length. `careful`: what changes is written to the table with its letter."""
+
+    def __init__(self, spans: Spans, table: Any) -> None:
+        self.spans = spans
+        self.table = table
+        self.careful = False
+        self.early = None
+        """An actor gets windows that are closed."""
+        self.open: dict[int, WindowOfRows] = {}
+        self.changed: set[int] = set()
+        """Windows with blocks to write."""
+        self.taken: list[KeptRows] = []
+        self.given: list[GivenOut] = []
+        """What the running letter has given out."""
+        self.read: tuple[int, dict[bytes, list[KeptRow]]] | None = None
+        """The window that closes in several steps, as it was read back."""
+        self._load()
+
+    def _load(self) -> None:
+        """What the next write and `counts` need."""
+        closing: Any = None
+        for key, value in self.table.range():
+            if key == CLOSING:
+                closing = value
+            elif isinstance(key, tuple):
+                end, number = key
+                window = self.open.setdefault(end, WindowOfRows())
+                keys, entries = value
+                window.take({number: RowBlock(keys, entries, sum(map(size_of, keys, entries)))})
+                window.stored = number + 1
+        if closing is not None and closing["end"] in self.open:
+            window = self.open[closing["end"]]
+            window.out = bisect_right(sorted(window.keys), closing["key"])
+
+    def counts(self) -> OpenCounts:
+        """What is open now."""
+        keys = sum(len(window.keys) - window.out for window in self.open.values())
+        return OpenCounts(len(self.open), keys, min(self.open, default=None))
+
+    # ------------------------------------------------------------------------------------------------------------ rows come in
+
+    def take(self, keys: list[bytes], times: list[int], values: list[KeptRow], closed: int) -> TooLate:
+        """Rows into the windows that are open, which end after `closed`."""
+        found = self.spans.assign_open(times, closed)
+        for end, places in found.open.items():
+            if places is None:
+                self.taken.append(KeptRows(end, keys, values))
+            else:
+                self.taken.append(KeptRows(end, pick(keys, places), pick(values, places)))
+        return TooLate(found.late, found.partly)
+
+    # ------------------------------------------------------------------------------------------------------- with the letter
+
+    def _blocks(self) -> dict[int, dict[int, RowBlock]]:
+        """By window, the blocks that change with what was taken."""
+        parts: dict[int, list[KeptRows]] = {}
+        for part in self.taken:
+            parts.setdefault(part.end, []).append(part)
+        return {end: self.open.get(end, WindowOfRows()).blocks_with(rows) for end, rows in parts.items()}
+
+    def prepare(self) -> None:
+        """The letter is through: write what cannot wait for the commit."""
+        if self.careful:
+            for end, blocks in self._blocks().items():
+                self.table.update({(end, number): block.stored() for number, block in blocks.items()})
+        for one in self.given:
+            if not one.whole:
+                self.table.update({CLOSING: {"end": one.end, "key": one.last}})
+                continue
+            window = self.open[one.end]
+            self.table.delete_many((one.end, number) for number in range(window.stored))
+            if window.out:
+                self.table.delete_many([CLOSING])
+
+    def complete(self) -> None:
+        """The letter counts."""
+        for end, blocks in self._blocks().items():
+            window = self.open.setdefault(end, WindowOfRows())
+            window.take(blocks)
+            if self.read is not None and self.read[0] == end:
+                self.read = None
+            if self.careful:  # written with the letter
+                window.stored = window.number + 1
+            else:
+                window.unwritten.update(blocks)
+                self.changed.add(end)
+        for one in self.given:
+            if one.whole:
+                del self.open[one.end]
+                self.changed.discard(one.end)
+                self.read = None
+            else:
+                self.open[one.end].out = one.out
+        self.drop()
+
+    def drop(self) -> None:
+        """The letter does not count."""
+        self.taken, self.given = [], []
+
+    def suspend(self) -> Any:
+        """Put aside what the letter has done."""
+        aside = self.taken, self.given
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        """Go on with the letter."""
+        self.taken, self.given = aside
+
+    def seal(self) -> None:
+        """Write what has changed."""
+        for end in self.changed:
+            window = self.open[end]
+            self.table.update({(end, number): block.stored() for number, block in window.unwritten.items()})
+            window.unwritten.clear()
+            window.stored = window.number + 1
+        self.changed.clear()
+
+    # ------------------------------------------------------------------------------------------------------------ closing
+
+    def first_end(self) -> int | None:
+        """When the first of what is open ends."""
+        return min(self.open, default=None)
+
+    def awaits(self, closed: int | None) -> bool:
+        """Whether rows of this letter belong to a window that closes: they count when it is complete, so the next step closes it."""
+        return bool(due({part.end for part in self.taken}, closed))
+
+    def close(self, closed: int | None, room: int) -> ClosedWindows:
+        """Take out the rows of windows that end no later than `closed` (None: all), in the order of ends and then of keys; about so many
+        rows, and all of a key and window together."""
+        ends = due(self.open, closed)
+        found = ClosedWindows([], [], [], [], False)
+        for end in ends:
+            window, rows = self.open[end], self._rows(end)
+            keys = sorted(rows)
+            out = window.out
+            while out < len(keys) and room > 0:
+                found.keys.append(keys[out])
+                found.states.append([rows[keys[out]]])
+                room -= len(rows[keys[out]])
+                out += 1
+            found.starts.extend([end - self.spans.size] * (out - window.out))
+            found.ends.extend([end] * (out - window.out))
+            self.given.append(GivenOut(end, out, keys[out - 1], out == len(keys)))
+            if room <= 0:
+                break
+        more = bool(ends) and (self.given[-1].end != ends[-1] or not self.given[-1].whole)
+        return found._replace(more=more)
+
+    def _rows(self, end: int) -> dict[bytes, list[KeptRow]]:
+        """All rows of a window that closes, by key."""
+        if self.read is None or self.read[0] != end:
+            blocks: dict[int, Any] = {number: value for (_, number), value in self.table.range((end, 0), (end + 1, 0))}
+            blocks |= {number: block.stored() for number, block in self.open[end].unwritten.items()}
+            rows: dict[bytes, list[KeptRow]] = {}
+            for number in sorted(blocks):
+                for key, entry in zip(*blocks[number], strict=True):
+                    rows.setdefault(key, []).append(entry)
+            self.read = end, rows
+        return self.read[1]
