@@ -44,8 +44,8 @@ class Reader(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
-        self.delays: list[tuple[float, float]] = []
-        """(when it was produced, ms until it arrived)."""
+        self.heard: list[tuple[float, bytes | None, Any]] = []
+        """When a record arrived, its key, its value."""
         self.ended = threading.Event()
         self.reader = Consumer(
             {
@@ -62,16 +62,18 @@ class Reader(threading.Thread):
 
     def since(self, when: float) -> int:
         """How many records produced since then have arrived."""
-        return sum(1 for sent, _ in list(self.delays) if sent >= when)
+        return len(self.delays(when))
+
+    def delays(self, since: float) -> list[float]:
+        """Ms from producing to arrival, of the records that were produced since then."""
+        return [(now - value["t"]) * 1000 for now, _, value in list(self.heard) if value["t"] >= since]
 
     def run(self) -> None:
         """Read until told to end."""
         while not self.ended.is_set():
             message = self.reader.poll(0.1)
             if message is not None and message.error() is None:
-                now = time.time()
-                sent = loads(message.value())["t"]
-                self.delays.append((sent, (now - sent) * 1000))
+                self.heard.append((time.time(), message.key(), loads(message.value())))
         self.reader.close()
 
 
@@ -109,11 +111,11 @@ def measure(run: Run, name: str, seconds: float, skipped: float) -> dict[str, An
     try:
         produce(run.bootstrap, source, 2.0)  # until it is up, and its caches are warm
         patience = time.monotonic() + 60
-        while not reader.delays and time.monotonic() < patience and program.popen.poll() is None:
+        while not reader.heard and time.monotonic() < patience and program.popen.poll() is None:
             produce(run.bootstrap, source, 0.5)
-        if not reader.delays:
+        if not reader.heard:
             raise AssertionError(f"{label} writes nothing:\n{program.told()}")
-        while len(reader.delays) < len(floor.delays) and time.monotonic() < patience:
+        while len(reader.heard) < len(floor.heard) and time.monotonic() < patience:
             time.sleep(0.1)  # records from before it was up belong to no figure
         before = time.time()
         made = produce(run.bootstrap, source, seconds + skipped)
@@ -126,8 +128,8 @@ def measure(run: Run, name: str, seconds: float, skipped: float) -> dict[str, An
         for one in (floor, reader):
             one.ended.set()
             one.join(10)
-    counted = sorted(delay for sent, delay in reader.delays if sent >= before + skipped)
-    unread = sorted(delay for sent, delay in floor.delays if sent >= before + skipped)
+    counted = sorted(reader.delays(before + skipped))
+    unread = sorted(floor.delays(before + skipped))
     if not counted:
         raise AssertionError(f"{label} has stopped writing:\n{program.told()}")
     arrived = reader.since(before)

@@ -1,6 +1,6 @@
-"""Where a worker spends its time: works A, B and C under py-spy, each sample counted for the innermost matching stage.
+"""Where a worker spends its time: works A, B, C and W under py-spy, each sample counted for the innermost matching stage.
 
-    python -m bench profile [--works ABC] [--seconds 8]
+    python -m bench profile [--works ABCW] [--seconds 8]
 
 The worker is sampled 200 times a second for some seconds after a warm-up; only its main thread counts (RocksDB and the heartbeat have
 threads of their own), and waiting does not. Prints a table; writes `bench/out/profile.json`.
@@ -23,7 +23,7 @@ from . import report
 from .rig import make_topic, scratch
 from .throughput import Ends, Run
 
-RECORDS = {"A": 10_000_000, "B": 4_000_000, "C": 9_000_000}
+RECORDS = {"A": 10_000_000, "B": 4_000_000, "C": 9_000_000, "W": 4_000_000}
 WARM = 1_500_000
 """Sampling begins after this many records."""
 MAIN = "agents/cli/run.py"
@@ -35,6 +35,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("freeing the values of the last chunk", ("Pipeline.runs ", "Pipeline.step ")),
     ("record batches to columns", ("columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "records/chunks.py", "columns.c")),
     ("columns to record batches", ("agents/kafka/record_batch.py", "runtime/buffer.py")),
+    ("windows", ("window", "core/windows/")),
     ("keyed aggregates", ("agents/job/aggregates.py", "agents/operators/keyed.py", "(<string>")),
     ("tables and the task log", ("agents/state/table.py", "agents/state/tables.py", "agents/runtime/log.py", "agents/runtime/state.py")),
     ("RocksDB", ("state/rocks.py",)),
@@ -73,7 +74,7 @@ def sampled(raw: str) -> Counter[str]:
 
 def measure(run: Run, work: str, seconds: float, directory: Path) -> dict[str, Any]:
     """Measure one work."""
-    source, name = run.source(RECORDS[work]), f"bench-profile-{work.lower()}-{uuid.uuid4().hex[:6]}"
+    source, name = run.source(RECORDS[work], work), f"bench-profile-{work.lower()}-{uuid.uuid4().hex[:6]}"
     target = f"{name}-out"
     make_topic(run.bootstrap, target)
     program = run.program("headgate", work, name, source, target).start()
@@ -99,7 +100,7 @@ def is_warm(program: Any, watch: Ends, work: str) -> bool:
     watch.silent_s()
     if work == "C":
         return bool(program.marks) and program.marks[-1][1] >= WARM
-    return watch.last >= WARM // (12 if work == "B" else 1)
+    return watch.last >= WARM // (12 if work in "BW" else 1)
 
 
 def main() -> int:

@@ -16,6 +16,8 @@ WORKS = {
     "A": "parse, filter, add a field, write",
     "B": "re-key, count and sum per key, updates out",
     "C": "parse, add up",
+    "S": "B on an input whose timestamps stand still",
+    "W": "re-key, count and sum per key and window of 10 s, final results",
 }
 
 

@@ -3,7 +3,7 @@
 The rate is measured in the same way for all programs:
 
 - The input is in the topic before the program starts: `warm` records that do not count, then `rounds` of equal size.
-- For programs that write (A, B), the broker's append times of their committed outputs show the progress. For the others (C), the program
+- For programs that write (A, B, W), the broker's append times of their committed outputs show the progress. For the others (C), the program
   reports its progress itself, with its sum.
 - The rate of a round is its size divided by the time between its first and its last record. The median of the rounds counts.
 - CPU time is that of the program's processes (psutil, 20 times a second), without the broker.
@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -77,8 +77,10 @@ def drop_topics(bootstrap: str, *names: str) -> None:
         future.result(30)
 
 
-def fill(bootstrap: str, topic: str, records: int) -> None:
-    """Write the first `records` records, a quarter to each partition."""
+def fill(
+    bootstrap: str, topic: str, records: int, make: Callable[[int, int], bytes] = record, timestamp: int = 0
+) -> None:
+    """Write the first `records` records, a quarter to each partition. `timestamp`: Kafka's, of all of them; 0: the time of writing."""
     make_topic(bootstrap, topic)
     producer = Producer(
         {
@@ -95,7 +97,7 @@ def fill(bootstrap: str, topic: str, records: int) -> None:
         for p in range(PARTITIONS):
             while True:
                 try:
-                    producer.produce(topic, record(p, i), partition=p)
+                    producer.produce(topic, make(p, i), partition=p, timestamp=timestamp)
                     break
                 except BufferError:
                     producer.poll(0.05)

@@ -6,6 +6,9 @@ A: parse, keep nine of ten, add a field, write. B: re-key by another field, coun
 parse and add up. Four partitions, about 100 bytes of JSON, one worker process, everything read from the beginning of the topic. librdkafka
 reads back the outputs, read committed, and compares them with the expected ones: A record by record, B and C as sums.
 
+Two more works are run by other scripts: W, counts and sums per key and window (`bench windows`), and S, which is B on an input whose
+timestamps stand still (`bench watermarks`).
+
 Prints a table; writes `bench/out/throughput.json` and `bench/out/throughput.png`.
 """
 
@@ -16,15 +19,15 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headgate.agents.broker.broker import Broker
 
-from . import report
-from .peers.kafka_streams import TUNED, absent, command
+from . import report, tumbling
+from .peers.kafka_streams import EQUAL_COMMITS, TUNED, absent, command
 from .rig import (
     HERE,
     PARTITIONS,
@@ -39,6 +42,7 @@ from .rig import (
     loads,
     make_topic,
     read_all,
+    record,
     rounds_of,
     scratch,
     user_of,
@@ -58,6 +62,8 @@ SIZES = {
     "faust": ((20_000, 8_000), (4_000, 4_000)),
 }
 """The slow ones have no JIT to warm up, and four million records would take Faust half an hour."""
+QUICK_W = (500_000, 200_000)
+"""The first results of W need 400,000 records."""
 LABELS = {
     "headgate": "headgate, exactly once", "streams": "Kafka Streams, 1 thread, exactly_once_v2, as shipped",
     "streams-tuned": "Kafka Streams, 1 thread, exactly_once_v2, tuned to our batches and interval",
@@ -77,26 +83,30 @@ class Run:
         self.settings = settings
         self.figures: list[Figures] = []
         self.left_out: dict[str, str] = {}
-        self._filled: dict[int, str] = {}
+        self._filled: dict[tuple[int, str], str] = {}
 
-    def source(self, records: int) -> str:
-        """An input with this many records."""
-        if records not in self._filled:
-            name = f"bench-in-{records}-{uuid.uuid4().hex[:6]}"
+    def source(self, records: int, work: str) -> str:
+        """An input of a work with this many records. All works but W and S read the same."""
+        kind = work if work in "WS" else ""
+        if (records, kind) not in self._filled:
+            name = f"bench-in{kind.lower()}-{records}-{uuid.uuid4().hex[:6]}"
             began = time.monotonic()
-            fill(self.bootstrap, name, records)
+            if kind == "W":
+                fill(self.bootstrap, name, records + tumbling.BEYOND, tumbling.row)
+            else:
+                fill(self.bootstrap, name, records, record, timestamp=tumbling.BASE_MS if kind else 0)
             print(f"# input of {records:,} records written in {time.monotonic() - began:.0f} s", flush=True)
-            self._filled[records] = name
-        return self._filled[records]
+            self._filled[records, kind] = name
+        return self._filled[records, kind]
 
-    def measure(self, peer: str, work: str) -> Figures | None:
-        """Measure one program with one work."""
+    def measure(self, peer: str, work: str, look: Callable[[Sequence[str]], None] | None = None) -> Figures | None:
+        """Measure one program with one work. `look` gets its topics before they are deleted."""
         if why := self.cannot(peer, work):
             self.left_out[f"{peer} {work}"] = why
             return None
-        warm, size = SIZES[peer][self.quick]
+        warm, size = QUICK_W if self.quick and work == "W" else SIZES[peer][self.quick]
         records = warm + size * self.rounds
-        source = self.source(records)
+        source = self.source(records, work)
         name = f"bench-{peer}-{work.lower()}-{uuid.uuid4().hex[:6]}"
         target = f"{name}-out"
         make_topic(self.bootstrap, target, {"message.timestamp.type": "LogAppendTime"})
@@ -107,9 +117,8 @@ class Run:
             self.wait(program, work, target, records)
         finally:
             program.stop()
-        curve, outputs, wrong = (self.of_marks if work == "C" else self.of_a if work == "A" else self.of_b)(
-            program, target, records
-        )
+        judge = {"A": self.of_a, "C": self.of_marks, "W": self.of_w}.get(work, self.of_b)
+        curve, outputs, wrong = judge(program, target, records)
         rates, per_cpu = rounds_of(curve, program, warm, size, self.rounds)
         figures = Figures(
             LABELS[peer], work, rates, per_cpu, program.rss / 1e6, curve[0][0] - began, outputs, warm,
@@ -118,6 +127,8 @@ class Run:
         self.figures.append(figures)
         report.line(figures)
         mine = [topic for topic in self.topics() if name in topic]
+        if look:
+            look(mine)
         drop_topics(self.bootstrap, *mine)
         return figures
 
@@ -130,6 +141,10 @@ class Run:
         """Why a program is left out; empty if it is not."""
         if peer == "bare" and work == "B":
             return "state, changelog and repartitioning are what a bare loop lacks"
+        if work == "W" and peer in ("bare", "quix", "faust"):
+            return "W is compared with Kafka Streams only"
+        if work == "S" and peer != "headgate":
+            return "S is measured for headgate only"
         if peer.startswith("streams"):
             return absent()
         module = {"quix": "quixstreams", "faust": "faust"}.get(peer)
@@ -137,13 +152,15 @@ class Run:
             return f"{module} is not installed: `make bench` installs it"
         return ""
 
-    def program(self, peer: str, work: str, name: str, source: str, target: str) -> Program:
-        """The program for a peer."""
+    def program(
+        self, peer: str, work: str, name: str, source: str, target: str, *, grace_ms: int = tumbling.GRACE_MS
+    ) -> Program:
+        """The program for a peer. `grace_ms` is that of W's windows."""
         state = self.directory / name
         state.mkdir(exist_ok=True)
         peers = HERE / "peers"
         env = {"BENCH_WORK": work, "BENCH_SOURCE": source, "BENCH_TARGET": target, "BENCH_BOOTSTRAP": self.bootstrap,
-               "BENCH_JOB": name, "BENCH_STATE": str(state), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+               "BENCH_JOB": name, "BENCH_STATE": str(state), "BENCH_GRACE_MS": str(grace_ms), "PYTHONUNBUFFERED": "1"}  # fmt: skip
         match peer:
             case "headgate":
                 words = [
@@ -161,6 +178,7 @@ class Run:
             case "streams" | "streams-tuned":
                 words = command(work, self.bootstrap, source, target, name, state)
                 words += ["processing.guarantee=exactly_once_v2", *(TUNED if peer == "streams-tuned" else ())]
+                words += EQUAL_COMMITS if work == "W" else ()
             case "faust":
                 words = [sys.executable, str(peers / "faust_work.py"), "worker", "-l", "warn", "--without-web"]
             case _:
@@ -168,7 +186,8 @@ class Run:
         return Program(words, env, self.directory / f"{name}.log")
 
     def wait(self, program: Program, work: str, target: str, records: int) -> None:
-        """Wait until everything is processed: C reports it, A has written nine tenths, B's output has been silent for a while."""
+        """Wait until everything is processed: C reports it, A has written nine tenths, the output of the others has been silent for a
+        while. W has a number of results; a program that gives fewer is judged when nothing has come for long."""
         deadline = time.monotonic() + PATIENCE_S
         watch = Ends(self.bootstrap, target)
         while time.monotonic() < deadline:
@@ -178,7 +197,14 @@ class Run:
             if work == "C":
                 if program.marks and program.marks[-1][1] >= records:
                     return
-            elif watch.silent_s() > SETTLE_S and (self.counted(target) if work == "B" else watch.last / 0.9) >= records:
+                continue
+            if (silent_s := watch.silent_s()) < SETTLE_S:
+                continue
+            if work == "W":
+                done = sum(1 for _ in read_all(self.bootstrap, target))
+                if done >= tumbling.windows(records) * USERS or silent_s > 10 * SETTLE_S:
+                    return
+            elif (watch.last / 0.9 if work == "A" else self.counted(target)) >= records:
                 return
         raise AssertionError(f"not through after {PATIENCE_S:g} s:\n{program.told()}")
 
@@ -246,6 +272,11 @@ class Run:
         found = {plain(key): [value["n"], value["total"]] for key, value in last.items()}
         wrong = sum(1 for user, pair in truth.items() if pair[0] and found.get(user) != pair)
         return curve, outputs, f"{wrong} users are wrong" if wrong else ""
+
+    def of_w(self, _program: Program, target: str, records: int) -> tuple[list[tuple[float, float]], int, str]:
+        """W: when each window was complete, and whether there is exactly one correct result for each key and window."""
+        results = [tumbling.result(message) for message in read_all(self.bootstrap, target)]
+        return tumbling.curve(results), len(results), tumbling.wrong(results, tumbling.recount(records))
 
 
 def plain(key: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Works A, B and C on headgate, as a user would write them. `headgate run headgate_work:app`."""
+"""Works A, B, C and W on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ def add_up(batch: hg.Batch[Any, Any]) -> None:
 
 
 app = hg.App(os.environ["BENCH_JOB"])
-events = app.input(SOURCE)
+events = app.input(SOURCE, timestamp="ts" if WORK == "W" else None)
 match WORK:
     case "A":
         events.filter(lambda o: o["amount"] >= 10).map(lambda o: {**o, "total": o["amount"] * 2}).to(TARGET)
-    case "B":
+    case "B" | "S":
         events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+    case "W":
+        windows = events.repartition("user").window(hg.tumbling("10s", grace=os.environ["BENCH_GRACE_MS"] + "ms"))
+        windows.agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
     case _:
         events.sink(add_up)

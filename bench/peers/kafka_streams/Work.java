@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
@@ -11,15 +12,19 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.Serializer;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.WindowStore;
 
-/** The three works on Kafka Streams, one thread: java Work A|B|C bootstrap input output application-id state-dir [name=value ...]. */
+/** The works on Kafka Streams, one thread: java Work A|B|C|W bootstrap input output application-id state-dir [name=value ...]. */
 public class Work {
     static final ObjectMapper JSON = new ObjectMapper();
     static long records = 0;
@@ -66,7 +71,11 @@ public class Work {
             settings.put(words[i].substring(0, at), words[i].substring(at + 1));
         }
         StreamsBuilder builder = new StreamsBuilder();
-        KStream<byte[], JsonNode> input = builder.stream(words[2], Consumed.with(Serdes.ByteArray(), json()));
+        Consumed<byte[], JsonNode> consumed = Consumed.with(Serdes.ByteArray(), json());
+        if (words[0].equals("W")) {
+            consumed = consumed.withTimestampExtractor((record, time) -> ((JsonNode) record.value()).get("ts").asLong());
+        }
+        KStream<byte[], JsonNode> input = builder.stream(words[2], consumed);
         switch (words[0]) {
             case "A":
                 input.filter((key, value) -> value.get("amount").asInt() >= 10)
@@ -83,6 +92,23 @@ public class Work {
                             .withValueSerde(pair()))
                     .toStream()
                     .mapValues(sum -> (JsonNode) JSON.createObjectNode().put("n", sum[0]).put("total", sum[1]))
+                    .to(words[3], Produced.with(Serdes.String(), json()));
+                break;
+            case "W":
+                Duration grace = Duration.ofMillis(Long.parseLong(System.getenv("BENCH_GRACE_MS")));
+                input.groupBy((key, value) -> value.get("user").asText(), Grouped.with("by-user", Serdes.String(), json()))
+                    .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(10), grace))
+                    .aggregate(
+                        () -> new long[2],
+                        (key, value, sum) -> new long[] {sum[0] + 1, sum[1] + value.get("amount").asLong()},
+                        Materialized.<String, long[], WindowStore<Bytes, byte[]>>as("windows")
+                            .withKeySerde(Serdes.String())
+                            .withValueSerde(pair()))
+                    .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))
+                    .toStream()
+                    .map((key, sum) -> KeyValue.pair(key.key(), (JsonNode) JSON.createObjectNode()
+                        .put("n", sum[0]).put("total", sum[1])
+                        .put("window_start", key.window().start()).put("window_end", key.window().end())))
                     .to(words[3], Produced.with(Serdes.String(), json()));
                 break;
             default:

@@ -34,6 +34,8 @@ TUNED = (
     "statestore.cache.max.bytes=67108864",
 )  # fmt: skip
 """Our batch sizes and our commit interval."""
+EQUAL_COMMITS = ("commit.interval.ms=200",)
+"""Our commit interval only."""
 HERE = Path(__file__).parent
 
 
