@@ -92,13 +92,20 @@ class OpenSessions:
 
     def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
         """Add rows to sessions one at a time, so that the result does not depend on how they are divided into chunks."""
+        self._copy_taken()
         late = self._add(keys, times, values, closed)
         if late:
             kept = sorted(set(range(len(keys))).difference(late))
             keys, times, values = pick(keys, kept), pick(times, kept), pick(values, kept)
         self.taken.append((keys, times, values))
-        self.copied += 1
+        self.copied = len(self.taken)
         return TooLate(late)
+
+    def _copy_taken(self) -> None:
+        """Add to the copies what the letter took before a commit in its middle: `suspend` forgot them."""
+        for keys, times, values in self.taken[self.copied :]:
+            self._add(keys, times, values, None)
+        self.copied = len(self.taken)
 
     def _add(self, keys: list[bytes], times: list[int], values: list[Any], closed: int | None) -> list[int]:
         """Add rows to the copies. Returns the positions of late rows."""
@@ -136,9 +143,7 @@ class OpenSessions:
 
     def prepare(self) -> None:
         """Get ready to complete. Raises as `take` does."""
-        for keys, times, values in self.taken[self.copied :]:
-            self._add(keys, times, values, None)
-        self.copied = len(self.taken)
+        self._copy_taken()
         if self.careful:
             for key, one in self.fresh.items():
                 self._write(key, one)
@@ -214,6 +219,7 @@ class OpenSessions:
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a session that is due. They count once the letter is complete: the next step closes it."""
+        self._copy_taken()
         touched = [one for key in self.fresh for one in (self.fresh[key], self.open.get(key)) if one is not None]
         return any(closed is None or end_of(last, self.gap) <= closed for one in touched for last in one.lasts)
 
