@@ -342,6 +342,8 @@ class OpenWindows:
         return window
 
     def _touched(self, end: int, window: OpenWindow, keys: Iterable[bytes]) -> None:
+        if self.table is None:  # nothing is stored, so nobody needs to know which block holds a key
+            return
         window.touch(keys)
         if self.careful:  # the letter has written it
             window.dirty.clear()
@@ -390,16 +392,19 @@ class OpenWindows:
         if early is None:
             return found, times
         for end, keys in early.give(room):
-            window = self.open[end]
-            found.starts.extend([end - self.spans.size] * len(keys))
-            found.ends.extend([end] * len(keys))
-            found.keys.extend(keys)
-            found.states.extend(map(window.states.__getitem__, keys))
+            self._results(found, end, keys)
             times.extend(map(early.times[end].__getitem__, keys))
         if len(times) == sum(map(len, early.times.values())):
             early.rows = 0
             return found, times
         return found._replace(more=True), times
+
+    def _results(self, found: ClosedWindows, end: int, keys: list[bytes]) -> None:
+        """Append the results of these keys of a window."""
+        found.starts.extend([end - self.spans.size] * len(keys))
+        found.ends.extend([end] * len(keys))
+        found.keys.extend(keys)
+        found.states.extend(map(self.open[end].states.__getitem__, keys))
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a window that is due. They count once the letter is complete: the next step closes it."""
@@ -414,10 +419,7 @@ class OpenWindows:
             keys = window.queue()[window.out : window.out + room]
             out = window.out + len(keys)
             self.given.append(GivenOut(end, out, keys[-1] if keys else b"", out == len(window.keys)))
-            found.starts.extend([end - self.spans.size] * len(keys))
-            found.ends.extend([end] * len(keys))
-            found.keys.extend(keys)
-            found.states.extend(map(window.states.__getitem__, keys))
+            self._results(found, end, keys)
             room -= len(keys)
             if room <= 0:
                 break

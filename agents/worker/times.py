@@ -113,23 +113,32 @@ def _seen(actor: TaskActor, one: Holder) -> Holder:
 # ------------------------------------------------------------------------------------------------------------- in heartbeats
 
 
-def time_load(times: Iterable[PlaceTime], most_bytes: int) -> dict[str, float]:
-    """The times as numbers under short names, in at most `most_bytes`. From the first place that does not fit, places are left out."""
+def fitting(parts: Iterable[Mapping[str, float]], most_bytes: int) -> dict[str, float]:
+    """These numbers under their names, in at most `most_bytes`. From the first part that does not fit, parts are left out."""
     load: dict[str, float] = {}
-    for one in times:
-        said = {f"time.{one.place}": float(one.ms)}
-        if one.newest_ms is not None:
-            said[f"newest.{one.place}"] = float(one.newest_ms)
-        if one.since_ms is not None:
-            said[f"stands.{one.place}"] = float(one.since_ms)
-        said |= {f"held.{held.why}.{one.place}/{held.who}": float(held.ts) for held in one.holders}
-        if one.more:
-            said[f"more.{one.place}"] = float(one.more)
-        most_bytes -= sum(len(name.encode()) + 12 for name in said)
+    for part in parts:
+        most_bytes -= sum(len(name.encode()) + 12 for name in part)
         if most_bytes < 0:
             break
-        load |= said
+        load |= part
     return load
+
+
+def time_load(times: Iterable[PlaceTime], most_bytes: int) -> dict[str, float]:
+    """The times as numbers under short names, in at most `most_bytes`. From the first place that does not fit, places are left out."""
+    return fitting(map(_named, times), most_bytes)
+
+
+def _named(one: PlaceTime) -> dict[str, float]:
+    named = {f"time.{one.place}": float(one.ms)}
+    if one.newest_ms is not None:
+        named[f"newest.{one.place}"] = float(one.newest_ms)
+    if one.since_ms is not None:
+        named[f"stands.{one.place}"] = float(one.since_ms)
+    named |= {f"held.{held.why}.{one.place}/{held.who}": float(held.ts) for held in one.holders}
+    if one.more:
+        named[f"more.{one.place}"] = float(one.more)
+    return named
 
 
 def time_said(load: Mapping[str, float]) -> list[PlaceTime]:

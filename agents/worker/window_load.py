@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .times import fitting
+
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
 
@@ -68,17 +70,14 @@ def summed(found: Iterable[StepWindows]) -> list[StepWindows]:
 
 def window_load(found: Iterable[StepWindows], most_bytes: int) -> dict[str, float]:
     """The windows as numbers under short names, in at most `most_bytes`. From the first step that does not fit, steps are left out."""
-    load: dict[str, float] = {}
-    for one in found:
-        said = {f"windows.{one.step}": float(one.windows), f"entries.{one.step}": float(one.entries)}
-        if one.oldest_ms is not None:
-            said[f"oldest.{one.step}"] = float(one.oldest_ms)
-        said |= {f"late.{one.step}": float(one.late), f"partly.{one.step}": float(one.partly)}
-        most_bytes -= sum(len(name.encode()) + 12 for name in said)
-        if most_bytes < 0:
-            break
-        load |= said
-    return load
+    return fitting(map(_named, found), most_bytes)
+
+
+def _named(one: StepWindows) -> dict[str, float]:
+    named = {f"windows.{one.step}": float(one.windows), f"entries.{one.step}": float(one.entries)}
+    if one.oldest_ms is not None:
+        named[f"oldest.{one.step}"] = float(one.oldest_ms)
+    return named | {f"late.{one.step}": float(one.late), f"partly.{one.step}": float(one.partly)}
 
 
 def windows_said(load: Mapping[str, float]) -> list[StepWindows]:
