@@ -9,8 +9,11 @@ import sys
 
 import pytest
 
+from headgate.core.coordination.member.member import Member
 from tests.sim.blocks import ROOT, fixed_blocks, run_fixed
-from tests.sim.outcome import outcome
+from tests.sim.outcome import outcome, unheard
+from tests.sim.process import Process
+from tests.sim.world import World
 
 
 @pytest.mark.parametrize("block", fixed_blocks(0))
@@ -51,3 +54,24 @@ def test_a_world_without_faults_drains():
         found = outcome(seed, faulty=False)
         assert found.ok, str(found)
         assert found.rows > 50
+
+
+class Remembering(World):
+    """Remembers every process that it has started."""
+
+    def __init__(self, seed: int) -> None:
+        self.had: list[Process] = []
+        super().__init__(seed, faulty=False)
+
+    def make_member(self, process: Process) -> Member:
+        self.had.append(process)
+        return super().make_member(process)
+
+
+def test_a_world_that_is_over_has_no_living_process():
+    """Python closes a forgotten coroutine inside whatever runs then, and its last time limit would cancel the wrong task."""
+    world = Remembering(7)
+    with unheard():
+        world.run()
+    assert world.had
+    assert all(process.loop.is_closed() for process in world.had)

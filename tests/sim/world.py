@@ -416,7 +416,20 @@ class World:
         return all(job.concluded for job in self.jobs)
 
     def run(self) -> World:
-        """Run to the end."""
+        """Run to the end, and end all processes.
+
+        Otherwise Python would close their coroutines whenever it collects them: inside another world, or inside a test with its own event
+        loop, where a time limit that a closed coroutine still sets would cancel the wrong task.
+        """
+        try:
+            return self._run()
+        finally:
+            for job in self.jobs:
+                for slot in job.slots:
+                    if slot.process is not None:
+                        slot.process.end()
+
+    def _run(self) -> World:
         self.begin()
         schedule, kafka, invariants = self.schedule, self.kafka, self.invariants
         while True:
@@ -436,13 +449,6 @@ class World:
                     self.stuck()
         self.check_end()
         return self
-
-    def close(self) -> None:
-        """End all processes. Otherwise Python would close their coroutines later, when another world runs."""
-        for job in self.jobs:
-            for slot in job.slots:
-                if slot.process is not None:
-                    slot.process.end()
 
     def stuck(self) -> None:
         """The world did not end in time."""
