@@ -24,8 +24,8 @@ from ..process.reading import Hearing, following, heard, shown
 from ..status.documents import job, time_documents, time_of, window_documents
 from ..web.stuck import AFTER_S
 from ..worker.load import key_load, task_load
-from ..worker.times import time_said, together
-from ..worker.window_load import summed, windows_said
+from ..worker.times import merged, times_of_load
+from ..worker.window_load import summed, windows_of_load
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 from .pages import page
@@ -162,7 +162,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
     found["keys"] = key_load(loads.values())
     found["times"] = times_of(state, found["tasks"], present, now_ms)
-    found["windows"] = window_documents(summed(one for load in loads.values() for one in windows_said(load)))
+    found["windows"] = window_documents(summed(one for load in loads.values() for one in windows_of_load(load)))
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
 
 
@@ -170,7 +170,7 @@ def times_of(
     state: JobState, tasks: list[dict[str, Any]], loads: Mapping[str, Mapping[str, float]], now_ms: int
 ) -> list[dict[str, Any]]:
     """The times of all workers merged. Each holder has its worker and state; so has a task that cannot report its time."""
-    found = time_documents(together([one for load in loads.values() for one in time_said(load)]), now_ms)
+    found = time_documents(merged([one for load in loads.values() for one in times_of_load(load)]), now_ms)
     known = {task["task"]: task for task in tasks}
     mute = {name: task["state"] for name, task in known.items() if task["state"] not in (*WORKING, *RESTING)}
     mute |= {name: SILENT for name, task in known.items() if task["worker"] and task["worker"] not in loads}

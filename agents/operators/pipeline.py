@@ -36,7 +36,7 @@ from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
 from .open_windows import OpenCounts
 from .stateless import BYTES, VALUES, FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
-from .windowed import Missed, WindowOp
+from .windowed import LateCounts, WindowOp
 
 DEEP = 100
 """The number of steps whose calls nest. Python allows about a thousand frames, and each step takes two or three."""
@@ -446,7 +446,7 @@ class Pipeline:
         owed = ((self.declared.name(op.step), op.owed_ms()) for op in self._hearing)
         return tuple((name, ms) for name, ms in owed if ms is not None)
 
-    def windows(self) -> list[tuple[str, OpenCounts, Missed]]:
+    def windows(self) -> list[tuple[str, OpenCounts, LateCounts]]:
         """By step, the open windows and the late rows."""
         return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp)]
 

@@ -50,15 +50,15 @@ GRACE, SHUT = "grace", "shut"
 """Rows beside the floor: the grace with which it closes windows, and up to where windows were closed under another grace."""
 
 
-class Missed(NamedTuple):
+class LateCounts(NamedTuple):
     """The number of rows that were late for all of their windows, and for some of them."""
 
     rows: int = 0
     partly: int = 0
 
-    def and_(self, rows: int, partly: int) -> Missed:
+    def plus(self, rows: int, partly: int) -> LateCounts:
         """The sum of both."""
-        return Missed(self.rows + rows, self.partly + partly)
+        return LateCounts(self.rows + rows, self.partly + partly)
 
 
 class WindowOp(Operator):
@@ -98,9 +98,9 @@ class WindowOp(Operator):
             self.shut = max(self.shut, self._up_to(grace))
         self.said = grace == self.grace
         """Whether the table holds the current grace."""
-        self.missed = Missed()
+        self.late_counts = LateCounts()
         """Late rows since the task started on this worker."""
-        self._missed = Missed()
+        self._late_now = LateCounts()
         """Late rows of the running letter."""
 
     @property
@@ -129,7 +129,7 @@ class WindowOp(Operator):
         with blaming(self.step, None if self.partial else self.plan.lacking(values)):
             late, partly = self.kept.take(keys, times, values, self._closed)
         rows_late = sum(values[place][1] for place in late) if self.partial else len(late)
-        self._missed = self._missed.and_(rows_late, partly)
+        self._late_now = self._late_now.plus(rows_late, partly)
         if late and not self.partial:
             self._late(rows, late)
 
@@ -164,26 +164,26 @@ class WindowOp(Operator):
 
     def complete(self) -> None:
         self.kept.complete()
-        if self._missed != Missed():
-            self.env.count("late_rows", self._missed.rows)
-            self.env.count("late_for_some_windows", self._missed.partly)
-            self.missed, self._missed = self.missed.and_(*self._missed), Missed()
+        if self._late_now != LateCounts():
+            self.env.count("late_rows", self._late_now.rows)
+            self.env.count("late_for_some_windows", self._late_now.partly)
+            self.late_counts, self._late_now = self.late_counts.plus(*self._late_now), LateCounts()
 
     def drop(self) -> None:
         self.kept.drop()
-        self._missed = Missed()
+        self._late_now = LateCounts()
 
     def suspend(self) -> Any:
-        missed, self._missed = self._missed, Missed()
-        return self.kept.suspend(), missed
+        late_now, self._late_now = self._late_now, LateCounts()
+        return self.kept.suspend(), late_now
 
     def resume(self, aside: Any) -> None:
-        kept, self._missed = aside
+        kept, self._late_now = aside
         self.kept.resume(kept)
 
-    def opened(self) -> tuple[OpenCounts, Missed]:
+    def opened(self) -> tuple[OpenCounts, LateCounts]:
         """What is open, and how many rows were late."""
-        return self.kept.counts(), self.missed
+        return self.kept.counts(), self.late_counts
 
     def seal(self) -> None:
         self.kept.seal()

@@ -141,11 +141,11 @@ def _named(one: PlaceTime) -> dict[str, float]:
     return named
 
 
-def time_said(load: Mapping[str, float]) -> list[PlaceTime]:
+def times_of_load(load: Mapping[str, float]) -> list[PlaceTime]:
     """The times in a heartbeat.
 
     >>> one = PlaceTime("orders", 5, 9, 1, (Holder(5, "orders:0", "paused"),), 2)
-    >>> time_said(time_load([one], 1000)) == [one]
+    >>> times_of_load(time_load([one], 1000)) == [one]
     True
     """
     holders: dict[str, list[Holder]] = {}
@@ -177,13 +177,13 @@ def _known(value: float | None) -> int | None:
     return None if value is None else _ms(value)
 
 
-# ------------------------------------------------------------------------------------------------------------------ together
+# -------------------------------------------------------------------------------------------------------------------- merging
 
 
-def together(times: Iterable[PlaceTime]) -> list[PlaceTime]:
+def merged(times: Iterable[PlaceTime]) -> list[PlaceTime]:
     """The times of several workers merged: for each place the least time, and who holds it there.
 
-    >>> [both] = together([PlaceTime("s", 9, 9, 3, (Holder(9, "a", "behind"),)), PlaceTime("s", 5, 7, 2, (Holder(5, "b", "behind"),))])
+    >>> [both] = merged([PlaceTime("s", 9, 9, 3, (Holder(9, "a", "behind"),)), PlaceTime("s", 5, 7, 2, (Holder(5, "b", "behind"),))])
     >>> both.ms, both.newest_ms, both.since_ms, [one.who for one in both.holders]
     (5, 9, 2, ['b'])
     """

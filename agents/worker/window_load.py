@@ -33,7 +33,7 @@ class StepWindows:
     partly: int = 0
     """Rows that came too late for some of their windows."""
 
-    def and_(self, other: StepWindows) -> StepWindows:
+    def plus(self, other: StepWindows) -> StepWindows:
         """The sum of both."""
         ends = [ms for ms in (self.oldest_ms, other.oldest_ms) if ms is not None]
         return StepWindows(
@@ -49,10 +49,10 @@ class StepWindows:
 def windows_of(actors: Iterable[TaskActor]) -> list[StepWindows]:
     """The windows of these tasks, summed by step."""
     return summed(
-        StepWindows(step, open_.windows, open_.keys, open_.oldest_ms, missed.rows, missed.partly)
+        StepWindows(step, open_.windows, open_.keys, open_.oldest_ms, late.rows, late.partly)
         for actor in actors
         if actor.site.pipeline is not None
-        for step, open_, missed in actor.site.pipeline.windows()
+        for step, open_, late in actor.site.pipeline.windows()
     )
 
 
@@ -64,7 +64,7 @@ def summed(found: Iterable[StepWindows]) -> list[StepWindows]:
     """
     steps: dict[str, StepWindows] = {}
     for one in found:
-        steps[one.step] = steps[one.step].and_(one) if one.step in steps else one
+        steps[one.step] = steps[one.step].plus(one) if one.step in steps else one
     return [steps[step] for step in sorted(steps)]
 
 
@@ -80,11 +80,11 @@ def _named(one: StepWindows) -> dict[str, float]:
     return named | {f"late.{one.step}": float(one.late), f"partly.{one.step}": float(one.partly)}
 
 
-def windows_said(load: Mapping[str, float]) -> list[StepWindows]:
+def windows_of_load(load: Mapping[str, float]) -> list[StepWindows]:
     """The windows in a heartbeat.
 
     >>> one = StepWindows("w", 2, 7, -5, 1, 0)
-    >>> windows_said(window_load([one], 1000)) == [one]
+    >>> windows_of_load(window_load([one], 1000)) == [one]
     True
     """
     steps = [name.removeprefix("windows.") for name in load if name.startswith("windows.")]

@@ -33,7 +33,7 @@ from .inputs import Inputs
 from .ledger import Ledger
 from .plan import INTERMEDIATE, InputPlan, OutputPlan
 from .protocol import SendControl
-from .time import DEAF, TaskTime, Through, least
+from .time import NOTHING_HEARD, TaskTime, Through, least
 
 
 class Announcer:
@@ -110,7 +110,7 @@ class Announcer:
         status, drains = StreamPhase.ENDED, False
         for one in self.inputs.counted:
             if one.stream in self._upstream[output.stream]:
-                now = self.time.heard.get(one.stream, DEAF)
+                now = self.time.heard.get(one.stream, NOTHING_HEARD)
                 status = min(status, now.status)
                 drains = (
                     drains

@@ -18,7 +18,7 @@ from ..progress.frames import MAX_TIME
 from ..progress.producers import StreamPhase
 from .inputs import Inputs
 from .protocol import DRAIN, END, WATERMARK, RunStep, WorkDue
-from .time import DEAF, Heard, TaskTime
+from .time import NOTHING_HEARD, Heard, TaskTime
 
 
 class Letters:
@@ -38,8 +38,8 @@ class Letters:
         return [
             one.stream
             for one in self.inputs.counted
-            if progress.watermark(one.stream) > self.time.heard.get(one.stream, DEAF).ts
-            and self.time.heard.get(one.stream, DEAF).status == StreamPhase.OPEN
+            if progress.watermark(one.stream) > self.time.heard.get(one.stream, NOTHING_HEARD).ts
+            and self.time.heard.get(one.stream, NOTHING_HEARD).status == StreamPhase.OPEN
         ]
 
     def next(self, hooks: frozenset[str]) -> RunStep | None:
@@ -50,7 +50,7 @@ class Letters:
         progress = self.inputs.progress
         for one in self.inputs.counted:
             stream = one.stream
-            heard = self.time.heard.get(stream, DEAF)
+            heard = self.time.heard.get(stream, NOTHING_HEARD)
             if heard.status == StreamPhase.ENDED:
                 continue
             if progress.ended(stream):
@@ -86,7 +86,7 @@ class Letters:
         """`end` or `drain` if the operators have heard it of every input that counts; otherwise empty."""
         status = StreamPhase.ENDED
         for one in self.inputs.counted:
-            status = min(status, self.time.heard.get(one.stream, DEAF).status)
+            status = min(status, self.time.heard.get(one.stream, NOTHING_HEARD).status)
         return "" if status == StreamPhase.OPEN else DRAIN if status == StreamPhase.DRAINED else END
 
     def _letter(
@@ -108,7 +108,7 @@ class Letters:
         """Note that the last step of a letter is done: it has been heard."""
         self.time.tell(step.times)
         if step.stream is not None:
-            heard = self.time.heard.get(step.stream, DEAF)
+            heard = self.time.heard.get(step.stream, NOTHING_HEARD)
             if step.kind == WATERMARK and step.ts is not None:
                 heard = Heard(step.ts, heard.status)
             elif step.kind == END:

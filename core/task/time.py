@@ -44,7 +44,7 @@ class Heard(NamedTuple):
     status: StreamPhase = StreamPhase.OPEN
 
 
-DEAF = Heard()
+NOTHING_HEARD = Heard()
 
 
 class Through(NamedTuple):
@@ -155,10 +155,10 @@ class TaskTime:
         """The times that the streams and steps of the task pass on; if `stream` is given, as if this time of it were heard."""
         heard = self.heard
         if stream is not None:
-            heard = {**heard, stream: Heard(ts, heard.get(stream, DEAF).status)}
+            heard = {**heard, stream: Heard(ts, heard.get(stream, NOTHING_HEARD).status)}
         streams: dict[str, Through] = {}
         for one in self.inputs.counted:
-            upto, status = heard.get(one.stream, DEAF)
+            upto, status = heard.get(one.stream, NOTHING_HEARD)
             if status == StreamPhase.OPEN:
                 streams[one.stream] = Through(upto, self.inputs.progress.idle(one.stream))
         return passing(self.inputs.plan.steps, streams, self.told, self.owed)

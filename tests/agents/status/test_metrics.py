@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.agents.cli.run import restore_line
 from headgate.agents.operators.open_windows import OpenCounts
-from headgate.agents.operators.windowed import Missed
+from headgate.agents.operators.windowed import LateCounts
 from headgate.agents.runtime.unreadable import Unreadable
 from headgate.agents.status import documents
 from headgate.agents.status.metrics import COUNTER, METRICS, render
@@ -66,7 +66,7 @@ def task(name: str, state: str, watermark: int = 1_000_000):
             if not known
             else Bag(
                 keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}}),
-                windows=lambda: [("tens", OpenCounts(2, 7, 90_000), Missed(3, 1))],
+                windows=lambda: [("tens", OpenCounts(2, 7, 90_000), LateCounts(3, 1))],
             )
         ),
         state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
-from headgate.agents.worker.times import MOST_HOLDERS, PlaceTime, Times, time_load, time_said, times_of, together
+from headgate.agents.worker.times import MOST_HOLDERS, PlaceTime, Times, merged, time_load, times_of, times_of_load
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
 from headgate.core.progress.producers import Holder
 
@@ -56,7 +56,7 @@ def test_no_more_than_fits_is_said_and_what_is_said_comes_back() -> None:
         PlaceTime(f"s{n}", NO_TIME if n else MAX_TIME, -5, 7, (Holder(NO_TIME, "up/1 Partition 0", "silent"),), n)
         for n in range(100)
     ]
-    said = time_said(time_load(some, 2_000))
+    said = times_of_load(time_load(some, 2_000))
     assert said == some[: len(said)]
     assert 5 < len(said) < 30
 
@@ -65,10 +65,10 @@ def test_what_several_workers_say_is_shown_where_it_is_least() -> None:
     """Who speaks for all knows no names; a worker that does is believed, though it is a little ahead."""
     relayed = PlaceTime("s", 5, 6, 1, (Holder(5, "", "relayed"),))
     named = PlaceTime("s", 7, 9, 2, (Holder(7, "Partition 3", "behind"),), 2)
-    (both,) = together([named, relayed])
+    (both,) = merged([named, relayed])
     assert both == PlaceTime("s", 5, 9, 1, (Holder(7, "Partition 3", "behind"),), 2)
-    assert together([relayed]) == [relayed]
+    assert merged([relayed]) == [relayed]
     many = [PlaceTime("s", 5, None, 1, (Holder(5, f"Partition {n}", "behind"),)) for n in range(5)]
-    (all_,) = together([*many, many[0]])
+    (all_,) = merged([*many, many[0]])
     assert len(all_.holders) == MOST_HOLDERS
     assert all_.more == 2

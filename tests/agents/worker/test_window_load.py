@@ -8,7 +8,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
-from headgate.agents.worker.window_load import StepWindows, summed, window_load, windows_of, windows_said
+from headgate.agents.worker.window_load import StepWindows, summed, window_load, windows_of, windows_of_load
 
 
 def row(ts: int, k: str) -> dict[str, Any]:
@@ -70,6 +70,6 @@ def test_no_more_than_fits_is_said(most: int) -> None:
     """However many steps there are: a heartbeat has its limit."""
     some = [StepWindows(f"w{n}", n, 2 * n, None if n % 2 else -n, 3, 4) for n in range(20)]
     load = window_load(some, most)
-    assert windows_said(load) == some[: len(load) // 4]
+    assert windows_of_load(load) == some[: len(load) // 4]
     assert sum(len(name) + 12 for name in load) <= most
     assert StepWindows("w3", 6, 12, None, 6, 8) in summed([*some, *some])
