@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ...core.graph.graph import Graph
 from ...core.names import StreamPartition
@@ -49,15 +48,14 @@ async def run_bounds(
     untils: dict[str, tuple[int, ...]] = {}
     for one in graph.inputs:
         partitions = [StreamPartition(one.stream, n) for n in range(counts.get(one.stream, 0))]
+        bound: Bound
+        until = one.until
         if one.start != "oldest":
-            bound: Bound = one.start if isinstance(one.start, str) else ("time", one.start)
+            bound = one.start if isinstance(one.start, str) else ("time", one.start)
             starts[one.stream] = tuple([await offset_of(offsets, at, bound) for at in partitions])
-        if one.until is not None and one.until != "producers":
-            untils[one.stream] = tuple([await _until(offsets, at, one.until) for at in partitions])
+        if isinstance(until, tuple):
+            untils[one.stream] = tuple(offset for _, offset in until)  # checked: one for each partition
+        elif until is not None and until != "producers":
+            bound = until if isinstance(until, str) else ("time", until)
+            untils[one.stream] = tuple([await offset_of(offsets, at, bound) for at in partitions])
     return starts, untils
-
-
-async def _until(offsets: Offsets, at: StreamPartition, until: Any) -> int:
-    if isinstance(until, tuple):
-        return dict(until).get(at.partition, 0)
-    return await offset_of(offsets, at, ("time", until) if isinstance(until, int) else until)

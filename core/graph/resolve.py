@@ -9,6 +9,7 @@ The leader makes its model from it, `headgate plan` shows it, and the test drive
 - *Co-partitioning.* Streams that meet by key must have equal keys in the same task. The check looks at the tasks themselves: partition n of
   the wider stream must be in the task that owns partition n mod p of the narrower one. So a job with one task may join anything, and an
   input that has grown may still be joined with one that has not.
+- *Ends.* An input that is bounded by offsets has one for each of its partitions, neither fewer nor more.
 
 The result is an immutable `Grouping`; `grouping.counts` gives its widths. The producers of each stream follow from it, too
 (`model.producer_sets`, with `Graph.fed`), with an epoch that rises with each change.
@@ -22,8 +23,11 @@ from types import MappingProxyType
 
 from ..errors import DeclarationError
 from .checks import met
-from .graph import Graph, Stage
+from .graph import Graph, Input, Stage
 from .grouping import Grouper, Grouping, by_partition, counts, group, owners_of, regroup
+
+MOST_NAMED = 20
+"""How many partitions an error names."""
 
 
 def resolve(
@@ -49,6 +53,8 @@ def resolve(
             remedy=f"create the topic '{missing[0]}', or fix the name in app.input(…)",
         )
     inputs = {stream: partition_counts[stream] for stream in graph.input}
+    for one in graph.inputs:
+        _check_ends(one, inputs[one.stream])
     had = counts(before) if before else {}
     partitions = dict(sorted((inputs | widths_of(graph, inputs, had)).items()))
     if before:
@@ -57,6 +63,34 @@ def resolve(
         tasks = group(grouper, partitions, graph.broadcast, name=name)
     check_together(graph, tasks)
     return tasks
+
+
+def _check_ends(one: Input, width: int) -> None:
+    """Refuse offsets as the end of an input that do not name exactly its partitions: any other partition would be read without an end or
+    not at all.
+    """
+    if not isinstance(one.until, tuple):
+        return
+    named = {partition for partition, _ in one.until}
+    where, has = f"input('{one.stream}')", f"the topic has {width} partition{'' if width == 1 else 's'}"
+    if missing := sorted(set(range(width)) - named):
+        raise DeclarationError(
+            f"{where}: until= gives no end for {_partitions(missing)}; {has}",
+            remedy="give each partition an offset, for example its current end, or 0 to read nothing of it; until='newest' ends all of "
+            "them where they end now",
+        )
+    if strange := sorted(named - set(range(width))):
+        raise DeclarationError(
+            f"{where}: until= gives an end for {_partitions(strange)}; {has}",
+            remedy=f"give offsets only for partitions 0 to {width - 1}"
+            if width > 1
+            else "give an offset only for partition 0",
+        )
+
+
+def _partitions(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:MOST_NAMED])) + (", …" if len(numbers) > MOST_NAMED else "")
+    return f"partition{'' if len(numbers) == 1 else 's'} {shown}"
 
 
 def widths_of(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:

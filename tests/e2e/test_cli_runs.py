@@ -288,6 +288,17 @@ def test_a_worker_that_cannot_start_says_why_and_what_to_do(hg: Headgate) -> Non
     assert "cannot be served" in hg.said
 
 
+def test_offsets_that_leave_out_a_partition_are_refused_before_a_record_is_read(hg: Headgate) -> None:
+    """By `headgate plan`, and by `headgate run`, which no supervisor need restart: it exits with 2."""
+    (hg.directory / "until_job.py").write_text(
+        f'import headgate as hg\napp = hg.App("{hg.job}")\napp.input("{hg.job}-orders", until={{0: 5}}).to("{hg.job}-out")\n'
+    )
+    for words in (("plan", "until_job:app"), ("run", "until_job:app"), ("run", "until_job:app", "--workers", "2")):
+        hg.run(*words, code=2)
+        assert f"input('{hg.job}-orders'): until= gives no end for partition 1; the topic has 2 partitions" in hg.said
+        assert "until='newest'" in hg.said
+
+
 def test_a_second_worker_of_a_living_name_refuses_and_the_first_goes_on(hg: Headgate) -> None:
     """Two pods with one id: the first one keeps it."""
     hg.start()

@@ -41,6 +41,12 @@ def tasks_of(plan: Plan, found: Mapping[str, int], before: JobModel | None) -> G
     return resolve(plan.graph, found, grouper=plan.grouper, before=had, name=plan.grouper_name)
 
 
+def counted(draft: Draft, run: SetRun) -> Mapping[str, int]:
+    """The partition counts for this run: an input whose ends were resolved for it does not grow during it."""
+    ends = {stream: len(offsets) for stream, offsets in run.untils.items() if stream in draft.plan.inputs}
+    return {**draft.memory.counts, **ends}
+
+
 def model(draft: Draft) -> None:
     """Write a new model if tasks or placement must change."""
     run = draft.run
@@ -54,10 +60,10 @@ def model(draft: Draft) -> None:
     before = draft.state.model
     same = before is not None and before.is_of(run.run_id, run.deployment)
     tasks = before.tasks if same and before is not None else None
-    counted = _counted(draft, run, before)
-    if not same or (not draft.plan.stateful and run.state == RunState.RUNNING and _differ(draft, counted, before)):
+    widths = counted(draft, run)
+    if not same or (not draft.plan.stateful and run.state == RunState.RUNNING and _differ(draft, widths, before)):
         try:
-            grown = tasks_of(draft.plan, counted, before)
+            grown = tasks_of(draft.plan, widths, before)
         except DeclarationError as error:
             draft.note_once(f"the tasks cannot be created: {error}", level="error")
             grown = None
@@ -68,35 +74,31 @@ def model(draft: Draft) -> None:
     if tasks is None:
         draft.note_once("waiting for the partition counts of the inputs")
         return
-    if draft.plan.stateful and same and draft.memory.counts:
-        _growth_waits(draft, tasks)
+    if same and draft.memory.counts:
+        _growth_waits(draft, run, tasks)
     _place(draft, run, before, tasks, same)
 
 
-def _counted(draft: Draft, run: SetRun, before: JobModel | None) -> Mapping[str, int]:
-    """The partition counts for this run: an input whose ends were resolved for it does not grow during it."""
-    if before is None or before.run_id != run.run_id:
-        return draft.memory.counts
-    return {
-        **draft.memory.counts,
-        **{s: n for s, n in before.streams.items() if s in run.untils and s in draft.plan.inputs},
-    }
-
-
-def _differ(draft: Draft, counted: Mapping[str, int], before: JobModel | None) -> bool:
+def _differ(draft: Draft, widths: Mapping[str, int], before: JobModel | None) -> bool:
     """Whether an input has another number of partitions than in the model."""
     known = {} if before is None else before.streams
-    return any(counted.get(stream) != known.get(stream) for stream in draft.plan.inputs)
+    return any(widths.get(stream) != known.get(stream) for stream in draft.plan.inputs)
 
 
-def _growth_waits(draft: Draft, tasks: Grouping) -> None:
+def _growth_waits(draft: Draft, run: SetRun, tasks: Grouping) -> None:
+    """Note which inputs have partitions that this run does not read."""
     now = counts(tasks)
     for stream in draft.plan.inputs:
         found = draft.memory.counts.get(stream, 0)
         if found > now.get(stream, 0):
-            draft.note_once(
-                f"'{stream}' has grown to {found} partitions; the job has state, so they are read from its next run"
+            why = (
+                "its end was resolved when the run began"
+                if stream in run.untils
+                else "the job has state"
+                if draft.plan.stateful
+                else "the run drains"
             )
+            draft.note_once(f"'{stream}' has grown to {found} partitions; {why}, so they are read from the next run")
 
 
 def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:

@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from ..messages import CLOSED, LIVE, ProcessorState, RunState, SetProcessor, Set
 from ..requests import DRAIN, START, drain_ends, problem
 from ..run_choice import cannot_follow, late, may_begin
 from ..state import JobState
-from .assignment import tasks_of
+from .assignment import counted, tasks_of
 from .damage import unknown
 from .draft import Draft
 from .protocol import ResolveBounds
@@ -116,13 +116,14 @@ def begin(draft: Draft) -> None:
     if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
         draft.resign = f"'{found.life.processor}' has the code of the run that is to begin"
         return
-    if not _can_run(draft):
+    resumed = run if found.resume else None
+    if not _can_run(draft, draft.memory.counts if resumed is None else counted(draft, resumed)):
         return
-    if found.resume and run is not None:
+    if resumed is not None:
         draft.put(
             replace(
-                run,
-                state=RunState.DRAINING if run.drain is not None else RunState.RUNNING,
+                resumed,
+                state=RunState.DRAINING if resumed.drain is not None else RunState.RUNNING,
                 closing=False,
                 failed="",
                 deployment=plan.deployment,
@@ -130,7 +131,7 @@ def begin(draft: Draft) -> None:
                 settings=dict(plan.settings),
                 overrides=_pinned(draft),
                 reads=dict(plan.reads),
-                past_deployments=_with(run.past_deployments, plan.deployment),
+                past_deployments=_with(resumed.past_deployments, plan.deployment),
             )
         )
         return
@@ -143,12 +144,12 @@ def _pinned(draft: Draft) -> dict[str, Any]:
     return {name: one.value for name, one in sorted(said.items()) if find(name).kind != DYNAMIC}
 
 
-def _can_run(draft: Draft) -> bool:
+def _can_run(draft: Draft, widths: Mapping[str, int]) -> bool:
     """Whether the run's tasks can be created. A run that could never read a record is not begun, because corrected code could not follow
     it.
     """
     try:
-        tasks = tasks_of(draft.plan, draft.memory.counts, draft.state.model)
+        tasks = tasks_of(draft.plan, widths, draft.state.model)
     except DeclarationError as error:
         draft.refuse(error)
         return False

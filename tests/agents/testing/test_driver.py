@@ -139,6 +139,14 @@ def test_offsets_that_an_input_was_declared_with_end_it() -> None:
         assert d.states == {"Partition 0": "ended"}
 
 
+def test_offsets_that_leave_out_a_partition_are_refused() -> None:
+    """As in a worker: the partition that was forgotten would never end, or never be read."""
+    app = hg.App("job")
+    app.input("in", until={0: 2}).to("out")
+    with pytest.raises(hg.DeclarationError, match=r"gives no end for partition 1; the topic has 2 partitions"):
+        Driver(app, partitions={"in": 2})
+
+
 def test_a_record_goes_where_its_key_belongs() -> None:
     """By the given key, or by the field that the input is keyed by."""
     app = hg.App("job")

@@ -162,6 +162,30 @@ def test_an_input_that_does_not_exist_is_named():
         resolve(Graph((Input("a"),)), {"b": 1})
 
 
+@pytest.mark.parametrize(
+    ("until", "width", "what", "remedy"),
+    [
+        ({0: 5}, 3, "until= gives no end for partitions 1, 2; the topic has 3 partitions", "until='newest'"),
+        ({1: 5}, 2, "until= gives no end for partition 0; the topic has 2 partitions", "0 to read nothing"),
+        ({0: 5, 1: 5, 3: 5}, 2, "until= gives an end for partition 3; the topic has 2 partitions", "partitions 0 to 1"),
+        ({0: 5, 1: 5, 2: 5}, 1, "until= gives an end for partitions 1, 2; the topic has 1 partition", "partition 0"),
+        ({0: 5}, 50, "partitions 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, …;", "offset"),
+    ],
+)
+def test_offsets_end_exactly_the_partitions_of_an_input(until, width, what, remedy):
+    """A partition that was forgotten would be read without an end, or not at all, and nobody would know."""
+    with pytest.raises(DeclarationError) as caught:
+        resolve(Graph((Input("a", until=tuple(until.items())),)), {"a": width})
+    assert caught.value.what.startswith("input('a'): ")
+    assert what in caught.value.what
+    assert remedy in caught.value.remedy
+
+
+def test_offsets_for_every_partition_and_other_ends_are_taken():
+    graph = Graph((Input("a", until=((0, 5), (1, 0))), Input("b", until="newest"), Input("c", until=17)))
+    assert counts(resolve(graph, {"a": 2, "b": 3, "c": 4})) == {"a": 2, "b": 3, "c": 4}
+
+
 # ---------------------------------------------------------------------------------------------------------- growth
 
 

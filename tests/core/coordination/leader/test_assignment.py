@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from headgate.core.coordination.leader.assignment import tasks_of
 from headgate.core.coordination.leader.plan import Plan
-from headgate.core.coordination.leader.protocol import Counts, LeaderIdLost
+from headgate.core.coordination.leader.protocol import BoundsResolved, Counts, LeaderIdLost, ResolveBounds
 from headgate.core.coordination.messages import SetRun
 from headgate.core.coordination.placement import place
+from headgate.core.graph.graph import Graph, Input, Stage
 from headgate.core.graph.grouping import by_partition, counts
 from headgate.core.graph.model import JobModel
 from headgate.core.names import StreamPartition
@@ -265,6 +266,57 @@ def test_an_input_whose_ends_were_resolved_for_the_run_does_not_grow_in_it():
     one.feed(one.leader, Counts({"orders": 4}))
     house.settle()
     assert len(house.state.model.tasks) == 2
+    assert [note.text for note in one.notes if "grown" in note.text] == [
+        "'orders' has grown to 4 partitions; its end was resolved when the run began, so they are read from the next run"
+    ]
+
+
+def bounded(until):
+    """Without state, and with one input that ends."""
+    return Graph((Input("orders", until=until),), (Stage("count", "to", ("orders",)),))
+
+
+def test_an_input_that_grows_after_its_ends_were_resolved_has_no_task_without_an_end():
+    """It grew before there was a model: the run reads the partitions that have an end, and no other."""
+    house = House()
+    house.partitions = {}
+    one = house.worker("p1", plan(resolve=True, graph=bounded("newest")))
+    one.hold.add(ResolveBounds)
+    one.feed(one.leader, Counts({"orders": 2}))
+    house.settle()
+    [asked] = one.held
+    one.feed(one.leader, Counts({"orders": 4}))
+    one.feed(one.leader, BoundsResolved(asked.run_id, {}, {"orders": (5, 5)}))
+    house.settle()
+    assert house.state.model.streams == {"orders": 2}
+    assert any("grown to 4" in note.text for note in one.notes)
+
+
+def test_a_stopped_run_that_is_bounded_by_offsets_goes_on_although_its_input_has_grown():
+    """Its ends stay those of its beginning. Only the next run needs an end for each partition that there is then."""
+    house = House(partitions=2)
+    house.untils = {"orders": (5, 5)}
+    code = plan(resolve=True, graph=bounded(((0, 5), (1, 5))))
+    house.worker("p1", code)
+    run = house.state.run.run_id
+    house.request("u1", "stop")
+    house.run(3)
+    assert house.state.run.state == "stopped"
+    house.partitions = {"orders": 4}
+    two = house.worker("p2", code, run_id=run)
+    house.run(3)
+    assert (house.state.run.run_id, house.state.run.state) == (run, "running")
+    assert (house.state.model.streams, two.refused) == ({"orders": 2}, [])
+
+
+def test_a_run_does_not_begin_if_a_partition_has_no_end():
+    """The process is told why, and how to go on."""
+    house = House(partitions=2)
+    one = house.worker("p1", plan(resolve=True, graph=bounded(((0, 5),))))
+    house.run(3)
+    [refused] = one.refused
+    assert refused.what == "input('orders'): until= gives no end for partition 1; the topic has 2 partitions"
+    assert house.state.run is None
 
 
 def test_leaders_that_come_and_go_do_not_make_the_grace_begin_anew():
