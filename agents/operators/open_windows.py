@@ -132,10 +132,7 @@ class Changed:
 
     def add(self, end: int, keys: list[bytes], times: list[int]) -> None:
         """Record rows of a complete letter."""
-        known = self.times.setdefault(end, {})
-        for key, time in zip(keys, times, strict=True):
-            if time > known.get(key, time - 1):
-                known[key] = time
+        keep_greatest(self.times.setdefault(end, {}), keys, times)
         self.rows += len(keys)
 
     def give(self, room: int) -> list[tuple[int, list[bytes]]]:
@@ -159,8 +156,19 @@ class Changed:
         self.given = []
 
 
+def keep_greatest(known: dict[bytes, int], keys: list[bytes], times: list[int]) -> None:
+    """Raise the time of each key to the greatest of its rows.
+
+    >>> keep_greatest(known := {b"a": 5}, [b"a", b"b", b"b"], [4, 9, 7]); known
+    {b'a': 5, b'b': 9}
+    """
+    rows = zip(times, keys, strict=True)
+    greatest = {key: time for time, key in (rows if times == sorted(times) else sorted(rows))}
+    known.update((key, time) for key, time in greatest.items() if time > known.get(key, time - 1))
+
+
 class Tally:
-    """The number of rows of each key in each window, and the time of the row taken last: a partial state carries both."""
+    """The number of rows of each key in each window, and the greatest of their times: a partial state carries both."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Counter[bytes]] = {}
@@ -169,7 +177,7 @@ class Tally:
     def add(self, part: WindowRows) -> None:
         """Count rows of a complete letter."""
         self.rows.setdefault(part.end, Counter()).update(part.keys)
-        self.times.setdefault(part.end, {}).update(zip(part.keys, part.times, strict=True))
+        keep_greatest(self.times.setdefault(part.end, {}), part.keys, part.times)
 
 
 class OpenWindows:

@@ -468,6 +468,33 @@ def test_partial_states_with_what_is_no_number() -> None:
         assert len(d.dead_letters()) == 1
 
 
+@pytest.mark.parametrize("emit", ["final", "3s"])
+@pytest.mark.parametrize("seed", range(8))
+def test_partial_states_give_the_results_of_their_rows(seed: int, emit: str) -> None:
+    """Early ones included: the same values, keys and timestamps in the same order, and the same late rows, with and without combining."""
+    draw = random.Random(seed)
+    window = hg.tumbling("10s", grace="2s")
+    apps = [shuffled(window, emit=emit, late=late) for late in (None, "late")]
+    assert [combined(app) for app in apps] == [True, False]
+    time, found = 20_000, 0
+    with Driver(apps[0], partitions={"in": 2}) as one, Driver(apps[1], partitions={"in": 2}) as other:
+        for _ in range(12):
+            time += draw.randrange(6_000)
+            rows = [row(time + draw.randrange(-9_000, 3_000), draw.choice("abc"), n) for n in range(draw.randrange(9))]
+            pause, partition = draw.choice([1, 4]), draw.randrange(2)
+            for d in (one, other):
+                d.send_all("in", rows, partition=partition)
+                d.advance(pause)
+            results = one.read("out")
+            assert results == other.read("out")
+            assert one.counters["late_rows"] == other.counters["late_rows"]
+            found += len(results)
+        for d in (one, other):
+            d.drain()
+        assert one.read("out") == other.read("out")
+        assert found
+
+
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "uneven", "session"])
 @pytest.mark.parametrize("seed", range(8))
 def test_any_order_any_chunks_any_restarts(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
