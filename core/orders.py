@@ -66,6 +66,8 @@ class RunView:
     """Streams of other jobs that a drain still reads, with the offset up to which each partition is read."""
     goes_on: bool = False
     """The previous run was drained: what other jobs announced to it still counts."""
+    reopens: bool = False
+    """A seek between the runs leads back: the windows forget which of them watermarks have closed."""
     bounded: bool = False
     """The run ends by itself, so a task reports when it only waits for others (`TaskReported.still`)."""
 

@@ -4,6 +4,9 @@ A seek cannot be undone, so the command shows a plan first: for each partition t
 and how many records are skipped or read again. Positions that do not exist are refused. If no worker is running, the request waits for one,
 without limit. It is then bound to the positions in the plan (also to there being none yet): if a task has moved on from them, the request
 is refused.
+
+Windows that a watermark has closed stay closed within a run: what is read again is late for them. A seek backwards between two runs opens
+them again, and its plan says so.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any
 import click
 
 from ...core.coordination import requests as r
+from ...core.coordination.messages import RunState
 from ...core.coordination.state import JobState
 from ...core.errors import CheckpointError, HeadgateError, NotFound
 from ...core.names import StreamPartition
@@ -33,6 +37,8 @@ from .steering import Asker, asks
 
 TAIL = 2000
 """How many records at the end of a task log are searched for the last checkpoint, before the whole log is."""
+OVER = (RunState.DRAINED, RunState.ENDED)
+"""The states of a run that is not resumed: the next one is another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,38 @@ class SeekStep:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SeekPlan:
+    """What a seek would do."""
+
+    steps: list[SeekStep]
+    alive: bool
+    """A worker is alive. If none is, the request waits for one."""
+    between_runs: bool
+    """The last run is over."""
+
+    @property
+    def reopens(self) -> bool:
+        """Whether the next run forgets which windows are closed."""
+        return self._again and self.between_runs and not self.alive
+
+    @property
+    def _again(self) -> bool:
+        return any(one.again for one in self.steps)
+
+    def windows(self) -> list[str]:
+        """What happens to closed windows, for people; empty if no record is read again."""
+        if not self._again:
+            return []
+        if self.reopens:
+            return [
+                "Windows that watermarks have closed open again: those of the records read again give their results again."
+            ]
+        return [
+            "Windows that are closed stay closed, and records read again are late for them. After a drain, a seek opens them again."
+        ]
+
+
 @click.command()
 @click.argument("job")
 @click.argument("place", metavar="STREAM[:PARTITION]")
@@ -83,48 +121,53 @@ def seek(ask: Asker, place: str, goal: str, only_plan: bool, yes: bool) -> None:
     """Continue reading an input from another position. Records that were already counted stay counted.
 
     Shows the old and new position of each partition and how many records will be skipped or read again, and asks for confirmation.
+    Closed windows stay closed, unless the seek leads back between two runs (after a drain or an end).
     If no worker is running, the request waits for one; `headgate requests` lists pending requests and withdraws them.
     """
     stream, partition = place_of(place)
     to = goal_of(goal)
-    steps, alive = run_async(planned(ask.to, stream, partition, to))
+    plan = run_async(planned(ask.to, stream, partition, to))
     if only_plan:
-        show_plan(ask, steps, alive)
+        show_plan(ask, plan)
         return
     arguments: dict[str, Any] = {"stream": stream, "to": to}
     if partition is not None:
         arguments["partition"] = partition
-    if not alive:
-        arguments["positions"] = {str(one.at.partition): one.before for one in steps}
-    lines = [f"{shown(ask.to.job)} continues {place} at {goal}:", *(f"  {step}" for step in steps)]
-    if not alive:
+    if not plan.alive:
+        arguments["positions"] = {str(one.at.partition): one.before for one in plan.steps}
+    if plan.reopens:
+        arguments["reopens"] = True
+    lines = [
+        f"{shown(ask.to.job)} continues {place} at {goal}:",
+        *(f"  {step}" for step in plan.steps),
+        *plan.windows(),
+    ]
+    if not plan.alive:
         lines.append(
             "No worker is running: the request waits for one, and is refused if a task has moved from the position shown here."
         )
     confirmed("\n".join(lines), yes)
-    waits = "" if alive else "it waits for a worker"
-    ask(Request(r.SEEK, arguments=arguments, lasting=not alive, waits=waits))
+    waits = "" if plan.alive else "it waits for a worker"
+    ask(Request(r.SEEK, arguments=arguments, lasting=not plan.alive, waits=waits))
 
 
-def show_plan(ask: Asker, steps: list[SeekStep], alive: bool) -> None:
+def show_plan(ask: Asker, plan: SeekPlan) -> None:
     """Print the plan, for people or for programs; its schema is `schemas/seek-plan.json`."""
     if ask.output != "json":
-        click.echo("\n".join(map(str, steps)))
+        click.echo("\n".join([*map(str, plan.steps), *plan.windows()]))
         return
     rows = [
         {
             "stream": one.at.stream, "partition": one.at.partition, "task": one.task, "begins": one.start, "ends": one.end,
             "before": one.before, "after": one.after, "skipped": one.skipped, "again": one.again,
         }
-        for one in steps
+        for one in plan.steps
     ]  # fmt: skip
-    show_json({"job": str(ask.to.job), "alive": alive, "partitions": rows})
+    show_json({"job": str(ask.to.job), "alive": plan.alive, "reopens": plan.reopens, "partitions": rows})
 
 
-async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> tuple[list[SeekStep], bool]:
-    """What a seek would do to each partition, and whether a worker is alive. Raises for a stream, partition or offset that does not
-    exist.
-    """
+async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> SeekPlan:
+    """What a seek would do to each partition. Raises for a stream, partition or offset that does not exist."""
     async with following(to.client, to.topics) as following_:
         beats = await heard(to.client, to.topics.heartbeat, following_.job)
         state = await following_.to_end()
@@ -145,7 +188,7 @@ async def planned(to: Target, stream: str, partition: int | None, goal: Any) -> 
             steps.append(SeekStep(at, task, start, end, before, after))
     finally:
         await offsets.stop()
-    return steps, bool(beats.present(state))
+    return SeekPlan(steps, bool(beats.present(state)), state.run is not None and state.run.state in OVER)
 
 
 def owners_of(state: JobState, stream: str, partition: int | None, to: Target) -> list[tuple[StreamPartition, str]]:

@@ -48,6 +48,8 @@ FLOOR = "floor"
 """The row of the table that holds the floor."""
 GRACE, SHUT = "grace", "shut"
 """Rows beside the floor: the grace with which it closes windows, and up to where windows were closed under another grace."""
+FLOOR_ROWS = (FLOOR, GRACE, SHUT)
+"""The rows of the table that say which windows are closed."""
 
 
 class LateCounts(NamedTuple):

@@ -20,6 +20,8 @@ from ...core.task.rows import pack_rows, unpack_rows
 from ..cancellation import CalledOff
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED
+from ..job.steps import WindowStep
+from ..operators.windowed import FLOOR_ROWS
 from ..port.port import Port
 from ..state.cache_memory import CacheMemory
 from ..state.opening import open_tables, told_unowned
@@ -163,13 +165,17 @@ class TaskStore:
         if opened.unowned:
             told.warning("state that no code declares", what=told_unowned(opened.unowned))
 
-    def begin_run(self) -> None:
-        """Clear the record of closed streams: it belongs to one run, and a new run starts with none."""
+    def begin_run(self, *, reopens: bool) -> None:
+        """Clear the record of closed streams: it belongs to one run, and a new run starts with none. `reopens`: also clear up to where
+        windows are closed, because records are read again."""
         closed = self.table(CLOSED)
-        keys = list(closed)
-        if keys:
-            closed.delete_many(keys)
-            self.complete()
+        closed.delete_many(list(closed))
+        if reopens:
+            for step in self.declared.steps:
+                if isinstance(step, WindowStep):
+                    floor = self.table(step.name)
+                    floor.delete_many([name for name in FLOOR_ROWS if name in floor])
+        self.complete()
 
     def prepare(self) -> None:
         """Encode what the letter changed. If something cannot be encoded, raises and changes nothing."""

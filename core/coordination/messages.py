@@ -165,6 +165,8 @@ class SetRun:
     """Stream of other jobs → the jobs that produce it, as declared. A cascade finds the following jobs with it."""
     goes_on: bool = False
     """Whether the previous run was drained, not ended."""
+    reopens: bool = False
+    """Whether a seek between the runs leads back: windows that watermarks have closed may be opened again."""
     drain_by: str = ""
     """Who requested the drain, for people."""
     failed: str = ""

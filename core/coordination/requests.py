@@ -33,7 +33,7 @@ _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     PAUSE: (frozenset(), frozenset({"stream"})),
     RESUME: (frozenset(), frozenset({"stream"})),
     DRAIN: (frozenset(), frozenset({"upto"})),
-    SEEK: (frozenset({"stream", "to"}), frozenset({"partition", "positions"})),
+    SEEK: (frozenset({"stream", "to"}), frozenset({"partition", "positions", "reopens"})),
     WITHDRAW: (frozenset({"request"}), frozenset()),
     MOVE: (frozenset({"task", "to"}), frozenset()),
     SET_CONFIG: (frozenset({"setting", "value"}), frozenset()),
@@ -144,6 +144,8 @@ def problem(request: SetRequest) -> str:
         seen = cast("Mapping[Any, Any]", shown).values() if isinstance(shown, Mapping) else (shown,)
         if not isinstance(shown, Mapping) or not all(one is None or _is_count(one) for one in seen):
             return "'positions' of seek must hold the offset of each partition, or null where there is none yet"
+        if not isinstance(request.arguments.get("reopens", False), bool):
+            return "'reopens' of seek must be true or false"
     if request.verb == SET_CONFIG:
         value = request.arguments["value"]
         if not isinstance(value, str | int | float) or (isinstance(value, str) and len(value) > MAX_SETTING):

@@ -332,6 +332,7 @@ class JobState:
             producers=_NOTHING if model is None else model.producers,
             drain_upto=run.drain_upto,
             goes_on=run.goes_on,
+            reopens=run.reopens,
             bounded=bool(run.untils),
         )
 

@@ -190,7 +190,7 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
         "paused_streams": lambda v: frozenset(_list(_text)(v)), "seeks": _list(_seek),
         "starts": _offsets, "untils": _offsets, "settings": _facts, "fingerprint": _texts,
         "past_runs": _list(_text), "past_deployments": _list(_text), "drain_upto": _offsets,
-        "reads": _map(_list(_text)), "goes_on": _flag, "drain_by": _text, "failed": _text,
+        "reads": _map(_list(_text)), "goes_on": _flag, "reopens": _flag, "drain_by": _text, "failed": _text,
         "overrides": _facts,
     },
     SetProcessor: {
@@ -224,7 +224,8 @@ _DEFAULTS = {
 }
 _LEFT_OUT = frozenset(
     {
-        "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "failed", "bounded", "still", "drain_by", "overrides",
+        "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "reopens", "failed", "bounded", "still", "drain_by",
+        "overrides",
     }
 )  # fmt: skip
 """Fields that are not written while they are empty, so a message that does not need them is encoded without them."""

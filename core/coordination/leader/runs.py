@@ -26,7 +26,7 @@ from ...errors import DeclarationError
 from ...graph.model import JobModel
 from ...settings import DYNAMIC, find
 from ..messages import CLOSED, LIVE, ProcessorState, RunState, SetProcessor, SetRequest, SetRun
-from ..requests import DRAIN, START, drain_ends, problem
+from ..requests import DRAIN, SEEK, START, drain_ends, problem
 from ..run_choice import cannot_follow, late, may_begin
 from ..state import JobState
 from .assignment import counted, tasks_of
@@ -180,6 +180,10 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             drain_by="" if drain is None else drain.requested_by,
             reads=dict(plan.reads),
             goes_on=run is not None and run.state == RunState.DRAINED,
+            reopens=any(
+                one.verb == SEEK and not problem(one) and one.arguments.get("reopens", False)
+                for one in draft.state.open_requests()
+            ),
             seeks=() if run is None else run.seeks,
             starts={} if resolved is None or not plan.resolve else resolved.starts,
             untils={} if resolved is None or not plan.resolve else resolved.untils,

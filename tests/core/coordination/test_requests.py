@@ -92,6 +92,12 @@ def test_what_a_request_brings_about_fits_into_the_messages_that_say_so() -> Non
         assert why in problem(request)
 
 
+def test_a_seek_opens_windows_again_or_not() -> None:
+    arguments = {"stream": "orders", "to": 5}
+    assert problem(SetRequest("u", "seek", arguments=arguments | {"reopens": True})) == ""
+    assert "'reopens' of seek" in problem(SetRequest("u", "seek", arguments=arguments | {"reopens": "yes"}))
+
+
 def test_the_positions_of_a_seek_are_offsets() -> None:
     """They are compared with where tasks stand."""
     arguments = {"stream": "s", "to": 5}

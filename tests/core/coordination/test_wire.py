@@ -265,6 +265,7 @@ def test_a_run_behind_other_jobs_comes_back_as_it_was():
         drain_upto={"clean": (7, 9)},
         reads={"clean": ("up/1",)},
         goes_on=True,
+        reopens=True,
         overrides={"buffer.bytes": "1MiB"},
     )
     assert read(0, *encode(run, STAMP)).message == run

@@ -103,6 +103,25 @@ def test_start_after_a_drain_begins_a_new_run_of_the_same_code():
     assert len(one.tasks) == 4
 
 
+@pytest.mark.parametrize(("over", "reopens"), [("drain", True), ("stop", False)])
+def test_a_seek_backwards_opens_windows_again_only_in_the_next_run(over: str, reopens: bool):
+    """A run that is resumed keeps what it has closed; so does every run after the one that the seek has begun."""
+    house = House()
+    house.worker("p1", run_id="first")
+    house.request("u1", over)
+    house.request("s1", "seek", stream="orders", to="oldest", reopens=True)
+    house.worker("p1", run_id="second" if over == "drain" else "first")
+    house.run(3)
+    assert house.state.run.reopens is reopens
+    assert house.state.run_view().reopens is reopens
+    assert house.answer("s1") == ("done", "")
+    house.request("u2", "drain")
+    house.worker("p1", run_id="third")
+    house.run(3)
+    assert house.state.run.run_id == "third"
+    assert not house.state.run.reopens
+
+
 def test_start_with_an_id_names_the_run():
     house = House()
     drained(house)
