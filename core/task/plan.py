@@ -108,7 +108,7 @@ class TaskSettings:
     """The settings that the machine itself needs. Durations are in seconds of the monotonic clock unless the name says ms."""
 
     watermark_interval_s: float = 0.2
-    """At most one watermark letter and one watermark frame for each stream and interval."""
+    """The commit interval. Each commit announces newer times; in between, operators are told newer times at most `time.OFTEN` times."""
     idle_timeout_s: float = 60.0
     watermark_quorum: float = 0.5
     """The share of a stream's producers that must be active for the idle ones to be left out of the minimum."""

@@ -586,7 +586,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state in GONE or self._closing:
             return []
         # the time of the records whose positions are committed here survives a restart, and announcements are true now
-        self.inputs.observe(now)
+        self._observe(now)
         said: Out = [*self._say(with_time=True)] if self.state in WORKING else []
         own = self.ledger.contribute(event.txn)
         if own is None:
@@ -657,10 +657,12 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state not in WORKING:
             return out
         self.pace.news = self.inputs.lapse(now) or self.pace.news
-        if self.pace.due(now, self.plan.settings.watermark_interval_s):
+        if self.pace.due(now):
             self._restless = True
-            self.inputs.observe(now)
-            self.letters.due.update(self.letters.newer_time())
+            overheard, newer = self._observe(now), self.letters.newer_time()
+            if overheard or newer:
+                self.pace.told(now, self.plan.settings.watermark_interval_s)
+            self.letters.due.update(newer)
         if self._restless:
             out += self._hear_and_say()
         if self._regate:
@@ -669,6 +671,11 @@ class Task(Machine[TaskEvent, TaskInstruction]):
                 out.append(t.Gate(self.inputs.closed))
             self._restate()
         return out
+
+    def _observe(self, now: Now) -> bool:
+        """Look how far the streams are. Returns whether one has a newer time that no step hears of."""
+        self.inputs.observe(now)
+        return self.time.overhear()
 
     def _hear_and_say(self) -> Out:
         step: t.RunStep | None = None

@@ -14,6 +14,9 @@ tables, before the first one (`ChunkDone.owed`, `StepDone.owed`, `Restored.owed`
 step hears a newer time in a letter of its own after the letter in which its parents heard theirs: by then it has all the rows that they
 emitted, and what they owe is known.
 
+A stream that no step hears of needs no letter: its time goes on with the commit that contains its records. So a window behind a shuffle
+hears of a record with the first commit after it.
+
 Promises:
 
 - The time of a step, and of an output, never goes back. The times told are rows of the control table, so they survive a restart.
@@ -103,6 +106,9 @@ class TaskTime:
         """By step, the time that it was told."""
         self.owed: dict[str, int] = {}
         """By step, the least timestamp of the results that it owes; a step that owes none is absent."""
+        told = inputs.plan.streams_behind(one.name for one in inputs.plan.steps)
+        self.untold = tuple(one.stream for one in inputs.counted if one.stream not in told)
+        """The streams that no step hears of."""
 
     def load(self) -> None:
         """Restore what was heard and told from the restored rows."""
@@ -126,6 +132,17 @@ class TaskTime:
         """Note what the operators have heard of a stream."""
         self.heard[stream] = heard
         self.ledger.put((":heard", stream), tuple(heard))
+
+    def overhear(self) -> bool:
+        """Note the newer times of the streams that no step hears of; returns whether there are any. They need no letter: what their
+        operators hold back is given out before a time is announced. The maximal time is left to the letter that precedes a drain.
+        """
+        before = self.ledger.made
+        for stream in self.untold:
+            heard, ts = self.heard.get(stream, NOTHING_HEARD), self.inputs.progress.watermark(stream)
+            if heard.status == StreamPhase.OPEN and heard.ts < ts < MAX_TIME:
+                self.hear(stream, Heard(ts))
+        return self.ledger.made > before
 
     def tell(self, times: Iterable[tuple[str, int]]) -> None:
         """Note that these steps have been told these times."""
@@ -164,27 +181,36 @@ class TaskTime:
         return passing(self.inputs.plan.steps, streams, self.told, self.owed)
 
 
+OFTEN = 4
+"""How often a newer time may be told to the operators in a commit interval. Watermarks of several producers arrive one after the other, and
+a time that is told too late for a commit waits a whole interval for the next one.
+"""
+
+
 class Pace:
-    """Limits how often a newer time is told to the operators and announced to the streams: once an interval."""
+    """Limits how often newer times are told to the operators."""
 
     def __init__(self) -> None:
         self.news = False
-        """There may be a newer time to tell."""
+        """There may be a newer time to tell or to announce."""
         self.owed = False
-        """The interval is over, and the newer time has not been announced yet."""
+        """The newer time has not been announced yet."""
         self._next_s = float("-inf")
 
-    def due(self, now: Now, interval_s: float) -> bool:
-        """Whether newer times are due now: once an interval, and only if there are any."""
+    def due(self, now: Now) -> bool:
+        """Whether newer times are due now, if there are any."""
         if not self.news or now.mono < self._next_s:
             return False
         self.news, self.owed = False, True
-        self._next_s = now.mono + interval_s
         return True
+
+    def told(self, now: Now, interval_s: float) -> None:
+        """There was a newer time. News that bring none, like the watermark of a producer that is ahead, do not delay the next one."""
+        self._next_s = now.mono + interval_s / OFTEN
 
     def hurry(self, now: Now, interval_s: float) -> None:
         """The interval has changed: end the current one no later than the new one would."""
-        self._next_s = min(self._next_s, now.mono + interval_s)
+        self._next_s = min(self._next_s, now.mono + interval_s / OFTEN)
 
     @property
     def deadline(self) -> float | None:

@@ -66,6 +66,11 @@ def source_plan(*, outputs: bool = True, settings: TaskSettings | None = None, *
     return TaskPlan(JOB, ME, inputs, out, settings or TaskSettings(watermark_interval_s=0.2))
 
 
+def hearing(plan: TaskPlan) -> TaskPlan:
+    """The plan with a step that hears of the time of its inputs."""
+    return replace(plan, steps=(StepPlan("step", frozenset(one.stream for one in plan.inputs)),))
+
+
 def reader_plan(
     partitions: tuple[int, ...] = (0,), *, settings: TaskSettings | None = None, width: int = 2
 ) -> TaskPlan:

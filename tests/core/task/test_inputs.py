@@ -37,6 +37,7 @@ from ..task_rig import (
     Rig,
     bootstrap_plan,
     eos,
+    hearing,
     reader_plan,
     run_view,
     source_plan,
@@ -94,13 +95,13 @@ def test_a_task_with_nothing_but_tables_waits_for_these():
     assert rig.told() == ["running", "ended"]
 
 
-def test_a_source_says_its_greatest_time_less_the_lag_at_most_once_an_interval():
-    rig = Rig(source_plan(lag_ms=5)).start()
+def test_a_source_says_its_greatest_time_less_the_lag_at_most_four_times_an_interval():
+    rig = Rig(hearing(source_plan(lag_ms=5))).start()
     rig.wait(1)
     rig.chunk(ORDERS0, 5, 100)
     rig.chunk(ORDERS0, 6, 90)
     rig.chunk(ORDERS0, 7, 120)
-    rig.wait(0.05)
+    rig.wait(0.04)
     assert rig.letters() == [("watermark", ORDERS, 95)]
     rig.wait(0.2)
     assert rig.letters() == [("watermark", ORDERS, 95), ("watermark", ORDERS, 115)]
@@ -108,12 +109,12 @@ def test_a_source_says_its_greatest_time_less_the_lag_at_most_once_an_interval()
 
 
 def test_it_wakes_itself_when_there_is_time_to_tell():
-    rig = Rig(source_plan()).start()
+    rig = Rig(hearing(source_plan())).start()
     rig.wait(1)
     rig.chunk(ORDERS0, 5, 100)
     assert rig.task.deadline() is None
     rig.chunk(ORDERS0, 6, 101)
-    assert rig.task.deadline() == pytest.approx(101.2)
+    assert rig.task.deadline() == pytest.approx(101.05)
 
 
 def idle_rig() -> Rig:
@@ -315,7 +316,7 @@ def test_streams_of_other_kinds_have_no_idleness_of_their_own():
 
 
 def test_a_downstream_task_tells_the_least_of_its_producers():
-    rig = Rig(reader_plan()).start(run_view("a", "b"))
+    rig = Rig(hearing(reader_plan())).start(run_view("a", "b"))
     rig.wait(1)
     rig.hear(BY0, wm("a", 10))
     rig.wait(1)

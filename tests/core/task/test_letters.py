@@ -17,6 +17,7 @@ from ..task_rig import (
     Rig,
     drain,
     eos,
+    hearing,
     merged,
     reader_plan,
     run_view,
@@ -176,7 +177,7 @@ def test_a_maximal_time_that_came_in_frames_is_told_as_part_of_the_drain():
 
 
 def test_work_goes_between_streams_and_the_last_letter():
-    rig = Rig(source_plan(), auto_steps=False).start()
+    rig = Rig(hearing(source_plan()), auto_steps=False).start()
     rig.feed(WorkDue("timer", "t"))
     rig.feed(StepDone(1))
     rig.wait(1)

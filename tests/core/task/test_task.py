@@ -65,6 +65,7 @@ from ..task_rig import (
     Rig,
     bootstrap_plan,
     drain,
+    hearing,
     reader_plan,
     run_view,
     source_plan,
@@ -188,8 +189,10 @@ def test_a_chunk_under_work_has_no_part_in_a_commit():
 
 def test_the_time_of_committed_records_is_durable_with_them():
     """A task is killed after the commit of a chunk and before its watermark was told: its successor still knows the time."""
-    rig = Rig(source_plan(lag_ms=5)).start()
+    rig = Rig(hearing(source_plan(lag_ms=5))).start()
+    rig.chunk(ORDERS0, 4, 90)
     rig.chunk(ORDERS0, 5, 100)
+    assert rig.letters() == [("watermark", ORDERS, 85)]
     again = rig.again()
     again.wait(1)
     assert again.letters() == [("watermark", ORDERS, 95)]

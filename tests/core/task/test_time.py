@@ -27,11 +27,13 @@ from ..task_rig import (
     UUID,
     Rig,
     eos,
+    hearing,
     merged,
     producers,
     reader_plan,
     rows_of,
     run_view,
+    source_plan,
     wm,
 )
 
@@ -178,6 +180,42 @@ def test_who_holds_a_step_is_the_least_of_what_it_reads():
     alone.hear(BY0, wm("a", 60, idle=True))
     alone.wait(1.0)
     assert alone.task.time.holders(step) == [(60, BY, "idle")]
+
+
+def test_a_commit_announces_the_time_of_the_records_that_it_carries():
+    """The operators had to be told first, once an interval: then the time came a commit after its records, or two."""
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    for upto in range(1, 9):
+        rig.chunk(ORDERS0, upto, 100 + upto)
+        rig.now += 0.003
+        rig.commit()
+        assert rig.said()[-1] == ("wm", 100 + upto, (0, 1))
+    assert rig.of(RunStep, last=False) == []
+
+
+def test_a_time_is_announced_behind_a_step_only_when_the_step_was_told():
+    """Its results come with that letter: the records of the commit are newer than what the step may still emit."""
+    rig = Rig(chain(), auto_commit=False).start()
+    rig.commit()
+    rig.chunk(ORDERS0, 5, 100)
+    rig.commit()
+    assert rig.said()[-1] == ("wm", 70, (0, 1))
+    rig.chunk(ORDERS0, 6, 200)
+    rig.commit()
+    assert rig.said()[-1] == ("wm", 70, (0, 1))
+    rig.wait(0.05)
+    rig.commit()
+    assert rig.said()[-1] == ("wm", 170, (0, 1))
+
+
+def test_a_watermark_that_brings_no_newer_time_does_not_delay_the_next_one():
+    """The first producer's watermark counted as told: that of the last one, which closes the window, waited for an interval."""
+    rig = Rig(hearing(reader_plan())).start(run_view("a", "b", "c"))
+    rig.wait(1.0)
+    for producer in "abc":
+        rig.hear(BY0, wm(producer, 100))
+    assert rig.times() == {"step": 100}
 
 
 # ------------------------------------------------------------------------------------------ against a plain recursive derivation
