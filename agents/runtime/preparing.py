@@ -55,9 +55,8 @@ class Preparing:
             restored = await site.state.restore(order, site.feed)
             before = restored.checkpoint
             if before is not None and before.run != site.machine.run.run_id:
-                site.state.begin_run(
-                    reopens=site.machine.run.reopens
-                )  # durable with the first commit of the run, before anything is read
+                # durable with the first commit of the run, before anything is read
+                site.state.begin_run(reopens=site.machine.run.reopens)
             site.pipeline = pipeline = assembled(site, self._poke)
             site.feed(replace(restored, owed=pipeline.owed()))
             pipeline.knows(site.machine.step_times)

@@ -43,7 +43,7 @@ from .logs import Logs, in_columns
 from .loop import VirtualLoop
 from .port import MemoryPort
 from .quiet import quiet
-from .reads import DeadLetter, TableReader, as_it_is, dead_letter_of, record_of, result_of
+from .reads import DeadLetter, TableReader, WindowReader, as_it_is, dead_letter_of, record_of, result_of
 from .state import ID, DriverError, MemoryJob
 from .targets import MemoryTargets
 
@@ -298,14 +298,20 @@ class Driver:
         """The dead letters since the last call."""
         return [dead_letter_of(one) for one in self.topics.drain(self.declared.topics.dead_letters)]
 
-    def table(self, name: str) -> TableReader:
-        """The committed rows of a table, by its name (of `app.table`, `stream.table`, or an aggregate's step)."""
+    def table(self, name: str) -> TableReader | WindowReader:
+        """The committed rows of a table, by its name (of `app.table`, `stream.table`, or the step of an aggregate or a window).
+
+        An aggregate has its results by key. A window has the open ones by `(key, window_start)`, each with `window_start`, `window_end` and
+        its aggregates so far, or with its `rows`.
+        """
         names = [spec.name for spec in self.declared.tables()]
         if name not in names:
             raise DriverError(f"the job has no table '{name}'", remedy=f"it has {', '.join(sorted(names)) or 'none'}")
         parts = {task: self._state(task, number).table(name) for number, task in enumerate(self._model.tasks)}
         finish: Any = as_it_is
         for step in self.declared.steps:
+            if isinstance(step, s.WindowStep) and step.name == name:
+                return WindowReader(step, parts)
             if isinstance(step, s.AggregateStep) and step.name == name:
                 finish = result_of(step)
         return TableReader(name, parts, finish)

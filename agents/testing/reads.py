@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.windows.results import END_FIELD, START_FIELD
+from ...core.windows.sessions import end_of
 from ..job import steps as s
 from ..records.record import Headers, Record
 from .logs import Stored
@@ -58,6 +60,66 @@ class TableReader(Mapping[Any, Any]):
 
     def __repr__(self) -> str:
         return f"<table {self.name}: {{{', '.join(f'{key!r}: {self[key]!r}' for key in self)}}}>"
+
+
+class WindowReader(Mapping[tuple[Any, int], dict[str, Any]]):
+    """The open windows of a step, with the keys of all tasks. By key and start of the window: the window, and its aggregates so far or,
+    under `rows`, the records that it keeps for an actor.
+    """
+
+    def __init__(self, step: s.WindowStep, parts: Mapping[str, Any]) -> None:
+        self.name = step.name
+        self._step = step
+        self._parts = parts
+
+    def __getitem__(self, key: tuple[Any, int]) -> dict[str, Any]:
+        return self._found()[self._step.key_serde.dumps(key[0]), key[1]]
+
+    def __iter__(self) -> Iterator[tuple[Any, int]]:
+        return iter([(self._step.key_serde.loads(key), start) for key, start in self._found()])
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+    def task(self, task: str) -> WindowReader:
+        """The windows of one task, for example `"Partition 3"`."""
+        return WindowReader(self._step, {task: self._parts[task]})
+
+    def __repr__(self) -> str:
+        return f"<windows {self.name}: {{{', '.join(f'{key!r}: {value!r}' for key, value in self.items())}}}>"
+
+    def _found(self) -> dict[tuple[bytes, int], dict[str, Any]]:
+        """By the bytes of the key: 1 and True are two keys."""
+        step, spans = self._step, self._step.window.spans
+        found: dict[tuple[bytes, int, int], list[Any]] = {}
+        rows = [row for part in self._parts.values() for row in part.range() if isinstance(row[0], tuple)]
+        for at, (head, held) in rows:
+            if spans is None:
+                key, start = at
+                found[key, start, end_of(head, step.window.gap_ms)] = held if step.rows is None else held[0]
+                continue
+            for key, one in zip(head, held, strict=True):
+                place = key, at[0] - spans.size, at[0]
+                if step.rows is None:
+                    found[place] = one
+                else:
+                    found.setdefault(place, []).append(one)
+        return {
+            (key, start): {START_FIELD: start, END_FIELD: end, **self._shown(key, held)}
+            for (key, start, end), held in sorted(found.items())
+        }
+
+    def _shown(self, key: bytes, held: list[Any]) -> dict[str, Any]:
+        step = self._step
+        if step.rows is None:
+            return step.plan.results([held])[0]
+        name, load = step.key_serde.loads(key), step.rows.loads
+        return {
+            "rows": [
+                Record(name, None if data is None else load(data), time, tuple(map(tuple, headers or ())))
+                for time, data, headers in held
+            ]
+        }
 
 
 def as_it_is(value: Any) -> Any:

@@ -19,6 +19,8 @@ from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError, HeadgateError
 from headgate.core.windows import blocks
 
+from .test_windowed import stored
+
 
 class Sums(hg.Actor):
     """What an aggregate would say of the rows."""
@@ -80,7 +82,7 @@ def test_an_actor_gets_the_rows_of_a_window_when_it_closes() -> None:
         assert [(one.key, one.value) for one in d.read("late")] == [("a", row(9_999, "a", 7))]
         d.drain()
         assert results(d) == [("a", 10_000, 2, 2, "drain")]
-        assert len(d.table("w")) == 2  # the floor and its grace
+        assert len(stored(d)) == 2  # the floor and its grace
 
 
 def test_rows_are_given_as_they_came_and_before_the_time_that_closed_them() -> None:
@@ -157,7 +159,20 @@ def test_the_rows_of_a_window_are_those_of_its_aggregates(
             kept += sorted(results(d, topic))
         assert found["rows"] == found["states"]
         assert len(found["rows"]) > 15
-        assert len(d.table("rows")) == len(d.table("states"))
+        assert len(stored(d, "rows")) == len(stored(d, "states"))
+
+
+def test_a_test_sees_the_rows_of_open_windows() -> None:
+    with Driver(job(hg.tumbling("10s"))) as d:
+        d.send("in", row(3, x=1), headers=[("h", b"x")])
+        d.send("in", row(2, x=2))
+        records = [hg.Record("a", row(3, x=1), 3, (("h", b"x"),)), hg.Record("a", row(2, x=2), 2)]
+        assert dict(d.table("w")) == {("a", 0): {"window_start": 0, "window_end": 10_000, "rows": records}}
+    with Driver(job(hg.session("10s"))) as d:
+        d.send_all("in", [row(3, x=1), row(2, x=2)])
+        (found,) = d.table("w").values()
+        assert (found["window_start"], found["window_end"]) == (2, 10_003)
+        assert [one.value["x"] for one in found["rows"]] == [1, 2]
 
 
 def test_only_the_last_block_of_a_window_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,9 +181,9 @@ def test_only_the_last_block_of_a_window_is_written_again(monkeypatch: pytest.Mo
     with Driver(job(hg.tumbling("1h"))) as d:
         passed(d, *(row(n, x=n) for n in range(25)))
         d.restart()
-        before = dict(d.table("w"))
+        before = stored(d)
         passed(d, *(row(n, x=n) for n in range(25, 32)))
-        after = dict(d.table("w"))
+        after = stored(d)
         assert [len(after[3_600_000, number][0]) for number in range(4)] == [10, 10, 10, 2]
         same = [number for number in range(3) if before[3_600_000, number] == after[3_600_000, number]]
         assert same == [0, 1]
@@ -261,7 +276,7 @@ def test_a_failing_actor_leaves_no_trace_and_is_called_again(monkeypatch: pytest
         d.advance("1s")
         assert results(d) == [(k, 0, 1, "watermark") for k in keys[70:]]
         assert sorted(d.table("seen")) == keys
-        assert len(d.table("w")) == 3
+        assert len(stored(d)) == 3
 
 
 def test_rows_that_an_end_leaves_open_go_on_in_the_next_run() -> None:
@@ -290,8 +305,8 @@ def test_a_row_has_a_block_of_its_own_where_it_is_large() -> None:
     with Driver(job(hg.tumbling("10s"))) as d:
         sizes = [10, 60_000, 60_000, 100_000, 10, 10]
         passed(d, *({**row(n), "pad": "x" * size} for n, size in enumerate(sizes)))
-        stored = [len(block[0]) for key, block in d.table("w").items() if isinstance(key, tuple)]
-        assert stored == [2, 1, 1, 2]
+        found = [len(block[0]) for key, block in stored(d).items() if isinstance(key, tuple)]
+        assert found == [2, 1, 1, 2]
         assert passed(d, row(10_000)) == [("a", 0, 6, 6, "watermark")]
 
 

@@ -45,6 +45,11 @@ def results(d: Driver) -> list[tuple[Any, ...]]:
     return found
 
 
+def stored(d: Driver, name: str = "w") -> dict[Any, Any]:
+    """The rows of the table of a window as they are stored: blocks, and the floor with what belongs to it."""
+    return dict(row for part in d.table(name)._parts.values() for row in part.range())
+
+
 def passed(d: Driver, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Send rows in one chunk; what came of it when time has been told."""
     d.send_all("in", rows)
@@ -113,7 +118,7 @@ def test_a_window_that_was_open_at_a_restart_closes_complete() -> None:
         d.restart()
         found = passed(d, row(10_000))
         assert found == [(k, 0, *((2, 6) if 50 <= int(k[1:]) < 150 else (1, 1)), "watermark") for k in sorted(keys)]
-        assert len(d.table("w")) == 3  # the floor with its grace, and the block of the window that is open
+        assert len(stored(d)) == 3  # the floor with its grace, and the block of the window that is open
 
 
 @pytest.mark.parametrize("cause", ["end", "drain"])
@@ -157,7 +162,7 @@ def test_a_large_window_closes_in_steps_and_a_crash_between_them_repeats_nothing
         d.restart()
         d.advance("1s")
         assert [one[0] for one in results(d)] == keys[140:]
-        assert len(d.table("w")) == 3
+        assert len(stored(d)) == 3
 
 
 def test_a_window_behind_a_window_misses_nothing() -> None:
@@ -289,9 +294,9 @@ def test_a_row_between_two_sessions_makes_one_of_them() -> None:
     with Driver(app) as d:
         passed(d, row(40_000, "a", "late"), row(22_000, "a", "early"))
         d.restart()
-        assert len(d.table("w")) == 4
+        assert len(stored(d)) == 4
         passed(d, row(31_000, "a", "between"))
-        assert len(d.table("w")) == 3
+        assert len(stored(d)) == 3
         d.drain()
         assert results(d) == [("a", 22_000, 3, ["early", "late", "between"], "early", "between", "drain")]
 
@@ -466,6 +471,33 @@ def test_partial_states_with_what_is_no_number() -> None:
         d.advance("1s")
         assert results(d) == [("a", 0, 3, "xyz", "watermark"), ("b", 0, 1, "y", "watermark")]
         assert len(d.dead_letters()) == 1
+
+
+def test_a_test_sees_the_open_windows_by_key_and_start() -> None:
+    """And not how they are stored: with the fields of a result, each key of its own."""
+    app = hg.App("job")
+    rows = app.input("in", key="k", timestamp="ts")
+    rows.window(hg.hopping("20s", every="10s"), name="hops").agg(n=hg.count(), mean=hg.mean("x")).to("out")
+    rows.window(hg.session("5s"), name="visits").agg(n=hg.count()).to("visited")
+    with Driver(app, partitions={"in": 2}) as d:
+        d.send_all("in", [row(12_000, 1, 4), row(14_000, 1, 5)], partition=0)  # type: ignore[arg-type]
+        d.send_all("in", [row(21_000, "1", 7)], partition=1)
+        hops = d.table("hops")
+        assert dict(hops) == {
+            (1, 0): {"window_start": 0, "window_end": 20_000, "n": 2, "mean": 4.5},
+            (1, 10_000): {"window_start": 10_000, "window_end": 30_000, "n": 2, "mean": 4.5},
+            ("1", 10_000): {"window_start": 10_000, "window_end": 30_000, "n": 1, "mean": 7.0},
+            ("1", 20_000): {"window_start": 20_000, "window_end": 40_000, "n": 1, "mean": 7.0},
+        }
+        assert hops["1", 20_000]["n"] == 1
+        assert (True, 0) not in hops
+        assert list(hops.task("Partition 1")) == [("1", 10_000), ("1", 20_000)]
+        assert repr(d.table("visits").task("Partition 1")) == (
+            "<windows visits: {('1', 21000): {'window_start': 21000, 'window_end': 26000, 'n': 1}}>"
+        )
+        assert d.table("visits")[1, 12_000] == {"window_start": 12_000, "window_end": 19_000, "n": 2}
+        d.drain()
+        assert len(hops) == len(d.table("visits")) == 0
 
 
 @pytest.mark.parametrize("emit", ["final", "3s"])

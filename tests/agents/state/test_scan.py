@@ -90,6 +90,12 @@ def test_the_windows_of_a_table_are_shown_by_key(with_code: bool) -> None:
         assert found[1] == ("grace", 0)
         assert len(found) == 103
         assert len(list(scan(reader, "hops", "", 70))) == 70
+        shown = {(key, value["window_start"]): value for key, value in found[2:]}
+        for at, seen in d.table(
+            "hops"
+        ).items():  # a test sees the same, with the result of a mean instead of its states
+            number, total = shown[at]["x"]
+            assert seen == shown[at] | {"x": total / number}
         assert list(scan(reader, "visits", "7", 10)) == [(7, {"window_start": 24_000, "window_end": 29_000, "n": 1})]
         assert list(scan(reader, "hops", "500", 10)) == []
 
