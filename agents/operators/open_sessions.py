@@ -178,9 +178,10 @@ class OpenSessions:
             if start in (stored := self.stored.get(key, [])):
                 stored.remove(start)
             if not one.starts:
-                del self.open[key]
-                self.stored.pop(key, None)
-                self.changed.discard(key)
+                del self.open[key]  # the next commit still deletes what the table has of sessions that were merged
+                if not stored:
+                    self.stored.pop(key, None)
+                    self.changed.discard(key)
         self.drop()
 
     def drop(self) -> None:
@@ -204,9 +205,11 @@ class OpenSessions:
     def seal(self) -> None:
         """Write the changed sessions to the table."""
         for key in self.changed:
-            one = self.open[key]
+            one = self.open.get(key, KeySessions())
             self._write(key, one)
             self.stored[key] = list(one.starts)
+            if not one.starts:
+                del self.stored[key]
         self.changed.clear()
 
     # ------------------------------------------------------------------------------------------------------------ closing
