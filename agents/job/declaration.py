@@ -32,7 +32,7 @@ from .schemas import (
     schema_of_window,
 )
 from .timestamps import TimeField
-from .windows import said
+from .windows import SLOT_KEY, said
 
 if TYPE_CHECKING:
     from .app import App
@@ -173,9 +173,7 @@ class Declared:
                         if step.rows is None
                         else schema_of_rows(of, step.key_serde, step.rows)
                     )
-                    yield TableSpec(
-                        step.name, step.window.key, plain, schema, None, step.migrate, step.plan, blocks=True
-                    )
+                    yield TableSpec(step.name, SLOT_KEY, plain, schema, None, step.migrate, step.plan, blocks=True)
                 case s.TableStep():
                     schema = schema_of_table(step.key_serde, step.serde)
                     yield TableSpec(step.name, step.key_serde, step.serde, schema, step.ttl_ms, step.migrate)

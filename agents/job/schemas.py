@@ -178,14 +178,15 @@ class Layout:
         return self.adapt(number, self.spec.value.loads(body))
 
     def _block(self, number: int, body: bytes) -> Any:
-        """Convert a block of keys with their states, or a session: the time of its last row and its states. Other rows of a window's table
-        have no schema that could change."""
+        """Convert a block of keys with their states, or a session with its states. Other rows of a window's table have no schema that could
+        change."""
         stored = self.spec.value.loads(body)
         if not isinstance(stored, list):
             return stored
-        head, states = stored
+        *head, states = stored
         one = self._migrated if self.history.needs_function(number) else self.adapt
-        return [head, [one(number, state) for state in states] if isinstance(head, list) else one(number, states)]
+        in_block = isinstance(head[-1], list)
+        return [*head, [one(number, state) for state in states] if in_block else one(number, states)]
 
     def adapt(self, number: int, states: Sequence[Any]) -> list[Any]:
         """Reorder states from the positions of an earlier schema to those of the present one; a new field gets its initial state."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from ...core.errors import DeclarationError
-from ...core.windows.blocks import BlockKey, SessionKey, pack_key, pack_session, unpack_key, unpack_session
 from ...core.windows.results import RESERVED, START_FIELD
+from ...core.windows.slots import SlotKey, pack_slot, unpack_slot
 from ...core.windows.spans import Spans
 from ..records.record import Record
 from ..records.serdes import Serde
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-BLOCK_KEY: Serde[BlockKey] = Serde("blocks", pack_key, unpack_key)
-"""The keys of the table of windows of a fixed length."""
-SESSION_KEY: Serde[SessionKey] = Serde("sessions", pack_session, unpack_session)
-"""The keys of the table of sessions."""
+SLOT_KEY: Serde[SlotKey] = Serde("slots", pack_slot, unpack_slot)
+"""The keys of a window's table."""
 ROWS = plan({"rows": collect(lambda row: row)})
 """What a session keeps of its rows for an actor."""
 UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
@@ -70,11 +68,6 @@ class Window:
     def size_ms(self) -> int:
         """The length of a window; for sessions, the shortest length."""
         return self.gap_ms if self.spans is None else self.spans.size
-
-    @property
-    def key(self) -> Serde[Any]:
-        """The serde of the keys of its table."""
-        return SESSION_KEY if self.spans is None else BLOCK_KEY
 
 
 def said(ms: int) -> str:

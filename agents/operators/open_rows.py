@@ -1,8 +1,8 @@
 """The rows of the open windows of one step and task, for an actor; and how they are stored.
 
-The table holds them in blocks, in the order in which they came. Here is only what the next write needs: the last block of each window, the
-blocks that no commit has written yet, and the keys. A window that closes is read back from the table, a window at a time, and its rows are
-given by key. What the running letter has taken waits in `taken`, so a letter that fails leaves no trace.
+The table holds them in blocks, in the order in which they came, each block in a slot. Here is only what the next write needs: the last
+block of each window, the blocks that no commit has written yet, the slots and the keys. A window that closes is read back from the table,
+one at a time, and its rows are given by key. What the running letter has taken waits in `taken`, so a letter that fails leaves no trace.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from bisect import bisect_right
 from typing import Any, NamedTuple
 
 from ...core.windows.blocks import row_cuts
+from ...core.windows.slots import Slots
 from ...core.windows.spans import Spans, due
 from ..records.columns import pick
 from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate
@@ -34,10 +35,6 @@ class RowBlock(NamedTuple):
     entries: list[KeptRow]
     size: int
 
-    def stored(self) -> list[Any]:
-        """As the table has it."""
-        return [self.keys, self.entries]
-
 
 def size_of(key: bytes, entry: KeptRow) -> int:
     """The bytes of a stored row, about."""
@@ -55,8 +52,8 @@ class WindowOfRows:
         """Of the last block."""
         self.last = RowBlock([], [], 0)
         self.unwritten: dict[int, RowBlock] = {}
-        self.stored = 0
-        """Blocks that the table has."""
+        self.slots: list[int] = []
+        """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
         """Keys that were given out, where closing takes several steps."""
 
@@ -102,20 +99,28 @@ class OpenRows:
         """What the running letter has given out."""
         self.read: tuple[int, dict[bytes, list[KeptRow]]] | None = None
         """The window that closes in several steps, as it was read back."""
+        self.slots = Slots()
+        self.placed: dict[int, list[int]] = {}
+        """By window, the slots of the blocks that the letter writes; only if it is careful."""
         self._load()
 
     def _load(self) -> None:
         """What the next write and `counts` need."""
         closing: Any = None
+        slots: list[tuple[int, int, int]] = []
         for key, value in self.table.range():
             if key == CLOSING:
                 closing = value
-            elif isinstance(key, tuple):
-                end, number = key
+            elif isinstance(key, int):
+                end, number, keys, entries = value
+                slots.append((end, number, key))
                 window = self.open.setdefault(end, WindowOfRows())
-                keys, entries = value
-                window.take({number: RowBlock(keys, entries, sum(map(size_of, keys, entries)))})
-                window.stored = number + 1
+                window.keys.update(keys)
+                if number >= window.number:
+                    window.number, window.last = number, RowBlock(keys, entries, sum(map(size_of, keys, entries)))
+        for end, _, slot in sorted(slots):
+            self.open[end].slots.append(slot)
+        self.slots = Slots(slot for *_, slot in slots)
         if closing is not None and closing["end"] in self.open:
             window = self.open[closing["end"]]
             window.out = bisect_right(sorted(window.keys), closing["key"])
@@ -150,13 +155,15 @@ class OpenRows:
         """The letter is through: write what cannot wait for the commit."""
         if self.careful:
             for end, blocks in self._blocks().items():
-                self.table.update({(end, number): block.stored() for number, block in blocks.items()})
+                held = self.placed[end] = list(self.open.get(end, WindowOfRows()).slots)
+                self.table.update(self.slots.place(end, held, _stored(blocks)))
         for one in self.given:
             if not one.whole:
                 self.table.update({CLOSING: {"end": one.end, "key": one.last}})
                 continue
             window = self.open[one.end]
-            self.table.delete_many((one.end, number) for number in range(window.stored))
+            self.table.delete_many(window.slots)
+            self.slots.give(window.slots)
             if window.out:
                 self.table.delete_many([CLOSING])
 
@@ -168,7 +175,7 @@ class OpenRows:
             if self.read is not None and self.read[0] == end:
                 self.read = None
             if self.careful:  # written with the letter
-                window.stored = window.number + 1
+                window.slots = self.placed[end]
             else:
                 window.unwritten.update(blocks)
                 self.changed.add(end)
@@ -179,11 +186,13 @@ class OpenRows:
                 self.read = None
             else:
                 self.open[one.end].out = one.out
+        self.slots.complete()
         self.drop()
 
     def drop(self) -> None:
         """The letter does not count."""
-        self.taken, self.given = [], []
+        self.taken, self.given, self.placed = [], [], {}
+        self.slots.drop()
 
     def suspend(self) -> Any:
         """Put aside what the letter has done."""
@@ -197,11 +206,11 @@ class OpenRows:
 
     def seal(self) -> None:
         """Write what has changed."""
-        for end in self.changed:
+        for end in sorted(self.changed):
             window = self.open[end]
-            self.table.update({(end, number): block.stored() for number, block in window.unwritten.items()})
+            self.table.update(self.slots.place(end, window.slots, _stored(window.unwritten)))
             window.unwritten.clear()
-            window.stored = window.number + 1
+        self.slots.complete()
         self.changed.clear()
 
     # ------------------------------------------------------------------------------------------------------------ closing
@@ -239,11 +248,19 @@ class OpenRows:
     def _rows(self, end: int) -> dict[bytes, list[KeptRow]]:
         """All rows of a window that closes, by key."""
         if self.read is None or self.read[0] != end:
-            blocks: dict[int, Any] = {number: value for (_, number), value in self.table.range((end, 0), (end + 1, 0))}
-            blocks |= {number: block.stored() for number, block in self.open[end].unwritten.items()}
+            window = self.open[end]
+            blocks: dict[int, Any] = {
+                number: value[2:] for number, value in enumerate(self.table.get_many(window.slots))
+            }
+            blocks |= _stored(window.unwritten)
             rows: dict[bytes, list[KeptRow]] = {}
             for number in sorted(blocks):
                 for key, entry in zip(*blocks[number], strict=True):
                     rows.setdefault(key, []).append(entry)
             self.read = end, rows
         return self.read[1]
+
+
+def _stored(blocks: dict[int, RowBlock]) -> dict[int, list[Any]]:
+    """Blocks as the table has them."""
+    return {number: [block.keys, block.entries] for number, block in blocks.items()}

@@ -1,17 +1,18 @@
 """The open sessions of one step and task: the sessions of each key in order, each with its first and last time and its states.
 
-All of them are kept here, decoded, and a heap finds them by time. The table holds one row per session, by key and start; each commit writes
-the sessions that have changed. The running letter works on copies of the sessions of the keys that it touches.
+All of them are kept here, decoded, and a heap finds them by time. The table holds one row per session, in a slot; each commit writes the
+sessions that have changed. The running letter works on copies of the sessions of the keys that it touches.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.windows.sessions import end_of, join
+from ...core.windows.slots import Slots
 from ..job.aggregates import AggregatePlan
 from ..records.columns import pick
 from ..records.selecting import all_mappings
@@ -39,15 +40,17 @@ class OpenSessions:
         self.table = table
         self.careful = False
         self.open: dict[bytes, KeySessions] = {}
-        self.stored: dict[bytes, list[int]] = {}
-        """By key, the starts of the sessions in the table."""
+        self.stored: dict[bytes, dict[int, int]] = {}
+        """By key, the sessions in the table: start and slot."""
+        self.placed: dict[bytes, dict[int, int]] = {}
+        """What the letter changes in `stored`; only if it is careful."""
         self.endings: list[SessionEnd] = []
         """A heap. Outdated entries, of sessions that have grown or closed, stay until they reach its top or it is cleaned up."""
         self.early = None
         """Sessions emit final results only."""
         self._most = 64
         """With more entries than this, the heap is cleaned up."""
-        self.changed: set[bytes] = set()
+        self.changed: dict[bytes, None] = {}
         """Keys that the next commit writes."""
         self.taken: list[tuple[list[bytes], list[int], list[Any]]] = []
         self.fresh: dict[bytes, KeySessions] = {}
@@ -55,13 +58,15 @@ class OpenSessions:
         self.copied = 0
         """How many entries of `taken` are in the copies."""
         self.given: list[SessionEnd] = []
-        for key, value in table.range():
-            if isinstance(key, tuple):
-                one = self.open.setdefault(key[0], KeySessions())
-                one.starts.append(key[1])
-                one.lasts.append(value[0])
-                one.states.append(list(value[1]))
-        self.stored = {key: list(one.starts) for key, one in self.open.items()}
+        rows: dict[Any, Any] = {slot: value for slot, value in table.range() if isinstance(slot, int)}
+        for key, start, slot in sorted((*value[:2], slot) for slot, value in rows.items()):
+            one = self.open.setdefault(key, KeySessions())
+            _, _, last, states = rows[slot]
+            one.starts.append(start)
+            one.lasts.append(last)
+            one.states.append(states)
+            self.stored.setdefault(key, {})[start] = slot
+        self.slots = Slots(rows)
         self.sessions = sum(len(one.starts) for one in self.open.values())
         self._index(self.open)
 
@@ -145,17 +150,30 @@ class OpenSessions:
         """Get ready to complete. Raises as `take` does."""
         self._copy_taken()
         if self.careful:
-            for key, one in self.fresh.items():
-                self._write(key, one)
-        gone = [(key, start) for _, key, start in self.given if start in self.stored.get(key, ())]
-        if gone:
-            self.table.delete_many(gone)
+            self.placed = self._write(self.fresh, self.fresh)
+        self._delete([slots[start] for _, key, start in self.given if start in (slots := self.stored.get(key, {}))])
 
-    def _write(self, key: bytes, one: KeySessions) -> None:
-        rows = zip(one.starts, one.lasts, one.states, strict=True)
-        self.table.update({(key, start): [last, self.plan.copy(state)] for start, last, state in rows})
-        if gone := [(key, start) for start in self.stored.get(key, ()) if start not in one.starts]:
-            self.table.delete_many(gone)
+    def _write(self, keys: Iterable[bytes], sessions: Mapping[bytes, KeySessions]) -> dict[bytes, dict[int, int]]:
+        """Write the sessions of these keys. Returns their slots. A session with a new start takes over the slot of one that it merged."""
+        rows: dict[int, list[Any]] = {}
+        placed: dict[bytes, dict[int, int]] = {}
+        gone: list[int] = []
+        for key in keys:
+            one, held = sessions.get(key, KeySessions()), self.stored.get(key, {})
+            spare = [slot for start, slot in held.items() if start not in one.starts]
+            slots = placed[key] = {}
+            for start, last, state in zip(one.starts, one.lasts, one.states, strict=True):
+                slot = slots[start] = held[start] if start in held else spare.pop() if spare else self.slots.take()
+                rows[slot] = [key, start, last, self.plan.copy(state)]
+            gone += spare
+        self.table.update(rows)
+        self._delete(gone)
+        return placed
+
+    def _delete(self, slots: list[int]) -> None:
+        if slots:
+            self.table.delete_many(slots)
+            self.slots.give(slots)
 
     def complete(self) -> None:
         """The letter is complete."""
@@ -166,27 +184,29 @@ class OpenSessions:
             self.open.update(fresh)
             self._index(fresh)
             if self.careful:
-                self.stored.update({key: list(one.starts) for key, one in fresh.items()})
+                self.stored.update({key: slots for key, slots in self.placed.items() if slots})
             else:
-                self.changed.update(fresh)
+                self.changed.update(dict.fromkeys(fresh))
         given, self.given = self.given, []
         for _, key, start in given:
             one = self.open[key]
             at = one.starts.index(start)
             del one.starts[at], one.lasts[at], one.states[at]
             self.sessions -= 1
-            if start in (stored := self.stored.get(key, [])):
-                stored.remove(start)
+            stored = self.stored.get(key, {})
+            stored.pop(start, None)
             if not one.starts:
                 del self.open[key]  # the next commit still deletes what the table has of sessions that were merged
                 if not stored:
                     self.stored.pop(key, None)
-                    self.changed.discard(key)
+                    self.changed.pop(key, None)
+        self.slots.complete()
         self.drop()
 
     def drop(self) -> None:
         """The letter failed."""
-        self.taken, self.fresh, self.copied = [], {}, 0
+        self.taken, self.fresh, self.copied, self.placed = [], {}, 0, {}
+        self.slots.drop()
         for ending in self.given:
             heapq.heappush(self.endings, ending)
         self.given = []
@@ -204,12 +224,13 @@ class OpenSessions:
 
     def seal(self) -> None:
         """Write the changed sessions to the table."""
-        for key in self.changed:
-            one = self.open.get(key, KeySessions())
-            self._write(key, one)
-            self.stored[key] = list(one.starts)
-            if not one.starts:
-                del self.stored[key]
+        placed = self._write(self.changed, self.open)
+        for key, slots in placed.items():
+            if slots:
+                self.stored[key] = slots
+            else:
+                self.stored.pop(key, None)
+        self.slots.complete()
         self.changed.clear()
 
     # ------------------------------------------------------------------------------------------------------------ closing

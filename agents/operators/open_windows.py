@@ -1,8 +1,8 @@
 """The open windows of one step and task: keys with their states, by the end of the window; and how they are stored.
 
-All of them are kept here, decoded. The table holds blocks of 64 keys (`core.windows.blocks`); each commit writes the blocks that have
-changed. Rows that the running letter has taken wait in `taken`, and join the windows when the letter is complete: numbers are added then;
-everything else was added to copies before. So a failed letter leaves no trace.
+All of them are kept here, decoded. The table holds blocks of 64 keys (`core.windows.blocks`), each in a slot (`core.windows.slots`); each
+commit writes the blocks that have changed. Rows that the running letter has taken wait in `taken`, and join the windows when the letter is
+complete: numbers are added then; everything else was added to copies before. So a failed letter leaves no trace.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...core.windows.blocks import BLOCK_KEYS
+from ...core.windows.slots import Slots
 from ...core.windows.spans import Assigned, Spans, assign_ends, due
 from ..job.aggregates import AggregatePlan
 from ..records.columns import pick
@@ -80,8 +81,8 @@ class OpenWindow:
         """Whether columns of numbers can be added to its states."""
         self.dirty: set[int] = set()
         """The blocks that have changed since they were written."""
-        self.stored = 0
-        """The number of blocks in the table."""
+        self.slots: list[int] = []
+        """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
         """The number of results already emitted, if closing takes several steps."""
         self._queue: list[bytes] | None = None
@@ -110,13 +111,15 @@ class OpenWindow:
 
     def blocks_with(self, fresh: States) -> dict[int, list[Any]]:
         """The blocks that these states change, in their stored form."""
-        keys = self.keys + [key for key in fresh if key not in self.places]
-        places = {**self.places, **{key: place for place, key in enumerate(keys) if key not in self.places}}
-        states = {**self.states, **fresh}
+        new = [key for key in fresh if key not in self.places]
+        count = len(self.keys)
+        numbers = {self.places[key] // BLOCK_KEYS for key in fresh if key in self.places}
+        numbers.update(place // BLOCK_KEYS for place in range(count, count + len(new)))
         found: dict[int, list[Any]] = {}
-        for number in sorted({places[key] // BLOCK_KEYS for key in fresh}):
-            part = keys[number * BLOCK_KEYS : (number + 1) * BLOCK_KEYS]
-            found[number] = [part, [states[key] for key in part]]
+        for number in numbers:
+            start, stop = number * BLOCK_KEYS, (number + 1) * BLOCK_KEYS
+            keys = self.keys[start:stop] + new[max(start - count, 0) : max(stop - count, 0)]
+            found[number] = [keys, [fresh[key] if key in fresh else self.states[key] for key in keys]]
         return found
 
 
@@ -210,6 +213,9 @@ class OpenWindows:
         self.copying = False
         """Taken rows go into copies, because adding them may fail, or the states may not be numbers."""
         self.given: list[GivenOut] = []
+        self.slots = Slots()
+        self.placed: dict[int, list[int]] = {}
+        """By window, the slots of the blocks that the letter writes; only if it is careful."""
         self.early = Changed() if early else None
         self.partial = partial
         self.tally = tally
@@ -218,16 +224,16 @@ class OpenWindows:
 
     def _load(self) -> None:
         """Load the open windows from the table."""
-        closing: Any = None
-        for key, value in self.table.range():
-            if key == CLOSING:
-                closing = value
-            elif isinstance(key, tuple):
-                window = self.open.setdefault(key[0], OpenWindow())
-                keys, states = value
-                window.states.update(zip(keys, map(list, states), strict=True))
-                window.touch(keys)
-                window.stored += 1
+        rows: dict[Any, Any] = dict(self.table.range())
+        closing = rows.get(CLOSING)
+        blocks = sorted((*value[:2], slot) for slot, value in rows.items() if isinstance(slot, int))
+        self.slots = Slots(slot for *_, slot in blocks)
+        for end, _, slot in blocks:
+            window = self._opened(end)
+            *_, keys, states = rows[slot]
+            window.states.update(zip(keys, states, strict=True))
+            window.touch(keys)
+            window.slots.append(slot)
         for window in self.open.values():
             window.dirty.clear()
             window.plain = self.plan.numeric and self.plan.all_plain(window.states.values())
@@ -302,14 +308,16 @@ class OpenWindows:
             self._copy()
         if self.careful:
             for end, fresh in self.fresh.items():
-                blocks = self.open.get(end, OpenWindow()).blocks_with(fresh)
-                self.table.update({(end, number): block for number, block in blocks.items()})
+                window = self.open.get(end, OpenWindow())
+                held = self.placed[end] = list(window.slots)
+                self.table.update(self.slots.place(end, held, window.blocks_with(fresh)))
         for one in self.given:
             if not one.whole:
                 self.table.update({CLOSING: {"end": one.end, "key": one.last}})
                 continue
             window = self.open[one.end]
-            self.table.delete_many((one.end, number) for number in range(window.stored))
+            self.table.delete_many(window.slots)
+            self.slots.give(window.slots)
             if window.out:
                 self.table.delete_many([CLOSING])
 
@@ -341,6 +349,7 @@ class OpenWindows:
                 self.open[one.end].out = one.out
             if self.early is not None:
                 self.early.times.pop(one.end, None)
+        self.slots.complete()
         self.drop()
 
     def _opened(self, end: int) -> OpenWindow:
@@ -355,14 +364,15 @@ class OpenWindows:
         window.touch(keys)
         if self.careful:  # the letter has written it
             window.dirty.clear()
-            window.stored = -(-len(window.keys) // BLOCK_KEYS)
+            window.slots = self.placed[end]
         else:
             self.changed.add(end)
 
     def drop(self) -> None:
         """The letter failed."""
         self.taken, self.fresh, self.copied, self.copying = [], {}, 0, False
-        self.given = []
+        self.given, self.placed = [], {}
+        self.slots.drop()
         if self.early is not None:
             self.early.given = []
 
@@ -380,11 +390,12 @@ class OpenWindows:
 
     def seal(self) -> None:
         """Write the changed blocks to the table."""
-        for end in self.changed:
+        for end in sorted(self.changed):
             window = self.open[end]
-            self.table.update({(end, number): window.block(number) for number in window.dirty})
+            blocks = {number: window.block(number) for number in window.dirty}
+            self.table.update(self.slots.place(end, window.slots, blocks))
             window.dirty.clear()
-            window.stored = -(-len(window.keys) // BLOCK_KEYS)
+        self.slots.complete()
         self.changed.clear()
 
     # ------------------------------------------------------------------------------------------------------------ closing

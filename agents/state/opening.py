@@ -24,7 +24,7 @@ from ...core.graph.schema import (
     unpack_history,
 )
 from ...core.task.checkpoint import CONTROL_TABLE
-from ...core.windows.blocks import holds_window
+from ...core.windows.slots import holds_window
 from ..job.declaration import Declared
 from ..job.schemas import AGGREGATE, CLOSED, TableSpec, layout_of
 from ..records.serdes import msgpack

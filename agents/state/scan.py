@@ -19,6 +19,7 @@ from ...core.errors import DataError, HeadgateError
 from ...core.graph.schema import SCHEMA_TABLE, WINDOW, History, unpack_history
 from ...core.settings import offer
 from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
+from ...core.windows.slots import holds_window
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED, STATES
 from ..job.steps import WindowStep
@@ -126,7 +127,7 @@ class RowDecoder:
         if windows is not None:
             with contextlib.suppress(HeadgateError):
                 value, _, schema = parse_log_value(data)
-                found = windows.read(key, value)
+                found = windows.read(value)
                 if not found and not meant:
                     named: Any = msgpack.unpackb(value)
                     return [(guess_key(key), named)]
@@ -194,11 +195,34 @@ def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[Decode
 
 
 def _listed(reader: RowDecoder, table: str, key: str, now_ms: int) -> Iterator[DecodedRow]:
-    """The rows in the order of the store. Any row of a window's table may hold the key; only rows that contain its bytes are decoded."""
+    """The rows in the order of the store; of a window's table in the order of its windows. Any row of it may hold the key; only rows that
+    contain its bytes are decoded."""
     meant = reader.key_bytes(table, key) if key else []
-    for raw, data in reader.store.range(table):
-        if not meant or any(one in data or raw.startswith(one) for one in meant):
-            yield from reader.rows(table, raw, data, now_ms, meant)
+    rows = reader.store.range(table)
+    if meant:
+        rows = ((raw, data) for raw, data in rows if any(one in data or raw.startswith(one) for one in meant))
+    windows = reader.windows(table)
+    if windows is not None:
+        rows = _by_window(reader.store, table, windows, rows)
+    for raw, data in rows:
+        yield from reader.rows(table, raw, data, now_ms, meant)
+
+
+def _by_window(
+    store: Store, table: str, windows: WindowFormat, rows: Iterator[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Rows that hold no window, then the windows in their order: a slot says nothing about it. Only places and keys are held in memory."""
+    places: list[tuple[Any, bytes]] = []
+    for raw, data in rows:
+        place = windows.place(parse_log_value(data).body) if holds_window(raw) else None
+        if place is None:
+            yield raw, data
+        else:
+            places.append((place, raw))
+    for _, raw in sorted(places):
+        data = store.get(table, raw)
+        if data is not None:
+            yield raw, data
 
 
 def _pack(value: Any) -> bytes:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from msgpack import Unpacker, UnpackException
+
 from ...core.graph.schema import WINDOW, WITH_ROWS
 from ...core.settings import duration_ms
-from ...core.windows.blocks import unpack_key, unpack_session
 from ...core.windows.results import END_FIELD, START_FIELD
 from ...core.windows.sessions import end_of
 from ..records.serdes import msgpack
+
+PARTS = 4
+"""The parts of a stored row: end, number, keys and states; or key, start, last time and states."""
 
 
 class WindowState(NamedTuple):
@@ -47,20 +51,29 @@ class WindowFormat(NamedTuple):
         name, length, *_ = kind.removeprefix(WINDOW).split("-")
         return cls(name == "session", duration_ms(length), kind.endswith(WITH_ROWS))
 
-    def read(self, key: bytes, value: bytes) -> list[WindowState]:
+    def place(self, value: bytes) -> tuple[Any, int] | None:
+        """Where a stored row stands among the others: windows by end and number of the block, sessions by key and start. None if it holds
+        no window. Reads no states.
+
+        >>> WindowFormat.of("window tumbling-1m").place(msgpack().dumps([60_000, 2, [b"k"], [[7]]]) or b"")
+        (60000, 2)
+        """
+        head = Unpacker()
+        head.feed(value)
+        try:
+            return (head.unpack(), head.unpack()) if head.read_array_header() == PARTS else None
+        except (ValueError, UnpackException):  # it is no array
+            return None
+
+    def read(self, value: bytes) -> list[WindowState]:
         """The keys of a stored row with their states; empty if the row holds no window. Raises a `HeadgateError` for unreadable bytes."""
         stored = msgpack().loads(value)
-        if not isinstance(stored, list):
-            return []
-        head, states = stored
+        return self.states(stored) if isinstance(stored, list) else []
+
+    def states(self, stored: list[Any]) -> list[WindowState]:
+        """As `read`, of a decoded row."""
         if self.sessions:
-            session = unpack_session(key)
-            if isinstance(session, str):
-                return []
-            states = states[0] if self.rows else states
-            return [WindowState(*session, end_of(head, self.length), states)]
-        block = unpack_key(key)
-        if isinstance(block, str):
-            return []
-        end, _ = block
-        return [WindowState(one, end - self.length, end, state) for one, state in zip(head, states, strict=True)]
+            key, start, last, states = stored
+            return [WindowState(key, start, end_of(last, self.length), states[0] if self.rows else states)]
+        end, _, keys, states = stored
+        return [WindowState(one, end - self.length, end, state) for one, state in zip(keys, states, strict=True)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from ...core.windows.results import END_FIELD, START_FIELD
-from ...core.windows.sessions import end_of
 from ..job import steps as s
 from ..records.record import Headers, Record
+from ..state.window_rows import WindowFormat
 from .logs import Stored
 
 
@@ -90,20 +92,15 @@ class WindowReader(Mapping[tuple[Any, int], dict[str, Any]]):
 
     def _found(self) -> dict[tuple[bytes, int], dict[str, Any]]:
         """By the bytes of the key: 1 and True are two keys."""
-        step, spans = self._step, self._step.window.spans
+        step = self._step
+        format = WindowFormat(step.window.spans is None, step.window.size_ms, step.rows is not None)
         found: dict[tuple[bytes, int, int], list[Any]] = {}
-        rows = [row for part in self._parts.values() for row in part.range() if isinstance(row[0], tuple)]
-        for at, (head, held) in rows:
-            if spans is None:
-                key, start = at
-                found[key, start, end_of(head, step.window.gap_ms)] = held if step.rows is None else held[0]
-                continue
-            for key, one in zip(head, held, strict=True):
-                place = key, at[0] - spans.size, at[0]
-                if step.rows is None:
-                    found[place] = one
-                else:
-                    found.setdefault(place, []).append(one)
+        rows = [value for part in self._parts.values() for slot, value in part.range() if isinstance(slot, int)]
+        for one in chain.from_iterable(map(format.states, sorted(rows, key=itemgetter(0, 1)))):
+            if format.rows and not format.sessions:
+                found.setdefault((one.key, one.start, one.end), []).append(one.states)
+            else:
+                found[one.key, one.start, one.end] = one.states
         return {
             (key, start): {START_FIELD: start, END_FIELD: end, **self._shown(key, held)}
             for (key, start, end), held in sorted(found.items())

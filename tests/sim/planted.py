@@ -459,8 +459,20 @@ def _block_stays_when_its_window_closes() -> list[tuple[Any, str, Any]]:
     def prepare(self: Any) -> None:
         for one in self.given:
             if one.whole:
-                self.open[one.end].stored = min(1, self.open[one.end].stored)
+                del self.open[one.end].slots[1:]
         original(self)
+
+    return [(OpenWindows, "prepare", prepare)]
+
+
+def _slots_are_free_before_their_window_has_closed() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_windows import OpenWindows
+
+    original = OpenWindows.prepare
+
+    def prepare(self: Any) -> None:
+        original(self)
+        self.slots.give(slot for one in self.given if not one.whole for slot in self.open[one.end].slots)
 
     return [(OpenWindows, "prepare", prepare)]
 
@@ -580,6 +592,12 @@ PLANTS: dict[str, Plant] = {
             "block-stays",
             "a block of a window stays in the table when the window has closed",
             _block_stays_when_its_window_closes,
+            ("windows",),
+        ),
+        Plant(
+            "slots-too-early",
+            "the slots of a window that closes in steps are free behind the first step",
+            _slots_are_free_before_their_window_has_closed,
             ("windows",),
         ),
         Plant(

@@ -220,13 +220,13 @@ def test_a_field_more_finds_the_open_window_of_the_old_code() -> None:
     are refused."""
     store = MemoryStore("u")
     before = open_tables(store, Declared(job(hg.tumbling("10s"), n=hg.count())), clock=lambda: 0).tables
-    before.table("w").update({(10_000, 0): [[b"a", b"b"], [[1], [2]]], "floor": 7})
+    before.table("w").update({3: [10_000, 0, [b"a", b"b"], [[1], [2]]], "floor": 7})
     before.complete()
     before.seal()
     before.applied(1)
     more = job(hg.tumbling("10s", grace="5s"), total=hg.sum("x"), n=hg.count())
     after = open_tables(store, Declared(more), clock=lambda: 0).tables.table("w")
-    assert dict(after.range()) == {(10_000, 0): [[b"a", b"b"], [[0, 1], [0, 2]]], "floor": 7}
+    assert dict(after.range()) == {3: [10_000, 0, [b"a", b"b"], [[0, 1], [0, 2]]], "floor": 7}
     with pytest.raises(DeclarationError, match="tumbling-10s, not to a window tumbling-20s"):
         open_tables(store, Declared(job(hg.tumbling("20s"), n=hg.count())), clock=lambda: 0)
 
