@@ -159,14 +159,18 @@ class Changed:
         self.given = []
 
 
-def keep_greatest(known: dict[bytes, int], keys: list[bytes], times: list[int]) -> None:
-    """Raise the time of each key to the greatest of its rows.
+def keep_greatest(known: dict[bytes, int], keys: list[bytes], times: list[int], latest: int | None = None) -> None:
+    """Raise the time of each key to the greatest of its rows. `latest`: no known time is greater.
 
     >>> keep_greatest(known := {b"a": 5}, [b"a", b"b", b"b"], [4, 9, 7]); known
     {b'a': 5, b'b': 9}
     """
+    ascending = times == sorted(times)
+    if ascending and latest is not None and times[0] >= latest:
+        known.update(zip(keys, times, strict=True))
+        return
     rows = zip(times, keys, strict=True)
-    greatest = {key: time for time, key in (rows if times == sorted(times) else sorted(rows))}
+    greatest = {key: time for time, key in (rows if ascending else sorted(rows))}
     known.update((key, time) for key, time in greatest.items() if time > known.get(key, time - 1))
 
 
@@ -176,11 +180,14 @@ class Tally:
     def __init__(self) -> None:
         self.rows: dict[int, Counter[bytes]] = {}
         self.times: dict[int, dict[bytes, int]] = {}
+        self._latest: dict[int, int] = {}
 
     def add(self, part: WindowRows) -> None:
-        """Count rows of a complete letter."""
+        """Count rows of a complete letter. Those of one partition usually come in the order of their times."""
         self.rows.setdefault(part.end, Counter()).update(part.keys)
-        keep_greatest(self.times.setdefault(part.end, {}), part.keys, part.times)
+        latest = self._latest.get(part.end, part.times[0])
+        keep_greatest(self.times.setdefault(part.end, {}), part.keys, part.times, latest)
+        self._latest[part.end] = max(latest, max(part.times))
 
 
 class OpenWindows:

@@ -46,8 +46,13 @@ class Spans:
     def assign(self, times: Sequence[int]) -> dict[int, Places]:
         """By the end of each window, the indexes of its rows."""
         every, offset, size = self.every, self.offset, self.size
-        starts = [time - (time - offset) % every for time in times]
-        panes = _grouped(starts)
+        panes: dict[int, Places]
+        first = min(times) if times else 0
+        first -= (first - offset) % every
+        if times and max(times) < first + every:  # most chunks are much shorter than a window
+            panes = {first: None}
+        else:
+            panes = _grouped([time - (time - offset) % every for time in times])
         if size == every:
             return {start + size: places for start, places in panes.items()}
         whole, rest = divmod(size, every)
