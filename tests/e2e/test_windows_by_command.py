@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from .test_cli_operations import Headgate, good_orders
 
@@ -146,3 +147,73 @@ def test_a_seek_backwards_between_two_runs_opens_closed_windows_again(hg: Headga
     hg.running()
     write(hg, order(500))
     hg.until(lambda: [one["late_rows"] for one in windows(hg)] == [1], "the floor outlives runs")
+
+
+def test_open_windows_and_late_rows_are_seen_from_outside(hg: Headgate) -> None:
+    """In the status, the pages of the worker and the tables; a row that some of its windows have missed is counted for itself. After a kill
+    -9 the same windows are open, and the rows that came late stand in their topic."""
+    coded(hg, HOPS)
+    asyncio.run(made(hg.bootstrap, f"{hg.job}-late"))
+    write(hg, order(1_000), order(6_000, amount=3), order(16_999), partition=0)
+    write(hg, order(16_999, "u1"), partition=1)
+    hg.start()
+    hg.running()
+    until_results(hg, {(-5_000, 1, 1, "watermark"): 1, (0, 2, 4, "watermark"): 1})
+    write(hg, order(2_000, amount=7), order(8_000, amount=2), partition=0)
+
+    def counted() -> Any:
+        (found,) = windows(hg)
+        return found if found["late_rows"] and found["late_for_some_windows"] else None
+
+    found = hg.until(counted, "one row is late for all of its windows, and one for some")
+    assert found["windows"] in (3, 5)  # of two keys, in one task or in two
+    assert found == {
+        "step": "hops", "windows": found["windows"], "entries": 5, "oldest_ends": "2023-11-14T22:13:35.000Z",
+        "late_rows": 1, "late_for_some_windows": 1,
+    }  # fmt: skip
+    lines = [line.split() for line in hg.run("status", hg.job).splitlines()]
+    assert [str(value) for value in found.values()] in lines
+    assert orjson.loads(hg.get("/api/status")[1])["worker"]["windows"] == [found]
+    metrics = hg.get("/metrics")[1]
+    for name, value in {
+        "headgate_open_window_keys": 5,
+        "headgate_oldest_open_window_seconds": (BASE + 15_000) / 1000,
+        "headgate_late_rows_total": 1,
+        "headgate_late_for_some_windows_total": 1,
+    }.items():
+        assert any(
+            line.startswith(name) and 'step="hops"' in line and float(line.split()[-1]) == value
+            for line in metrics.splitlines()
+        ), name
+    assert "Windows of this worker" in hg.get("/")[1]
+    assert read(hg, f"{hg.job}-late") == [order(2_000, amount=7)]
+
+    def opened(*key: str) -> list[tuple[str, int, int, int]]:
+        rows = hg.json("tables", "tables", hg.job, "hops", *key)["rows"]
+        return sorted(
+            (row["key"], row["value"]["window_start"] - BASE, row["value"]["n"], row["value"]["total"])
+            for row in rows
+            if isinstance(row["value"], dict)
+        )
+
+    of_one = [("u0", 5_000, 2, 5), ("u0", 10_000, 1, 1), ("u0", 15_000, 1, 1)]
+    every = [*of_one, ("u1", 10_000, 1, 1), ("u1", 15_000, 1, 1)]
+    hg.until(lambda: opened() == every, "what is open is committed")
+    assert opened("u0") == of_one
+    hg.end()
+    assert opened() == every  # read from the task log: no worker is alive
+    hg.start()
+    hg.running()
+    (again,) = windows(hg)
+    assert (again["entries"], again["oldest_ends"]) == (5, found["oldest_ends"])
+    drained(hg)
+    assert windows(hg) == []
+    assert read(hg, f"{hg.job}-late") == [order(2_000, amount=7)]
+
+
+async def made(bootstrap: str, topic: str) -> None:
+    """One more topic."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(topic, 1, 1)])
+    await admin.close()
