@@ -66,10 +66,10 @@ class WindowCombineOp(ShuffleOp):
         """Send what was held back."""
         if not self.kept.open:
             return
-        found, tally, step = self.kept.open, self.tally, self.shuffle_step
+        kept, tally, step = self.kept, self.tally, self.shuffle_step
         self.kept = self._empty()
-        at = [(end, key) for end in sorted(found) for key in found[end].states]
-        states = [[end, tally.rows[end][key], *found[end].states[key]] for end, key in at]
+        at = [(end, key) for end in kept.ends for key in kept.open[end].states]
+        states = [[end, tally.rows[end][key], *kept.open[end].states[key]] for end, key in at]
         values = encode(step, PARTIAL, states)
         times = [tally.times[end][key] for end, key in at]
         with blaming(step):

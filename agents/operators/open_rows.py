@@ -7,7 +7,7 @@ one at a time, and its rows are given by key. What the running letter has taken 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from typing import Any, NamedTuple
 
 from ...core.windows.blocks import row_cuts
@@ -92,6 +92,8 @@ class OpenRows:
         self.early = None
         """An actor gets windows that are closed."""
         self.open: dict[int, WindowOfRows] = {}
+        self.ends: list[int] = []
+        """Of the open windows, sorted."""
         self.changed: set[int] = set()
         """Windows with blocks to write."""
         self.taken: list[KeptRows] = []
@@ -114,7 +116,7 @@ class OpenRows:
             elif isinstance(key, int):
                 end, number, keys, entries = value
                 slots.append((end, number, key))
-                window = self.open.setdefault(end, WindowOfRows())
+                window = self._opened(end)
                 window.keys.update(keys)
                 if number >= window.number:
                     window.number, window.last = number, RowBlock(keys, entries, sum(map(size_of, keys, entries)))
@@ -128,7 +130,7 @@ class OpenRows:
     def counts(self) -> OpenCounts:
         """What is open now."""
         keys = sum(len(window.keys) - window.out for window in self.open.values())
-        return OpenCounts(len(self.open), keys, min(self.open, default=None))
+        return OpenCounts(len(self.open), keys, self.first_end())
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
@@ -170,7 +172,7 @@ class OpenRows:
     def complete(self) -> None:
         """The letter counts."""
         for end, blocks in self._blocks().items():
-            window = self.open.setdefault(end, WindowOfRows())
+            window = self._opened(end)
             window.take(blocks)
             if self.read is not None and self.read[0] == end:
                 self.read = None
@@ -182,12 +184,20 @@ class OpenRows:
         for one in self.given:
             if one.whole:
                 del self.open[one.end]
+                self.ends.remove(one.end)
                 self.changed.discard(one.end)
                 self.read = None
             else:
                 self.open[one.end].out = one.out
         self.slots.complete()
         self.drop()
+
+    def _opened(self, end: int) -> WindowOfRows:
+        window = self.open.get(end)
+        if window is None:
+            window = self.open[end] = WindowOfRows()
+            insort(self.ends, end)
+        return window
 
     def drop(self) -> None:
         """The letter does not count."""
@@ -217,16 +227,16 @@ class OpenRows:
 
     def first_end(self) -> int | None:
         """When the first of what is open ends."""
-        return min(self.open, default=None)
+        return self.ends[0] if self.ends else None
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a window that closes: they count when it is complete, so the next step closes it."""
-        return bool(due({part.end for part in self.taken}, closed))
+        return any(closed is None or part.end <= closed for part in self.taken)
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out the rows of windows that end no later than `closed` (None: all), in the order of ends and then of keys; about so many
         rows, and all of a key and window together."""
-        ends = due(self.open, closed)
+        ends = due(self.ends, closed)
         found = ClosedWindows([], [], [], [], False)
         for end in ends:
             window, rows = self.open[end], self._rows(end)

@@ -7,7 +7,7 @@ complete: numbers are added then; everything else was added to copies before. So
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -210,6 +210,8 @@ class OpenWindows:
         self.table = table
         self.careful = False
         self.open: dict[int, OpenWindow] = {}
+        self.ends: list[int] = []
+        """Of the open windows, sorted: a letter that closes nothing looks at the first one only."""
         self.changed: set[int] = set()
         """Windows with blocks that the next commit writes."""
         self.taken: list[WindowRows] = []
@@ -251,7 +253,7 @@ class OpenWindows:
     def counts(self) -> OpenCounts:
         """Count what is open now."""
         keys = sum(len(window.keys) for window in self.open.values())
-        return OpenCounts(len(self.open), keys, min(self.open, default=None))
+        return OpenCounts(len(self.open), keys, self.first_end())
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
@@ -351,6 +353,7 @@ class OpenWindows:
         for one in self.given:
             if one.whole:
                 del self.open[one.end]
+                self.ends.remove(one.end)
                 self.changed.discard(one.end)
             else:
                 self.open[one.end].out = one.out
@@ -363,6 +366,7 @@ class OpenWindows:
         window = self.open.get(end)
         if window is None:
             window = self.open[end] = OpenWindow()
+            insort(self.ends, end)
         return window
 
     def _touched(self, end: int, window: OpenWindow, keys: Iterable[bytes]) -> None:
@@ -409,7 +413,7 @@ class OpenWindows:
 
     def first_end(self) -> int | None:
         """When the first open window ends."""
-        return min(self.open, default=None)
+        return self.ends[0] if self.ends else None
 
     def changed_since(self, room: int) -> tuple[ClosedWindows, list[int]]:
         """What has changed since the last early results, as results that close no window; and the greatest time of the rows of each."""
@@ -434,11 +438,11 @@ class OpenWindows:
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a window that is due. They count once the letter is complete: the next step closes it."""
-        return bool(due({part.end for part in self.taken}, closed))
+        return any(closed is None or part.end <= closed for part in self.taken)
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out at most `room` results of windows that end no later than `closed` (None: any), ordered by end, then by key."""
-        ends = due(self.open, closed)
+        ends = due(self.ends, closed)
         found = ClosedWindows([], [], [], [], False)
         for end in ends:
             window = self.open[end]

@@ -10,6 +10,7 @@ per row.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -100,13 +101,13 @@ def closed_up_to(floor: int, grace: int) -> int:
     return floor - grace
 
 
-def due(ends: Iterable[int], closed: int | None) -> list[int]:
-    """The windows that close, in the order of their results; all of them if `closed` is None.
+def due(ends: list[int], closed: int | None) -> list[int]:
+    """The windows that close, in the order of their results; all of them if `closed` is None. `ends` is sorted.
 
-    >>> due([30, 10, 20], 20)
+    >>> due([10, 20, 30], 20)
     [10, 20]
     """
-    return sorted(ends) if closed is None else sorted(end for end in ends if end <= closed)
+    return ends if closed is None else ends[: bisect_right(ends, closed)]
 
 
 def _grouped(column: Sequence[int]) -> dict[int, Places]:

@@ -80,10 +80,10 @@ def test_rows_in_any_order_within_the_bound_are_counted_once_each(
         for end, places in found.open.items():
             open_[end] = open_.get(end, 0) + (len(chunk) if places is None else len(places))
         floor = max(floor, max(chunk) - lag)
-        for end in due(open_, closed_up_to(floor, 0)):
+        for end in due(sorted(open_), closed_up_to(floor, 0)):
             assert end not in closed
             closed[end] = open_.pop(end)
-    closed |= {end: open_[end] for end in due(open_, None)}
+    closed |= {end: open_[end] for end in due(sorted(open_), None)}
     plain: dict[int, int] = {}
     for time in times:
         for end in plainly(spans, time):
