@@ -70,7 +70,9 @@ class Context(Protocol):
     def timer(self, name: str, *, at: int | None = None, after: str | float | None = None) -> None:
         """Call `on_timer` once: when the watermark reaches the event time `at` (ms), or when the processing time `after` has passed.
 
-        A new timer replaces an earlier one of the same name. A drain fires the remaining timers of both kinds, once.
+        A new timer replaces an earlier one of the same name. When the streams of this actor have ended or are drained, time is at its end:
+        all remaining timers of both kinds fire, once; then those that `on_end_of_stream` or `on_drain` sets. A timer that `on_timer` sets
+        meanwhile waits for the next run, so a timer that sets itself again does not keep the job from ending.
         """
         ...
 
@@ -83,9 +85,14 @@ class Context(Protocol):
         ...
 
     def stop(self) -> None:
-        """End this task: it commits after this letter, and has then ended. The run ends when all of its tasks have ended.
+        """Stop this actor in this task for the rest of the run, after this letter.
 
-        Once everything that the actor reads has ended, this has no effect: other steps of the task still receive what it has emitted.
+        It gets no more records and no watermarks. Its remaining timers fire, and `on_end_of_stream` is called. An input of which no other
+        step needs records ends with it: the next run continues behind the last record that the actor was given. Everything else flows on:
+        steps beside and behind the actor, and, if it is behind a shuffle, the inputs before it, because they feed the actors of all tasks.
+        Rows that still come for the actor are counted (`rows_after_stop`) and dropped.
+
+        A task has ended when all its inputs have, and the run when all tasks have. To end all of a job, use `until=` or a drain.
         """
         ...
 
@@ -113,7 +120,7 @@ class Actor:
         """Called when event time has reached `timestamp` on every stream that this actor reads."""
 
     def on_end_of_stream(self, ctx: Context) -> Awaitable[None] | None:
-        """Called when every stream that this actor reads has ended: the last chance to emit."""
+        """Called when every stream that this actor reads has ended, or after `ctx.stop()`: the last chance to emit."""
 
     def on_drain(self, ctx: Context) -> Awaitable[None] | None:
         """Called once in a run, when it is drained: the actor has seen everything before the drain."""

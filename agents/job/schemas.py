@@ -29,7 +29,7 @@ Migrate = Callable[[tuple[str, ...], Any], Any]
 
 AGGREGATE, TABLE, TIMERS, BATCHES = "aggregate", "table", "timers", "batch step"
 CLOSED = "hg.closed"
-"""Internal table: the streams that are closed, and the steps that were flushed because of that."""
+"""Internal table of one run: the closed streams, the steps that were flushed or have stopped, the timers that wait for the next run."""
 STATES = "states"
 """The format of an aggregate's value: the list of its states."""
 ROWS_OF = "rows of "

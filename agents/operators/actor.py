@@ -1,7 +1,8 @@
 """Runs a user-defined actor class: its hooks, its timers, its context.
 
 Timers are rows of an internal table of the task, so they are as durable as everything else: a timer that a letter has set exists once
-that letter is committed, and fires once. A drain fires all remaining timers, those in event time first.
+that letter is committed, and fires once. An end or a drain fires all remaining timers, those in event time first, and then those that
+`on_end_of_stream` or `on_drain` has set.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...core.windows.results import END_FIELD, WINDOW_HEADER, result_time
 from ..job import steps as s
 from ..job.actors import Actor, hooks_of
 from ..job.checks import check_topic
+from ..job.schemas import CLOSED
 from ..records.record import Batch, Headers, Rows
 from ..records.writable import check_headers, whole_ms
 from .asynchronous import call
@@ -34,7 +36,7 @@ class ActorOp(Operator):
     letters = True
     wants_keys = VALUES
     gives_keys = True
-    flags = ("watermark", "started")
+    flags = ("watermark", "flushed", "started")
 
     def __init__(self, step: s.ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
         super().__init__(step, env)
@@ -47,7 +49,9 @@ class ActorOp(Operator):
         self.started = False
         """`on_start` has run, in a letter that has not failed."""
         self.closing = False
-        """All its inputs have ended or are drained. `stop()` has no effect then: what it still emits may go through other steps."""
+        """All its inputs have ended or are drained, or it has stopped: it is being flushed."""
+        self.firing = False
+        """A timer fires because the actor is flushed. One that its hook sets waits for the next run, so that a periodic timer ends."""
         self.window: tuple[Any, Mapping[str, Any]] | None = None
         """The key and the window of the rows that the current hook was given."""
         self.event_ms: int | None = None
@@ -56,6 +60,9 @@ class ActorOp(Operator):
         """`on_start` was called, so there may be something to close, even if its letter failed."""
 
     def push(self, rows: Rows) -> None:
+        if self.stopped:
+            self.env.count("rows_after_stop", len(rows.values))
+            return
         if self.hooks["on_batch"] or not self.started:
             if rows.window is not None:
                 window = rows.window
@@ -102,25 +109,64 @@ class ActorOp(Operator):
     async def on_watermark(self, watermark: int) -> bool:
         """Event time has reached `watermark`. Returns whether there is more to do for it."""
         self.watermark = watermark
+        if self.stopped:
+            return False
+        if watermark == MAX_TIME:  # a drain begins: as in `on_close`
+            self.closing = True
+            if await self._fire_left():
+                return True
+            await self._hook("on_watermark", watermark)
+            return False
         for _ in range(FLUSH_STEP):
             first = self.timers.first(EVENT)
             if first is None or first[0] > watermark:
-                self.event_ms = watermark if watermark < MAX_TIME else None
+                self.event_ms = watermark
                 await self._hook("on_watermark", watermark)
                 return False
             await self._fire(first[1], first[0])
         return True
 
     async def on_close(self, cause: str) -> bool:
-        """All its inputs have ended or are drained. Returns whether there is more to do."""
+        """All its inputs have ended or are drained, or it has stopped. Returns whether there is more to do.
+
+        Time is at its end, so every timer is due: those that are set, and then those that the last hook sets.
+        """
         self.closing = True
-        left = self.timers.rest()
-        for at, name in left[:FLUSH_STEP]:
-            await self._fire(name, at)
-        if len(left) > FLUSH_STEP:
+        if await self._fire_left():
             return True
+        closed, told = self.env.table(CLOSED), f"hook:{self.step.name}"
+        if closed.get_many([told])[0] is not None:
+            return False
         await self._hook("on_drain" if cause == "drain" else "on_end_of_stream")
-        return False
+        closed.update({told: cause})
+        return await self._fire_left()
+
+    async def _fire_left(self) -> bool:
+        """Fire the timers that do not wait for the next run, at most `FLUSH_STEP`. Returns whether there are more."""
+        rest = self.timers.rest()
+        wait = self.env.table(CLOSED).get_many([self._waiting(name) for _, name in rest])
+        left = [timer for timer, waits in zip(rest, wait, strict=True) if waits is None]
+        self.firing = True
+        try:
+            for at, name in left[:FLUSH_STEP]:
+                await self._fire(name, at)
+        finally:
+            self.firing = False
+        return len(left) > FLUSH_STEP
+
+    def _waiting(self, timer: str) -> str:
+        """The key under which the table of what is closed says that a timer waits for the next run."""
+        return f"timer:{self.step.name}/{timer}"
+
+    def set_timer(self, name: str, kind: str, at: int) -> None:
+        """Set a timer of this actor."""
+        self.timers.set(name, kind, at)
+        if self.closing:
+            closed, waiting = self.env.table(CLOSED), self._waiting(name)
+            if self.firing:
+                closed.update({waiting: kind})
+            else:
+                closed.delete_many([waiting])
 
     async def work(self, key: str) -> bool:
         """A timer is due, unless it has been replaced or cancelled since. Returns whether there is more to do."""
@@ -141,7 +187,13 @@ class ActorOp(Operator):
         await self._hook("on_timer", name, at)
 
     def due(self) -> tuple[int, str] | None:
-        """The earliest processing-time timer; or, due at once, an event-time timer whose time has already passed."""
+        """The earliest processing-time timer; or, due at once, an event-time timer whose time has already passed, and the flush of an actor
+        that has stopped. What is flushed leaves its timers to the next run.
+        """
+        if self.flushed:
+            return None
+        if self.stopped:
+            return self.env.now_ms(), ""
         first = self.timers.first(EVENT)
         if first is not None and self._is_due(EVENT, first[0]):
             return self.env.now_ms(), first[1]
@@ -149,7 +201,7 @@ class ActorOp(Operator):
 
     def owed_ms(self) -> int | None:
         """The time of the earliest event-time timer: what the timer emits has this timestamp."""
-        first = self.timers.first(EVENT)
+        first = None if self.flushed else self.timers.first(EVENT)
         return None if first is None else first[0]
 
     async def close(self) -> None:
@@ -256,9 +308,9 @@ class ActorContext:
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer must be text, not {name!r:.60}")
         if at is not None:
-            self._op.timers.set(name, EVENT, whole_ms(at, "timer's at="))
+            self._op.set_timer(name, EVENT, whole_ms(at, "timer's at="))
         else:
-            self._op.timers.set(name, PROCESSING, self.now_ms + duration_ms(after or 0))
+            self._op.set_timer(name, PROCESSING, self.now_ms + duration_ms(after or 0))
 
     def cancel(self, name: str) -> None:
         """Cancel a timer."""
@@ -269,6 +321,6 @@ class ActorContext:
         self._op.env.wants_commit = True
 
     def stop(self) -> None:
-        """End this task after this letter."""
-        if not self._op.closing:
-            self._op.env.wants_stop = True
+        """Stop this actor after this letter."""
+        if not (self._op.closing or self._op.stopped):
+            self._op.env.stop(self._op)

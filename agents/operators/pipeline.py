@@ -107,7 +107,8 @@ class Pipeline:
         self._offsets: list[int] | None = None
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
-        self.wants_stop = False
+        self._stopping: list[Operator] = []
+        """The actors that the running letter stops."""
         self._before: list[tuple[Operator, tuple[Any, ...]]] = []
         """The flags of the operators when the letter began."""
         self.keys: KeyTest | None = None
@@ -176,6 +177,7 @@ class Pipeline:
                     self.sources[topic].wants_offsets = True
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
         self._hearing = [operator for operator in self.operators if operator.letters]
+        self._recall()
 
     def _may_leave_out(self, operator: Operator) -> bool:
         """Whether a failure of user code in this operator may cost only a record: then it must happen while the record's chunk runs."""
@@ -295,6 +297,12 @@ class Pipeline:
             first = max(timestamps[start], NO_TIMESTAMP)
             self.buffer.emit(topic, partition, None, [encode_frame(frame)], [first], [[(HEADER, header_value(frame))]])
 
+    def stop(self, actor: Operator) -> None:
+        """After this letter, this actor takes no more rows in this run."""
+        if actor not in self._stopping:
+            self._stopping.append(actor)
+            self.table(CLOSED).update({self._mark("stop", actor): "stop"})
+
     def defer(self, work: Deferred) -> None:
         """Await this before the letter completes, after what was deferred earlier."""
         self._deferred.append(work)
@@ -383,7 +391,7 @@ class Pipeline:
         name, _, what = key.partition("/")
         for op in self.operators:
             if op.step.name == name:
-                return await op.work(what)
+                return await (self._flush(op, "end") if op.stopped else op.work(what))
         return False
 
     async def _watermark(self, times: StepTimes) -> bool:
@@ -418,14 +426,42 @@ class Pipeline:
             closed.update({stream: cause})
         for op in self.operators:
             streams = sorted(self.reads[id(op)])
-            flushed = "step:" + self.declared.name(op.step)
-            if not op.letters or not streams or closed.get_many([flushed])[0] is not None:
+            if not op.letters or not streams or op.flushed:
                 continue
             if stream is None or None not in closed.get_many(streams):
-                if not await op.on_close(cause):
-                    closed.update({flushed: cause})
+                await self._flush(op, cause)
                 return True
         return False
+
+    async def _flush(self, op: Operator, cause: str) -> bool:
+        """Do one step of flushing an operator, unless it has been flushed. Returns whether there is more."""
+        if op.flushed:
+            return False
+        if await op.on_close(cause):
+            return True
+        op.flushed = True
+        self.table(CLOSED).update({self._mark("step", op): cause})
+        return False
+
+    def _mark(self, kind: str, op: Operator) -> str:
+        """The key under which the table of what is closed says that an operator was flushed or has stopped."""
+        return f"{kind}:{self.declared.name(op.step)}"
+
+    def _recall(self) -> None:
+        """Before the first letter of a life: which operators have stopped or were flushed in this run."""
+        closed = self.table(CLOSED)
+        for op in self.operators:
+            if op.letters:
+                stop, step = closed.get_many([self._mark("stop", op), self._mark("step", op)])
+                op.stopped, op.flushed = stop is not None, step is not None
+
+    def _given_up(self) -> frozenset[str]:
+        """The inputs whose rows reach nothing but actors that have stopped."""
+        return frozenset(
+            topic
+            for topic, source in self.sources.items()
+            if isinstance(source.step, s.InputStep) and not _reaches(source)
+        )
 
     def due(self) -> tuple[int, str] | None:
         """When (wall ms) an operator next needs a letter of its own, and for what."""
@@ -461,22 +497,24 @@ class Pipeline:
             await self._deferred.popleft()()
             self._flow()
 
-    def complete(self) -> tuple[bool, bool]:
-        """The letter is complete: its outputs and changes count. Returns whether it wants a commit, and whether it wants to stop."""
+    def complete(self) -> tuple[bool, frozenset[str]]:
+        """The letter is complete: its outputs and changes count. Returns whether it wants a commit, and the inputs that it has ended."""
         for operator in self.operators:
             operator.complete()
         self.buffer.complete()
-        wants = self.wants_commit, self.wants_stop
-        self.wants_commit = self.wants_stop = False
+        commit, stopping = self.wants_commit, self._stopping
+        self.wants_commit, self._stopping = False, []
         self._before = []
-        return wants
+        for actor in stopping:
+            actor.stopped = True
+        return commit, self._given_up() if stopping else frozenset()
 
     def drop(self) -> None:
         """The letter failed: discard its rows, its changes and its flags."""
         self._deferred.clear()
         self._later.clear()
         self._unknown = None
-        self.wants_commit = self.wants_stop = False
+        self.wants_commit, self._stopping = False, []
         for operator, values in self._before:
             for flag, value in zip(operator.flags, values, strict=True):
                 setattr(operator, flag, value)
@@ -556,6 +594,19 @@ def _wanted(source: Operator) -> str:
             found.add(operator.wants_keys)
             stack += [] if operator.gives_keys else operator.children
     return max(found, key=["", BYTES, VALUES].index, default="")
+
+
+def _reaches(source: Operator) -> bool:
+    """Whether rows of this source reach the end of a chain of steps without passing an actor that has stopped."""
+    stack: list[Operator] = [source]
+    while stack:
+        operator = stack.pop()
+        if operator.stopped:
+            continue
+        if not operator.children:
+            return True
+        stack += operator.children
+    return False
 
 
 def _bridge() -> Any:

@@ -88,7 +88,10 @@ class Env(Protocol):
         ...
 
     wants_commit: bool
-    wants_stop: bool
+
+    def stop(self, actor: Operator, /) -> None:
+        """After this letter, this actor takes no more rows."""
+        ...
 
     def emit(
         self,
@@ -138,7 +141,11 @@ class Operator:
     """What the operator needs of its rows' keys: nothing, their `bytes` (to compare them), or the `values` (to show to user code)."""
     gives_keys = False
     """Whether the operator sets the keys of the rows that it passes on."""
-    flags: tuple[str, ...] = ("watermark",)
+    stopped = False
+    """User code has stopped it: it takes no more rows, whatever comes."""
+    flushed = False
+    """It has been flushed in this run."""
+    flags: tuple[str, ...] = ("watermark", "flushed")
     """Attributes that a letter may set; when the letter is dropped, they get their former values back."""
 
     def __init__(self, step: s.Step, env: Env) -> None:

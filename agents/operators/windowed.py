@@ -69,7 +69,7 @@ class WindowOp(Operator):
     letters = True
     wants_keys = BYTES
     gives_keys = True
-    flags = ("watermark", "floor", "said", "next_early")
+    flags = ("watermark", "flushed", "floor", "said", "next_early")
 
     def __init__(self, step: s.WindowStep, env: Env) -> None:
         super().__init__(step, env)

@@ -41,9 +41,9 @@ class Contribution:
         """The positions up to which everything is committed."""
         self.expiry = Expiry(lambda: site.at_rest, site.state.expire, self._changed, failures.broken)
 
-    def complete(self) -> tuple[bool, bool] | None:
-        """Complete the letter: its outputs and table changes join the transaction. Returns whether it wants a commit and whether it wants
-        to stop; None if completing failed.
+    def complete(self) -> tuple[bool, frozenset[str]] | None:
+        """Complete the letter: its outputs and table changes join the transaction. Returns whether it wants a commit, and the inputs that
+        it has ended; None if completing failed.
 
         Everything that can be refused has been refused before, so nothing here should raise. If something does, the open transaction may
         hold half of the letter, and this task must take no part in its commit: the task starts again from its log.

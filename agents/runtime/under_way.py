@@ -125,9 +125,9 @@ class UnderWay:
                     "record is skipped", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause)
                 )
             if (wants := self._contribution.complete()) is not None:
-                commit, stop = wants
+                commit, ends = wants
                 upto, greatest = chunk.next_position, outcome.greatest
-                self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, stop=stop, owed=self._owed()))
+                self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, ends=ends, owed=self._owed()))
 
     async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
         """Run a chunk. If it fails, run it again without the records that the policy lets it leave out, or fail."""
@@ -146,8 +146,8 @@ class UnderWay:
         if isinstance(more, Failed):
             self._failures.letter_failed(more)
         elif more is not None and (wants := self._contribution.complete()) is not None:
-            commit, stop = wants
-            self._end(t.StepDone(letter.step.letter, more, commit=commit, stop=stop, owed=self._owed()))
+            commit, ends = wants
+            self._end(t.StepDone(letter.step.letter, more, commit=commit, ends=ends, owed=self._owed()))
 
     async def _stepped(self, letter: StepLetter) -> bool | Failed:
         """Run a step. Returns whether there is more of it to run, or why it failed."""

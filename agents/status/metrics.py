@@ -322,6 +322,13 @@ METRICS: tuple[Metric, ...] = (
         _counted("records_skipped"),
     ),
     Metric(
+        "headgate_rows_after_stop_total",
+        COUNTER,
+        "Rows that came for an actor after its `ctx.stop()`, and were dropped.",
+        ("task",),
+        _counted("rows_after_stop"),
+    ),
+    Metric(
         "headgate_dead_letters_total",
         COUNTER,
         "Failed records that were sent to the dead-letter topic.",

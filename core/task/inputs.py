@@ -152,12 +152,12 @@ class Inputs:
         named = (self.progress.partition(at.stream, at.partition).id for one in self.counted for at in one.owned)
         return next(filter(None, named), "")
 
-    def end_all(self) -> None:
-        """User code has stopped the task: end all open partitions at their positions."""
-        for at in self.partitions:
-            if at not in self.finished:
-                self.finished[at] = "ended"
-                self.progress.end(at.stream, at.partition)
+    def end_here(self, streams: frozenset[str]) -> None:
+        """End these inputs at their positions, for the rest of the run: user code has stopped reading them."""
+        for at in self.external:
+            if at.stream in streams and at not in self.finished:
+                self.until[at] = self.positions[at]
+                self.advance(at, self.positions[at])
 
     def hear(self, at: StreamPartition, offset: int, frame: ControlFrame) -> bool:
         """Take a control message. Returns False if it must wait at the head of its partition for a newer job state."""

@@ -130,8 +130,8 @@ class ChunkDone:
     """The greatest event time in it; None if no record had one."""
     commit: bool = False
     """User code requested a commit."""
-    stop: bool = False
-    """User code stopped the task: its inputs count as ended from here."""
+    ends: frozenset[str] = frozenset()
+    """The inputs that end here, because every actor that reads them has stopped."""
     owed: Owed = ()
     """The results that the steps owe after this."""
 
@@ -247,8 +247,8 @@ class StepDone:
     more: bool = False
     commit: bool = False
     """User code requested a commit."""
-    stop: bool = False
-    """User code stopped the task: its inputs count as ended from here."""
+    ends: frozenset[str] = frozenset()
+    """The inputs that end here, because every actor that reads them has stopped."""
     owed: Owed = ()
     """The results that the steps owe after this."""
 

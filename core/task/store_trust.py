@@ -87,15 +87,13 @@ def beginning(
             else:
                 ask_start[at] = first
             news = news or known is None
-            bound = plan.bound(at.partition)
-            if bound is None or plan.framed:
+            if plan.framed:
                 continue
+            bound = plan.bound(at.partition)
             if not new_run and at in until:
                 end[at] = until[at]
-            else:
-                news = True
-                if isinstance(bound, int):
-                    end[at] = bound
-                else:
-                    ask_end[at] = bound
+            elif isinstance(bound, int):
+                end[at], news = bound, True
+            elif bound is not None:
+                ask_end[at], news = bound, True
     return Beginning(start, end, ask_start, ask_end, news)

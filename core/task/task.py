@@ -493,8 +493,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self._owes(event.owed)
         if self.state == TaskState.RELEASING:
             return self._leave()
-        if event.stop:
-            self.inputs.end_all()
+        if event.ends:
+            self.inputs.end_here(event.ends)
             self._look_again()
         out = self.seeks.after_chunk(event.at)
         out += self.ledger.request_commit(urgent=event.commit)
@@ -545,8 +545,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         work.succeeded()
         made = self.ledger.touch()
         self._owes(event.owed)
-        if event.stop:
-            self.inputs.end_all()
+        if event.ends:
+            self.inputs.end_here(event.ends)
             self._regate = True
         if event.more and self.state != TaskState.RELEASING:
             work.step_made = made

@@ -112,10 +112,13 @@ async def test_an_end_survives_a_move_and_a_crash_in_the_middle(job, topic, what
     await complete(job, out, sums, values)
 
 
-async def test_the_last_hook_may_emit_commit_and_stop(job, topic):
-    """`on_end_of_stream` is called once a task, behind every record; what it forwards goes through another shuffle, and the run ends."""
+@pytest.mark.parametrize("raises", [False, True], ids=["", "raises once"])
+async def test_the_last_hook_may_emit_commit_set_timers_stop_and_raise(job, topic, raises):
+    """`on_end_of_stream` is called behind every record; what it forwards, and what the timer that it sets forwards, goes through another
+    shuffle, and the run ends. A hook that raises is called again, and nothing of its first call remains."""
     inp, out = topic("in", 2), topic("out")
     app = hg.App(job.name)
+    raised = set()
 
     class Teller(hg.Actor):
         def on_start(self, ctx):
@@ -125,14 +128,86 @@ async def test_the_last_hook_may_emit_commit_and_stop(job, topic):
             self.seen += len(batch)
 
         def on_end_of_stream(self, ctx):
-            ctx.forward({"seen": self.seen}, key=ctx.task)
+            ctx.forward({"seen": self.seen, "timers": 0}, key=ctx.task)
+            ctx.timer("last", at=BOUND)
             ctx.commit()
             ctx.stop()
+            if raises and ctx.task not in raised:
+                raised.add(ctx.task)
+                raise ValueError("not yet")
+
+        def on_timer(self, ctx, name, timestamp):
+            ctx.forward({"seen": 0, "timers": 1}, key=ctx.task)
 
     app.input(inp, until="newest").repartition("k", partitions=2).process(Teller).repartition(
         lambda value: "all", name="all"
-    ).agg(tasks=hg.count(), seen=hg.sum("seen")).to(out)
+    ).agg(told=hg.count(), seen=hg.sum("seen"), timers=hg.sum("timers")).to(out)
     await job.write(inp, rows(100))
     workers = [await job.start(app, name) for name in ("w1", "w2")]
     await ended(*workers)
-    assert (await job.values(out, 1))[-1] == {"tasks": 2, "seen": 100}
+    assert (await job.values(out, 1))[-1] == {"told": 4, "seen": 100, "timers": 2}
+    assert len(raised) == (2 if raises else 0)
+
+
+async def test_a_last_hook_that_always_raises_stops_the_run_with_the_reason(job, topic):
+    """Nothing else can move: the worker exits with 1, and corrected code goes on with the same run and ends it."""
+    inp, out = topic("in"), topic("out")
+
+    def app(fails):
+        class Last(hg.Actor):
+            def on_end_of_stream(self, ctx):
+                if fails:
+                    raise ValueError("never")
+                ctx.forward("end")
+
+        one = hg.App(job.name, settings={"error.retries": 1})
+        one.input(inp, until="newest").process(Last).to(out)
+        return one
+
+    await job.write(inp, rows(10))
+    worker = await job.start(app(True))
+    assert await worker.ended() == 1
+    run = worker.worker.coordination.member.job.run
+    assert (run.state, "never" in run.failed) == ("stopped", True)
+    again = await job.start(app(False), bounded=True)
+    await ended(again)
+    assert again.worker.coordination.member.job.run.run_id == run.run_id
+    assert await job.values(out, 1) == ["end"]
+
+
+async def test_a_stopped_actor_ends_only_what_nobody_else_reads(job, topic):
+    """Two inputs: one is the actor's alone, and ends where it stopped, also after a crash of the worker. The other goes on for the
+    step beside it. The next run begins behind both."""
+    own, shared, out, beside = topic("own"), topic("shared"), topic("out"), topic("beside")
+
+    class Enough(hg.Actor):
+        def on_batch(self, ctx, batch):
+            for record in batch:
+                ctx.forward(record.value["v"])
+            if batch.stream == own:
+                ctx.stop()
+
+        def on_end_of_stream(self, ctx):
+            ctx.forward("end")
+
+    def app():
+        one = hg.App(job.name)
+        rest = one.input(shared, until={0: 5})
+        one.input(own).merge(rest).process(Enough).to(out)
+        rest.map(lambda value: value["v"]).to(beside)
+        return one
+
+    worker = await job.start(app())
+    await job.write(own, rows(1))
+    assert await job.values(out, 2) == [0, "end"]
+    await job.write(own, rows(3, 50))
+    await job.write(shared, rows(2, 100))
+    assert await job.values(beside, 2) == [100, 101]
+    await worker.crash()
+    again = await job.start(app())
+    await job.write(shared, rows(3, 102))
+    await ended(again)
+    assert await job.values(beside, 5) == [100, 101, 102, 103, 104]
+    assert await job.values(out, 2) == [0, "end"]
+    await ended(await job.start(app(), run_id="next"))
+    assert await job.values(out, 6) == [0, "end", 50, 51, 52, "end"]

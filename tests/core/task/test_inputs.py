@@ -375,7 +375,7 @@ def test_a_bounded_source_closes_behind_its_end():
     rig.feed(PositionMoved(ORDERS0, 7))
     assert rig.task.position(ORDERS0) == 7
     rig.feed(ChunkTaken(SP(ORDERS, 1), 5))
-    rig.feed(ChunkDone(SP(ORDERS, 1), 5, stop=True))
+    rig.feed(ChunkDone(SP(ORDERS, 1), 5, ends=frozenset({ORDERS})))
     assert rig.told() == ["running", "ended"]
 
 
@@ -411,3 +411,19 @@ def test_a_producer_set_that_the_job_state_does_not_know_yet_is_waited_for():
     rig = Rig(reader_plan()).start(run_view(producers={}))
     rig.hear(BY0, eos("a"))
     assert rig.task.inputs.closed == {BY0: "epoch"}
+
+
+def test_an_input_that_user_code_has_ended_stays_ended_for_the_run_and_the_others_go_on():
+    """Also over a restart, although the job declares no end for it. The next run reads on behind it."""
+    first, second = SP("left", 0), SP("right", 0)
+    rig = Rig(TaskPlan(JOB, ME, (InputPlan("left", (0,), 1), InputPlan("right", (0,), 1)))).start()
+    rig.chunk(first, 5, 100, ends=frozenset({first.stream}))
+    assert rig.task.inputs.closed == {first: "ended"}
+    rig.chunk(second, 3, 90)
+    again = rig.again()
+    assert (again.task.inputs.closed, again.task.state) == ({first: "ended"}, "running")
+    assert again.told()[-1] == "running"
+    again.chunk(second, 4, 95, ends=frozenset({first.stream, second.stream}))
+    assert again.told()[-1] == "ended"
+    anew = again.again(run_view(run_id="r2"))
+    assert (anew.task.inputs.closed, anew.task.position(first)) == ({}, 5)

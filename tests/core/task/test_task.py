@@ -303,7 +303,7 @@ def test_user_code_may_ask_for_a_commit_and_for_the_end():
     assert rig.feed(CommitWanted()) == [RequestCommit(urgent=False)]
     rig.commit()
     rig.auto_commit = True
-    rig.chunk(ORDERS0, 6, stop=True)
+    rig.chunk(ORDERS0, 6, ends=frozenset({ORDERS}))
     assert rig.told() == ["running", "ended"]
 
 
