@@ -30,11 +30,12 @@ from ..worker.logs import FORMS, secrets_of, set_up
 from .options import broker_options, configured
 
 RESTORE_TOLD_S = 5.0
+OTHER_CODE = "this code cannot go on"
 ADVICE = {
     "are those of the job": "give one of the two jobs another name or id: _ and - are the same in topics and directories",
     "another process": "stop that process, or give this one its own name with --processor-id",
     "is fixed for the life of a job": "change it back, or delete all state of the job with `headgate reset {job}`",
-    "this code cannot go on": "run the code of that run until it ends, or until `headgate drain {job}` has closed it",
+    OTHER_CODE: "run the code of that run until it ends, or until `headgate drain {job}` has closed it",
     "this code differs": "run the code that the run began with, or close the run first: `headgate drain {job} --wait`",
     "stop.timeout": "committed work is safe. Check that the brokers are running, or allow more time: --set stop.timeout=1m",
     "is live": "omit --run-id to join it, or close it: `headgate drain {job} --wait`",
@@ -187,7 +188,10 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     await page.bind()
     options = worker_options(app, configuration, seat, identity, root=root, url=page.url)
     worker = Worker(options)
-    worker.participant.on_waiting = lambda why, state, failed: say_waiting(why, goes_on(state, shown(app.job), failed))
+    worker.participant.on_waiting = lambda why, state, failed: say_waiting(
+        why,
+        ADVICE[OTHER_CODE].format(job=shown(app.job)) if OTHER_CODE in why else goes_on(state, shown(app.job), failed),
+    )
     spare_the_collector()
     bound = {
         "job": str(app.job),

@@ -80,15 +80,15 @@ def open_tables(
 
 
 def _of_open_windows(store: Store, history: History | None, spec: TableSpec) -> History | None:
-    """A table of windows of which none is open takes windows of another kind or length, and rows instead of states or states instead of
-    rows. What it still holds is its floor, a time."""
+    """A table of windows of which none is open takes windows of another kind or length, other keys, and rows instead of states or states
+    instead of rows. What it still holds is its floor, a time."""
     if (
         history is None
         or not is_of_windows(history, spec.schema)
         or any(holds_window(key) for key, _ in store.range(spec.name))
     ):
         return history
-    found = replace(history, kind=spec.schema.kind)
+    found = replace(history, kind=spec.schema.kind, key=spec.schema.key)
     if found.last.value != spec.schema.value:
         found = replace(found, versions=(*found.versions, Version(spec.schema.value)))
     return found

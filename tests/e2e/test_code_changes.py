@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import headgate as hg
+from headgate.agents.process.requests import Refused
 from headgate.core.names import StreamPartition
 
 from .scenes import why
@@ -38,7 +39,7 @@ async def resumed(job, app, disk="kept"):
 
 
 async def failed(one):
-    await one.until(lambda: why(one), "the task is refused")
+    await one.until(lambda: hasattr(one.worker.coordination, "member") and why(one), "the task is refused")
     return why(one)
 
 
@@ -223,7 +224,6 @@ async def test_windows_of_another_length_wait_until_those_that_are_open_have_clo
     await job.ask("drain")
     assert await one.ended() == 0
     two = await job.start(windowed(job, inp, out, hg.tumbling("20s"), n=hg.count()))
-    await two.until(lambda: hasattr(two.worker.coordination, "member"), "it has read the job's stream")
     said = await failed(two)
     assert "it belongs to a window tumbling-10s, not to a window tumbling-20s" in said
     assert "drain the job with the old code" in said
@@ -238,6 +238,71 @@ async def test_windows_of_another_length_wait_until_those_that_are_open_have_clo
     assert [(v["n"], v["window_start"], v["window_end"]) for v in await job.values(out, 4)][2:] == [
         (1, BASE + 15_000, BASE + 35_000), (1, BASE + 60_000, BASE + 80_000),
     ]  # fmt: skip
+
+
+async def test_a_stopped_run_goes_on_with_its_own_grace_and_keys_only(job, topic):
+    """Other code for its windows waits, and is refused with the difference and the way out; the former code goes on."""
+    inp, out = topic("in", 1), topic("out", 1)
+
+    def app(grace, **given):
+        made = hg.App(job.name, **given)
+        rows = made.input(inp, timestamp="ts").repartition("user")
+        rows.window(hg.tumbling("10s", grace=grace), name="spans").agg(n=hg.count()).to(out)
+        return made
+
+    one = await job.start(app("2s"))
+    await one.until_running(1)
+    await job.write(inp, [at(0), at(12_000), at(21_999)])
+    assert [v["n"] for v in await job.values(out, 1)] == [1]
+    await job.ask("stop")
+    assert await one.ended() == 0
+    for other, said in (
+        (app("0s"), "stage 'spans': grace was '2s', is '0ms'"),
+        (app("1h"), "stage 'spans': grace was '2s', is '1h'"),
+        (app("2s", key_serde=hg.text()), "key_serde was 'key', is 'text'"),
+    ):
+        two = await job.start(other)
+        await two.until(lambda: "cannot go on with it" in two.worker.participant.why, "it waits, and says why")  # noqa: B023
+        assert said in two.worker.participant.why
+        with pytest.raises(Refused) as error:
+            await job.ask("start")
+        assert said in str(error.value)
+        assert "`headgate drain` has closed its run" in str(error.value)
+        assert await two.stop() == 0
+    three = await job.start(app("2s"))
+    await job.ask("start", wait=False)
+    await three.until_running(1)
+    await job.write(inp, [at(15_000), at(22_000)])
+    assert [(v["window_start"] - BASE, v["n"]) for v in await job.values(out, 2)] == [(0, 1), (10_000, 2)]
+
+
+async def test_windows_take_other_keys_only_where_none_is_open(job, topic):
+    """The keys in open windows could not be read any more. A drain closes what is open, unless it is to be kept."""
+    inp, out = topic("in", 1), topic("out", 1)
+
+    def app(keys, at_end="close"):
+        made = hg.App(job.name, key_serde=keys)
+        rows = made.input(inp, timestamp="ts").repartition("user")
+        rows.window(hg.tumbling("10s"), name="spans", at_end=at_end).agg(n=hg.count()).to(out)
+        return made
+
+    async def ran(code, *rows, results):
+        worker = await job.start(code)
+        await worker.until_running(1)
+        await job.write(inp, rows)
+        records = await job.records(out, results)
+        await job.ask("drain")
+        assert await worker.ended() == 0
+        return records[-1].key
+
+    assert await ran(app(hg.text()), at(0), at(12_000), results=1) == b"a"
+    assert len(await job.records(out, 2)) == 2
+    assert await ran(app(hg.json(), "keep"), at(25_000), at(35_000), results=3) == b'"a"'
+    last = await job.start(app(hg.text()))
+    await job.ask("start", wait=False)
+    said = await failed(last)
+    assert "the table 'spans' does not fit what is stored in it: its keys are json, and are to be text" in said
+    assert "give 'spans' another name" in said
 
 
 async def test_another_grace_takes_a_drain_and_reopens_nothing(job, topic):

@@ -200,7 +200,11 @@ def _start(draft: Draft, request: SetRequest) -> Answer | None:
         return Answer(AnswerState.REFUSED, draft.impossible.what, remedy=draft.impossible.remedy)
     lives = draft.alive()
     if lives and all(cannot_follow(run, life.fingerprint) for life in lives):
-        return Answer(AnswerState.REFUSED, "; ".join(cannot_follow(run, lives[-1].fingerprint)))
+        return Answer(
+            AnswerState.REFUSED,
+            "; ".join(cannot_follow(run, lives[-1].fingerprint)),
+            remedy="run the former code until `headgate drain` has closed its run; this code may begin the next one",
+        )
     return None
 
 

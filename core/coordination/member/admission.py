@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...graph.fingerprint import differences
 from ..messages import CLOSED, RunState, SetProcessor, SetRun
 from ..run_choice import cannot_follow, ran
@@ -36,6 +38,17 @@ def refusal(run: SetRun | None, config: MemberConfig) -> str:
     if lines := differences(run.fingerprint, config.fingerprint):
         return f"this code differs from what run {run.run_id} runs: {'; '.join(lines)}"
     return ""
+
+
+def closed_run(run: SetRun, fingerprint: Mapping[str, str]) -> str:
+    """Why a worker waits at a closed run. One whose code cannot go on with a stopped run is told what differs.
+
+    >>> closed_run(SetRun("r1", "d", "stopped", "u", fingerprint={"setting:x": "1"}), {"setting:x": "2"})
+    "run r1 is stopped, and this code cannot go on with it: setting:x: was '1', is '2'"
+    """
+    lines = cannot_follow(run, fingerprint) if run.state == RunState.STOPPED else []
+    differs = f", and this code cannot go on with it: {'; '.join(lines)}" if lines else ""
+    return f"run {run.run_id} is {run.state}{': ' + run.failed if run.failed else ''}{differs}"
 
 
 def over(run: SetRun, life: SetProcessor, *, late: bool) -> str:

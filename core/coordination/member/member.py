@@ -36,7 +36,7 @@ from ..liveness import Liveness
 from ..messages import CLOSED, AskEnd, End, Message, ProcessorState, Read, RunState, SetProcessor, SetRun, key_of
 from ..run_choice import fits, late, may_begin
 from ..state import JobState, order
-from .admission import over, refusal
+from .admission import closed_run, over, refusal
 from .grants import Tasks
 from .pauses import Pauses
 from .plan import MemberConfig
@@ -511,7 +511,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if run is None:
             return False, "waiting for a run to begin"
         if run.state in CLOSED:
-            return False, f"run {run.run_id} is {run.state}{': ' + run.failed if run.failed else ''}"
+            return False, closed_run(run, self.config.fingerprint)
         if member is None or member.incarnation != self.incarnation:
             return False, "waiting for the leader"
         if run.state != RunState.RUNNING:

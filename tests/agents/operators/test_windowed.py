@@ -245,6 +245,23 @@ def test_windows_of_another_kind_begin_where_none_is_open(window: hg.Window) -> 
     assert dict(after.range()) == {"floor": 7_000}
 
 
+def test_windows_with_other_keys_begin_where_none_is_open() -> None:
+    def keyed_by(serde: Any) -> Declared:
+        app = hg.App("job", key_serde=serde)
+        app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s"), name="w").agg(n=hg.count()).to("out")
+        return Declared(app)
+
+    store = MemoryStore("u")
+    for keys, rows in ((hg.text(), {"floor": 7_000}), (hg.json(), {0: [20_000, 0, [b'"a"'], [[1]]]})):
+        before = open_tables(store, keyed_by(keys), clock=lambda: 0).tables
+        before.table("w").update(rows)
+        before.complete()
+        before.seal()
+        before.applied(1)
+    with pytest.raises(DeclarationError, match="its keys are json, and are to be text"):
+        open_tables(store, keyed_by(hg.text()), clock=lambda: 0)
+
+
 @pytest.mark.parametrize(("before", "after"), [("0s", "5s"), ("5s", "0s")])
 def test_another_grace_reopens_no_window(before: str, after: str) -> None:
     """However long the new one is: the window was closed by the old one, and its result is out."""

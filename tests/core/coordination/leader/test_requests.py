@@ -220,9 +220,11 @@ def test_start_of_a_closed_run_needs_a_new_id():
 def test_start_with_code_that_may_not_follow_is_refused_with_the_difference():
     house = a_house()
     house.request("u1", "stop")
-    house.worker("p1", plan("d2", fingerprint={"stage:all": "d2", "setting:grouper": "partition"}))
+    two = house.worker("p1", plan("d2", fingerprint={"stage:all": "d2", "setting:grouper": "partition"}))
     house.request("u2", "start")
     assert house.answer("u2") == ("refused", "stage:all: was 'd1', is 'd2'")
+    assert "headgate drain" in house.state.answer("u2").remedy
+    assert two.ready.why.endswith("is stopped, and this code cannot go on with it: stage:all: was 'd1', is 'd2'")
 
 
 def test_pause_and_resume_of_the_job_and_of_a_stream():
