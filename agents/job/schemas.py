@@ -30,6 +30,8 @@ Migrate = Callable[[tuple[str, ...], Any], Any]
 AGGREGATE, TABLE, TIMERS, BATCHES = "aggregate", "table", "timers", "batch step"
 CLOSED = "hg.closed"
 """Internal table of one run: the closed streams, the steps that were flushed or have stopped, the timers that wait for the next run."""
+NOT_TEXT = "hg.keys"
+"""Internal table: the inputs with `key="field"` and no `key_serde=` in which that field was something else than text."""
 STATES = "states"
 """The format of an aggregate's value: the list of its states."""
 ROWS_OF = "rows of "

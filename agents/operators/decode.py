@@ -14,6 +14,7 @@ from ...core.progress.frames import FrameError
 from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
+from ..job.schemas import NOT_TEXT
 from ..job.timestamps import BadTimestamp, timestamps_of
 from ..records.chunks import Chunk
 from ..records.record import Rows
@@ -72,8 +73,6 @@ class SourceOp(Operator):
         self.declared = step.key_serde is not None
         self.only_text = False
         """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
-        self._other_keys = False
-        """A field that is the key was not text."""
         self.key = None
         self.timestamp = None
         self.wants_headers = True
@@ -160,7 +159,10 @@ class SourceOp(Operator):
         return found.values
 
     def _keys_of_values(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
-        """The keys from the declared field. A null value has no fields, so its record's own key is read instead."""
+        """The keys from the declared field. A null value has no fields, so its record's own key is read instead.
+
+        Without a declared serde, that key is read as text. In an input with other keys it would be another key, so it is bad data there.
+        """
         assert self.key is not None
         known = {index for index, _ in bad}
         if None not in values and not known:
@@ -181,18 +183,23 @@ class SourceOp(Operator):
                     bad.append((index, error))
             keys.append(found)
         keys = self._believed(keys, bad)
-        if own is not None:
+        if own is not None and None in values:
+            unread = self.pipeline.table(NOT_TEXT).get(self.step.name) is not None
             for index, value in enumerate(values):
                 if value is None:
-                    if self._other_keys:
+                    if unread:
                         bad.append((index, _unsaid(self.step.name, "the key of a null value cannot be read")))
                     keys[index] = own[index]
         return keys
 
     def _believed(self, keys: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
-        """Check keys taken from values. Unless a key serde is declared, only the bytes of text keys in the topic are known."""
+        """Check keys taken from values. Unless a key serde is declared, only the bytes of text keys in the topic are known. That there were
+        others is kept in a table, for the null values of later lives.
+        """
         if not self.declared and not TEXT.issuperset(map(type, keys)):
-            self._other_keys = True
+            seen = self.pipeline.table(NOT_TEXT)
+            if seen.get(self.step.name) is None:
+                seen.update({self.step.name: True})
             if self.only_text:
                 for index, key in enumerate(keys):
                     if not isinstance(key, str | None):

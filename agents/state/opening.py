@@ -26,7 +26,7 @@ from ...core.graph.schema import (
 from ...core.task.checkpoint import CONTROL_TABLE
 from ...core.windows.slots import holds_window
 from ..job.declaration import Declared
-from ..job.schemas import AGGREGATE, CLOSED, TableSpec, layout_of
+from ..job.schemas import AGGREGATE, CLOSED, NOT_TEXT, TableSpec, layout_of
 from ..records.serdes import msgpack
 from .cache_memory import CacheMemory
 from .expiry_index import TTL_TABLE
@@ -54,6 +54,7 @@ def open_tables(
     tables = TaskTables(store, clock=clock, most_bytes=most_bytes, memory=memory)
     plain = msgpack()
     tables.declare(CLOSED, plain, plain)
+    tables.declare(NOT_TEXT, plain, plain)
     kept = histories(tables)
     specs = list(declared.tables())
     news: list[str] = []
@@ -99,7 +100,7 @@ def histories(tables: TaskTables) -> dict[str, History]:
     return {name: unpack_history(name, data) for key, data in tables.raw_rows(SCHEMA_TABLE) if (name := key.decode())}
 
 
-OWN = frozenset((CLOSED, CONTROL_TABLE, SCHEMA_TABLE))
+OWN = frozenset((CLOSED, NOT_TEXT, CONTROL_TABLE, SCHEMA_TABLE))
 """headgate's own tables, which no code declares."""
 
 

@@ -258,11 +258,14 @@ def test_a_field_that_is_the_key_of_its_topic_meets_a_repartition_with_the_same_
         assert sorted(one.value["rate"] for one in d.read("out")) == [n * 10 for n in range(20) if n != 3]
 
 
-def test_a_null_value_of_a_key_that_is_no_text_needs_the_serde_of_its_key(app):
-    """The row that it deletes would be another one, in silence."""
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_null_value_of_a_key_that_is_no_text_needs_the_serde_of_its_key(app, restart):
+    """The row that it deletes would be another one, in silence. What the keys of the input are like is known after a restart, too."""
     app.input("rates", key="id", on_bad_data="dead_letter").table("rates")
     with Driver(app) as d:
         d.send("rates", {"id": 7, "r": 2})
+        if restart:
+            d.restart()
         d.send("rates", None, key=b"7")
         [letter] = d.dead_letters()
         assert "the key of a null value cannot be read" in letter.exception
