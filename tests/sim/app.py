@@ -16,7 +16,7 @@ from headgate.core.names import JobName
 from headgate.core.task.plan import FOREIGN, TaskPlan, TaskSettings
 
 from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SOURCE, TABLE, passes
-from .windows import FAR, FIRST, RESHUFFLED, SECOND, Spec, regrouped
+from .windows import COMBINED, COMBINED_STREAM, FAR, HOPPING, RESHUFFLED, ROWS, SESSION, Spec, Windowing, regrouped
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -94,6 +94,23 @@ class Counting(hg.Actor):
         self.fresh = False
 
 
+class Gathering(hg.Actor):
+    """Makes a result of the rows of a key and window."""
+
+    async def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
+        """All rows of a key and window, in the order of time."""
+        rows = batch.values
+        if process_now().world.rng.random() < 0.1:
+            await work(None)
+        sums = {"n": len(rows), "p": sum(row["p"] for row in rows), "s": sum(row["s"] for row in rows)}
+        ctx.forward({**sums, "ids": list(map(named, rows))})
+
+
+def named(row: Any) -> list[int]:
+    """What identifies a row."""
+    return [row["p"], row["s"]]
+
+
 class SimDeclared(Declared):
     """A declaration. For two jobs that share a stream, which cannot be declared yet, it contains what such a declaration would produce."""
 
@@ -127,9 +144,12 @@ class SimDeclared(Declared):
 
 
 @lru_cache(maxsize=256)
-def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, windows: str) -> SimDeclared:
+def declared(
+    kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, windows: Windowing | None
+) -> SimDeclared:
     """The declaration of a job. All worlds with the same kind of job share it."""
     app = hg.App("job" if kind == "whole" else kind)
+    before: Any = None
     if kind == "downstream":
         name = app.topics.intermediate(SHUFFLED).replace("downstream", "upstream", 1)
         stream: Any = app.input(name)
@@ -137,10 +157,10 @@ def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, 
         stream = app.input(SOURCE, max_out_of_order=f"{LAG_MS}ms", until="newest" if bounded else None)
         if mixed:
             stream = stream.merge(app.input(EXTRAS, max_out_of_order=f"{LAG_MS}ms"))
-        stream = stream.filter(passes).map_async(work)
-        stream = stream.repartition("k", name=SHUFFLED, partitions=width)
-    if windows and kind != "upstream":
-        _windows(stream, windows)
+        before = stream.filter(passes).map_async(work)
+        stream = before.repartition("k", name=SHUFFLED, partitions=width)
+    if windows is not None and kind != "upstream":
+        _windows(before, stream, windows)
     if kind == "upstream":
         stream.sink(_nothing)
     elif stateful:
@@ -155,18 +175,33 @@ def declared(kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, 
     return made
 
 
-def _windows(stream: Any, where: str) -> None:
-    """Count rows by key and window, and the results of that by window again."""
-    counted = _windowed(stream, FIRST).agg(n=hg.count(), p=hg.sum("p"), s=hg.sum("s"))
-    counted.to(FIRST.topic)
-    if where == FAR:
-        counted = counted.repartition(regrouped, name=RESHUFFLED, partitions=2)
-    _windowed(counted, SECOND).agg(n=hg.sum("n"), ends=hg.collect("window_end")).to(SECOND.topic)
+def _windows(before: Any, stream: Any, windows: Windowing) -> None:
+    """Results of rows by key and window, and of these results by window again."""
+    first, second = windows.first, windows.second
+    if windows.how == COMBINED:
+        stream = before.repartition("k", name=COMBINED_STREAM, partitions=2)
+    windowed = stream.window(_window(first), emit=windows.emit, late=first.late, name=first.name)
+    if windows.how == ROWS:
+        results = windowed.process(Gathering)
+    else:
+        names = {"ids": hg.collect(named)} if windows.exact else {}
+        results = windowed.agg(n=hg.count(), p=hg.sum("p"), s=hg.sum("s"), **names)
+    results.to(first.topic)
+    if second is None:
+        return
+    if windows.place == FAR:
+        results = results.repartition(regrouped, name=RESHUFFLED, partitions=2)
+    again = results.window(_window(second), late=second.late, name=second.name)
+    again.agg(n=hg.sum("n"), ends=hg.collect("window_end")).to(second.topic)
 
 
-def _windowed(stream: Any, spec: Spec) -> Any:
-    window = hg.tumbling(f"{spec.size_ms}ms", grace=f"{spec.grace_ms}ms")
-    return stream.window(window, late=spec.late, name=spec.name)
+def _window(spec: Spec) -> Any:
+    size, grace = f"{spec.size_ms}ms", f"{spec.grace_ms}ms"
+    if spec.kind == SESSION:
+        return hg.session(size, grace=grace)
+    if spec.kind == HOPPING:
+        return hg.hopping(size, every=f"{spec.every_ms}ms", grace=grace)
+    return hg.tumbling(size, grace=grace)
 
 
 def _nothing(batch: Any) -> None:

@@ -33,7 +33,7 @@ from headgate.core.progress.frames import MAX_TIME, NO_TIME, Watermark, is_contr
 from headgate.core.task import protocol as facts
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
 
-from .job import LAG_MS, Row, framed, stray
+from .job import LAG_MS, PARTIAL, Row, framed, stray
 from .log import COMMITTED, Producer, Record
 from .windows import TOPICS, Windows
 
@@ -168,6 +168,8 @@ class Invariants:
         reference = self.reference(actor.job.name, actor.name)
         before = reference.owner
         again = before is not None and before.gone and before.grant == actor.grant
+        if actor.grant <= reference.grant and actor.fenced() and actor.process.woke_s_ago() < 1.0:
+            return  # it was frozen between the order and the start; nothing that it does will count
         if actor.grant <= reference.grant and not (again and before.incarnation == actor.incarnation):
             self.fail(f"{actor.process.name} starts {actor.name} under grant {actor.grant}, after {reference.grant}")
         if (
@@ -286,6 +288,7 @@ class Invariants:
             self.fail(f"{actor.name} commits without a checkpoint")
             return
         self._moves(process.job, actor, reference, checkpoint)
+        self.windows.counted(actor)
         actor.sealed = []
         reference.max_ts = actor.sealed_ts
         reference.step_times = actor.sealed_times
@@ -367,7 +370,7 @@ class Invariants:
             mark = wire.marks.get((run, task))
             if task is None and (at.stream, run, writer) in self.world.idle_said:
                 continue  # the others did not wait for it
-            if mark is not None and ts < mark and not self._may_be_late(row):
+            if mark is not None and ts < mark and not self.may_be_late(row):
                 self.fail(f"{row} of {by} at {ts} stands in {at} behind a watermark {mark} of {task or 'all'}")
 
     # ------------------------------------------------------------------------------------------------ tables, stores
@@ -441,16 +444,26 @@ class Invariants:
                 continue
             writer, run = record.by
             for row, ts in found:
-                late = mark is not None and ts < mark and not self._may_be_late(row)
+                late = mark is not None and ts < mark and not self.may_be_late(row)
                 if late and (at.stream, run, writer) not in self.world.idle_said:
                     self.fail(f"{actor.name} gets {row} of {at} at {ts}, behind its own watermark {mark}")
             if found and at.stream in actor.closed:
                 self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
 
-    def _may_be_late(self, row: Row) -> bool:
+    def may_be_late(self, row: Row) -> bool:
         """After a seek rows come again; a new partition is read from its beginning although time has advanced; and strays are old.
-        Results of a window (their producer is -1) are never late."""
-        return row.producer >= 0 and (bool(self.world.seeks) or stray(row) or row.producer >= self.world.shape.sources)
+        A partial state may hold such rows. Results of a window are never late."""
+        if row.producer < 0:
+            return row == PARTIAL
+        return bool(self.world.seeks) or stray(row) or row.producer >= self.world.shape.sources
+
+    def ended_before(self) -> bool:
+        """Whether a run before this one has ended: time went on without the partitions that ended first, so their rows may now be old."""
+        return any(
+            state == messages.RunState.ENDED and (truth.state.run is None or truth.state.run.run_id != run_id)
+            for truth in self.truths.values()
+            for run_id, state in truth.closed_runs.items()
+        )
 
     def letter(self, actor: Watched, order: facts.RunStep) -> None:
         """Operators see time advance, across a restart too, and each end once."""

@@ -1,7 +1,7 @@
 """The job that every run computes, and the account of every record at its end.
 
     orders (source)  →  filter  →  shuffle by key  →  count by key  →  counted (output)
-                                                   →  count by key and window (of half of the seeds, see `windows`)
+                                                   →  windows by key (of half of the seeds, see `windows`)
 
 or the same split between two jobs: `upstream` filters and shuffles, `downstream` counts. A record is identified by its producer and a
 sequence number, so every lost, duplicated or reordered record is found. A read-committed reader outside of the job checks the exact result
@@ -22,6 +22,7 @@ import orjson
 from headgate.core.progress.frames import BatchFrame, ControlFrame, Drain, EndOfStream, UserFrame, Watermark, decode
 
 from .log import Kafka, Record
+from .windows import FAR, NEAR, Windowing
 
 LAG_MS = 500
 STRAY_MS = 3000
@@ -44,6 +45,10 @@ class Row(NamedTuple):
     key: int
 
 
+RESULT, PARTIAL = Row(-1, 0, 0), Row(-2, 0, 0)
+"""What stands for a result of a window, and for a partial state, where a row is expected."""
+
+
 class Counted(NamedTuple):
     """One output record: the row that was counted, and the count of its key."""
 
@@ -61,10 +66,10 @@ def value_of(row: Row) -> bytes:
 
 
 def row_of(value: bytes) -> Row:
-    """The row of an input record, of a row in a frame, or of an output record; of a window's result a row without a producer."""
+    """The row of an input record, of a row in a frame, or of an output record."""
     found = orjson.loads(value)
     if "window_end" in found:
-        return Row(-1, 0, 0)
+        return RESULT
     return Row(found["p"], found["s"], int(found["k"]))
 
 
@@ -80,6 +85,8 @@ def framed(value: bytes) -> ControlFrame | list[tuple[Row, int]]:
         return frame
     assert not isinstance(frame, UserFrame), "the shuffle writes batches"
     assert isinstance(frame, BatchFrame), frame
+    if frame.plan is not None:
+        return [(PARTIAL, at) for at in frame.timestamps]
     return [(row_of(one or b""), at) for one, at in zip(frame.values, frame.timestamps, strict=True)]
 
 
@@ -118,8 +125,7 @@ class Shape:
     """Each source partition ends in each run, a few rows after its end at the start of the run."""
     mixed: bool = False
     """A second, unbounded source beside a bounded one, and a task for each partition of each stream."""
-    windows: str = ""
-    """Where the second of the two windows is, if the job has windows; see `windows`."""
+    windows: Windowing | None = None
 
     @classmethod
     def draw(cls, rng: Random) -> Shape:
@@ -129,7 +135,7 @@ class Shape:
         split = rng.random() < 0.2
         mixed = not (stateful or split or modulo) and rng.random() < 0.5
         sources = 6 if modulo else rng.choice((6, 6, 7, 8))
-        windows = rng.choice(("", "", "near", "near" if split else "far"))
+        place = rng.choice(("", "", NEAR, NEAR if split else FAR))
         return cls(
             sources=sources,
             width=12 if modulo else 3 if mixed else rng.choice((2, 3, 6, sources)),
@@ -143,7 +149,7 @@ class Shape:
             modulo=modulo,
             bounded=mixed or rng.random() < (0.1 if stateful else 0.4),
             mixed=mixed,
-            windows=windows,
+            windows=Windowing.draw(rng, place, split=split) if place else None,
         )
 
 

@@ -59,6 +59,10 @@ class Watched:
         """What was processed and is in a transaction that is not committed yet."""
         self.sealed_ts: dict[StreamPartition, int] = {}
         self.sealed_times: dict[str, int] = {}
+        self.missed: tuple[Any, Mapping[str, Any]] = (None, {})
+        """The pipeline, and by window the late rows that it has counted, in the last transaction that became visible."""
+        self.sealed_missed = self.missed
+        """The same in a transaction that is not committed yet."""
         self.max_ts: dict[StreamPartition, int] = {}
         self.times: set[int] = set()
         self.marks: dict[str, int] = {}
@@ -134,6 +138,8 @@ class Watched:
         self.sealed, self.moves = self.moves, []
         self.sealed_ts = dict(self.max_ts)
         self.sealed_times = dict(self.actor.machine.step_times)
+        if (pipeline := self.actor.site.pipeline) is not None:
+            self.sealed_missed = pipeline, {name: missed for name, _, missed in pipeline.windows()}
         self.process.contributed.setdefault(self.incarnation, {})[self.name] = self
 
 

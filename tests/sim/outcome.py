@@ -15,6 +15,7 @@ import structlog
 
 from headgate.agents.operators import open_windows, windowed
 from headgate.agents.port import bounds
+from headgate.core.windows import blocks
 
 from .faults import REQUESTS
 from .invariants import Violation
@@ -68,8 +69,9 @@ def unheard() -> Iterator[None]:
         processors=[],
     )
     retention, bounds.LOG_DELETE_RETENTION_MS = bounds.LOG_DELETE_RETENTION_MS, LOG_RETENTION_MS
-    sizes = open_windows.BLOCK_KEYS, windowed.STEP_RESULTS
-    open_windows.BLOCK_KEYS, windowed.STEP_RESULTS = BLOCK_KEYS, STEP_RESULTS
+    sizes = open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS
+    open_windows.BLOCK_KEYS = blocks.BLOCK_ROWS = BLOCK_KEYS
+    windowed.STEP_RESULTS = windowed.STEP_SESSIONS = STEP_RESULTS
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
@@ -78,7 +80,7 @@ def unheard() -> Iterator[None]:
     finally:
         sys.unraisablehook = hook
         bounds.LOG_DELETE_RETENTION_MS = retention
-        open_windows.BLOCK_KEYS, windowed.STEP_RESULTS = sizes
+        open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS = sizes
         structlog.reset_defaults()
         if before is not None:
             structlog.configure(**before)

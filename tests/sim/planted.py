@@ -28,7 +28,7 @@ class Plant:
     def __init__(
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
-        """`needs`: faults (or `windows`) without which the bug has no effect; seeds without them are skipped."""
+        """`needs`: faults (or `windows`, or a kind of them) without which the bug has no effect; seeds without them are skipped."""
         self.name = name
         self.why = why
         self.needs = frozenset(needs)
@@ -42,7 +42,7 @@ class Plant:
         if not self.needs:
             return True
         world = World(seed)
-        drawn = {"windows"} if world.shape.windows else set[str]()
+        drawn = frozenset[str]() if world.shape.windows is None else world.shape.windows.words
         return world.faults is not None and self.needs <= drawn | {*world.faults.kinds}
 
     def into(self, world: World) -> None:
@@ -419,8 +419,9 @@ def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
     on_watermark, on_close = WindowOp.on_watermark, WindowOp.on_close
 
     def moved(self: Any) -> None:
-        if self.kept.open:
-            self.floor = max(self.floor, *(end + self.grace for end in self.kept.open))
+        ends = [end for end, *_ in self.kept.endings] if self.of_sessions else list(self.kept.open)
+        if ends:
+            self.floor = max(self.floor, max(ends) + self.window_step.window.holds_ms)
             self.table.update({FLOOR: self.floor})
 
     async def watermark(self: Any, ts: int) -> bool:
@@ -452,17 +453,19 @@ def _result_time_raised() -> list[tuple[Any, str, Any]]:
 
 
 def _block_stays_when_its_window_closes() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_rows import OpenRows
     from headgate.agents.operators.open_windows import OpenWindows
 
-    original = OpenWindows.prepare
+    def planted(original: Any) -> Any:
+        def prepare(self: Any) -> None:
+            for one in self.given:
+                if one.whole:
+                    del self.open[one.end].slots[1:]
+            original(self)
 
-    def prepare(self: Any) -> None:
-        for one in self.given:
-            if one.whole:
-                del self.open[one.end].slots[1:]
-        original(self)
+        return prepare
 
-    return [(OpenWindows, "prepare", prepare)]
+    return [(one, "prepare", planted(one.prepare)) for one in (OpenWindows, OpenRows)]
 
 
 def _slots_are_free_before_their_window_has_closed() -> list[tuple[Any, str, Any]]:
@@ -478,16 +481,110 @@ def _slots_are_free_before_their_window_has_closed() -> list[tuple[Any, str, Any
 
 
 def _closing_begins_anew() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_rows import OpenRows
     from headgate.agents.operators.open_windows import OpenWindows
 
-    original = OpenWindows._load
+    def planted(original: Any) -> Any:
+        def load(self: Any) -> None:
+            original(self)
+            for window in self.open.values():
+                window.out = 0
 
-    def load(self: Any) -> None:
+        return load
+
+    return [(one, "_load", planted(one._load)) for one in (OpenWindows, OpenRows)]
+
+
+def _partial_judged_before_its_window() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.combined_windows import WindowCombineOp
+    from headgate.agents.operators.open_windows import OpenWindows
+    from headgate.core.progress.frames import NO_TIME
+
+    from .job import LAG_MS
+
+    push, take = WindowCombineOp.push, OpenWindows.take
+
+    def pushed(self: Any, rows: Any) -> None:
+        passed = self.__dict__.setdefault("passed", NO_TIME)
+        self.kept.judged = passed - self.window.window.grace_ms
+        push(self, rows)
+        self.passed = max(passed, *(ts - LAG_MS for ts in rows.timestamps))
+
+    def taken(self: Any, keys: Any, times: Any, values: Any, closed: int) -> Any:
+        return take(self, keys, times, values, self.__dict__.get("judged", closed))
+
+    return [(WindowCombineOp, "push", pushed), (OpenWindows, "take", taken)]
+
+
+def _late_partial_is_one_row() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_windows import Tally
+
+    original = Tally.add
+
+    def add(self: Any, part: Any) -> None:
+        original(self, part)
+        for key in part.keys:
+            self.rows[part.end][key] = 1
+
+    return [(Tally, "add", add)]
+
+
+def _merged_session_stays() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_sessions import OpenSessions
+
+    original = OpenSessions._write
+
+    def write(self: Any, *args: Any) -> Any:
+        self._delete = lambda slots: None
+        try:
+            return original(self, *args)
+        finally:
+            del self._delete
+
+    return [(OpenSessions, "_write", write)]
+
+
+def _closed_session_stays() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_sessions import OpenSessions
+
+    original = OpenSessions.prepare
+
+    def prepare(self: Any) -> None:
+        given, self.given = self.given, []
         original(self)
-        for window in self.open.values():
-            window.out = 0
+        self.given = given
 
-    return [(OpenWindows, "_load", load)]
+    return [(OpenSessions, "prepare", prepare)]
+
+
+def _late_part_unsaid() -> list[tuple[Any, str, Any]]:
+    from headgate.core.windows.spans import Spans
+
+    original = Spans.assign_open
+
+    def assign_open(self: Any, times: Any, closed: int) -> Any:
+        return original(self, times, closed)._replace(partly=0)
+
+    return [(Spans, "assign_open", assign_open)]
+
+
+def _retried_rows_taken_for_known() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.open_rows import OpenRows
+    from headgate.agents.operators.windowed import WindowOp
+
+    drop, take = WindowOp.drop, OpenRows.take
+
+    def dropped(self: Any) -> None:
+        if isinstance(self.kept, OpenRows):
+            self.kept.known = list(self.kept.taken)
+        drop(self)
+
+    def taken(self: Any, *args: Any) -> Any:
+        found = take(self, *args)
+        self.taken = [part for part in self.taken if part not in self.__dict__.get("known", ())]
+        return found
+
+    return [(WindowOp, "drop", dropped), (OpenRows, "take", taken)]
 
 
 PLANTS: dict[str, Plant] = {
@@ -605,6 +702,42 @@ PLANTS: dict[str, Plant] = {
             "a closing of several steps begins again from the first after a crash",
             _closing_begins_anew,
             ("windows",),
+        ),
+        Plant(
+            "partial-judged-early",
+            "a row is late by the time before the shuffle, and not by that of its window",
+            _partial_judged_before_its_window,
+            ("combined",),
+        ),
+        Plant(
+            "late-partial",
+            "a partial state that is late counts as one row, whatever it holds",
+            _late_partial_is_one_row,
+            ("combined",),
+        ),
+        Plant(
+            "merged-session-stays",
+            "a session that became part of another stays in the table, and is there again after a restart",
+            _merged_session_stays,
+            ("session",),
+        ),
+        Plant(
+            "closed-session-stays",
+            "a session that is closed stays in the table, and is open again after a restart",
+            _closed_session_stays,
+            ("session",),
+        ),
+        Plant(
+            "late-part-unsaid",
+            "a row that is late for some of its windows is missing there, and not counted",
+            _late_part_unsaid,
+            ("hopping",),
+        ),
+        Plant(
+            "rows-known",
+            "rows of a window count as taken when their chunk has failed, so they are lost when it is retried",
+            _retried_rows_taken_for_known,
+            ("rows", "user-error"),
         ),
         Plant(
             "applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice, ("seek",)

@@ -124,6 +124,10 @@ class Process(Host):
         self.frozen_last = max(self.frozen_last, self.schedule.moment + seconds)
         self.holds_writes = self.schedule.rng.random() < 0.6
 
+    def woke_s_ago(self) -> float:
+        """How long ago it was frozen last."""
+        return self.schedule.moment - self.frozen_last
+
     def fenced(self, incarnation: str) -> bool:
         """Whether the broker rejects everything from this incarnation."""
         holder = self.kafka.producers.get(worker_id(self.job.job_name, self.slot.processor, incarnation))

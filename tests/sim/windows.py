@@ -1,62 +1,142 @@
-"""The windows of the simulated job, and what is demanded of them.
+"""The windows of the simulated job, and what is demanded of each result when it becomes visible.
 
-    shuffled  →  window of 1 s, grace 0.3 s  →  window of 2 s, in the same task (`near`) or behind a second shuffle (`far`)
+    shuffled  →  first window, of one of the `KINDS`  →  window of 2 s, in the same task (`near`) or behind a second shuffle (`far`)
 
-Rows that are late at the first window go to a topic of their own. Nothing may be late at the second: the results of the first carry
-times that the time behind it has not passed.
+Rows that are late at the first window go to a topic of their own; where partial states travel instead of rows, they are only counted.
+Nothing may be late at the second: the results of the first carry times that the time behind it has not passed. Early results are updates,
+so nothing stands behind them.
 
 Checked when a transaction becomes visible:
 
-    a result's timestamp is the last ms of its window                                  `_result`
+    a result's timestamp is the last ms of its window; of an early one, within it      `_result`
     a watermark closes a window once, ever, and in the order of ends and of keys       `_result`
     no window closes before its time, and none that a watermark closed opens again     `_result`
-    the time behind a window is less than the window's own by its grace                `passed_on`
+    the time behind a window is less than the window's own by what it holds back       `passed_on`
     a row is late only where its window is closed; nothing is late at the second,      `_late`
-    but of tasks that had said that they are idle
+    but of tasks for which nobody waited
 
-At the end (`recount`) the results of each key and window add up to the rows that the committed positions speak for, less the late ones.
+At the end `recount` holds the results against the rows that the committed positions speak for.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
+from headgate.core.windows.results import EARLY as GIVEN_EARLY
 from headgate.core.windows.results import WATERMARK
-
-from .job import Row, row_of
 
 if TYPE_CHECKING:
     from headgate.core.task import protocol as facts
 
-    from .log import Kafka, Record
+    from .life import Watched
+    from .log import Record
     from .world import World
 
 NEAR, FAR = "near", "far"
-RESHUFFLED = "reshuffled"
+RESHUFFLED, COMBINED_STREAM = "reshuffled", "combined"
+TUMBLING, HOPPING, SESSION = "tumbling", "hopping", "session"
+AGG, COMBINED, ROWS, EARLY = "agg", "combined", "rows", "early"
+"""What becomes of the rows: they are aggregated, so before the shuffle, given to an actor, or aggregated with early results, too."""
+KINDS = (
+    (TUMBLING, AGG),
+    (HOPPING, AGG),
+    (SESSION, AGG),
+    (TUMBLING, COMBINED),
+    (TUMBLING, ROWS),
+    (HOPPING, ROWS),
+    (SESSION, ROWS),
+    (TUMBLING, EARLY),
+    (HOPPING, EARLY),
+)
+GRACES_MS = (0, 300, 1000, 2500)
+"""A stray record is up to 3 s behind the watermark, so it comes into an open window, into one in its grace, or too late."""
 STEP_RESULTS, BLOCK_KEYS = 2, 2
-"""Results of a step, and keys of a block: so few that closing takes several steps, and a window several blocks."""
+"""Results of a step, and keys or rows of a block: so few that closing takes several steps, and a window several blocks."""
 
 
-class Spec(NamedTuple):
+@dataclass(frozen=True)
+class Spec:
     """One window of the job."""
 
     name: str
+    kind: str
     size_ms: int
+    """Of a session, the gap."""
+    every_ms: int
     grace_ms: int
     topic: str
     """Its results, in one partition: so their order is seen."""
-    late: str
+    late: str | None
+
+    @property
+    def holds_ms(self) -> int:
+        """How far time must have passed an end. A row with exactly the time of its end still belongs to a session."""
+        return self.grace_ms + (self.kind == SESSION)
+
+    def ends(self, ts: int) -> list[int]:
+        """The ends of the windows that hold this time, ascending; of a session, the end that a single row has."""
+        if self.kind == SESSION:
+            return [ts + self.size_ms]
+        starts = range(ts - ts % self.every_ms, ts - self.size_ms, -self.every_ms)
+        return sorted(start + self.size_ms for start in starts)
 
 
-FIRST = Spec("first", 1000, 300, "windows", "late")
-SECOND = Spec("second", 2000, 0, "windows-again", "late-again")
-SPECS = (FIRST, SECOND)
-TOPICS = tuple(topic for spec in SPECS for topic in (spec.topic, spec.late))
+SECOND = Spec("second", TUMBLING, 2000, 2000, 0, "windows-again", "late-again")
+TOPICS = ("windows", "late", SECOND.topic, "late-again")
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """The windows of one seed."""
+
+    kind: str
+    how: str
+    grace_ms: int
+    place: str
+    emit: str | int = "final"
+
+    @classmethod
+    def draw(cls, rng: Random, place: str, *, split: bool) -> Windowing:
+        """One kind. Of two jobs, the second reads a stream that the first one shares, so it combines nothing."""
+        kind, how = rng.choice(KINDS)
+        if split and how == COMBINED:
+            how = AGG
+        emit = rng.choice(("400ms", 3, 10)) if how == EARLY else "final"
+        return cls(kind, how, rng.choice(GRACES_MS), place, emit)
+
+    @property
+    def words(self) -> frozenset[str]:
+        """What a planted bug may need."""
+        return frozenset({"windows", self.kind, self.how})
+
+    @property
+    def first(self) -> Spec:
+        """The window that takes rows."""
+        size, every = {TUMBLING: (1000, 1000), HOPPING: (1000, 400), SESSION: (400, 400)}[self.kind]
+        late = None if self.how == COMBINED else "late"
+        return Spec("first", self.kind, size, every, self.grace_ms, "windows", late)
+
+    @property
+    def second(self) -> Spec | None:
+        """The window that takes the results of the first."""
+        return None if self.how == EARLY else SECOND
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Both."""
+        return (self.first,) if self.second is None else (self.first, self.second)
+
+    @property
+    def exact(self) -> bool:
+        """Whether a result names its rows. Otherwise it has only numbers: their states are added in columns, and may be combined."""
+        return (self.kind, self.how) not in ((TUMBLING, AGG), (TUMBLING, COMBINED))
+
 
 Place = tuple[int, bytes]
 """The end of a result's window, and its key."""
@@ -66,6 +146,13 @@ NOWHERE: Place = (NO_TIME, b"")
 def regrouped(value: dict[str, int]) -> str:
     """The key of a result behind the second shuffle."""
     return str(value["window_end"] // 1000 % 5)
+
+
+class Missed(NamedTuple):
+    """How many rows a step has counted as late for all of their windows, and for some of them."""
+
+    rows: int
+    partly: int
 
 
 class Windows:
@@ -79,7 +166,8 @@ class Windows:
         """By task and window, the last result that a watermark gave."""
         self.flushed: dict[tuple[str, str, str, str], Place] = {}
         """By task, window, run and cause, the last result of a flush."""
-        self._looks = {spec.topic: (self._result, spec) for spec in SPECS} | {s.late: (self._late, s) for s in SPECS}
+        self.missed: dict[str, Missed] = {}
+        """By window, the late rows that were counted in transactions that became visible."""
 
     def letter(self, task: str, order: facts.RunStep) -> None:
         """Steps of a task are told a time."""
@@ -89,36 +177,55 @@ class Windows:
 
     def passed_on(self, task: str, ts: int) -> None:
         """A task says a time to the stream behind its first window."""
-        told = self.told.get((task, FIRST.name), NO_TIME)
-        if ts not in (MAX_TIME, NO_TIME) and ts > told - FIRST.grace_ms:
+        first = self._windowing().first
+        told = self.told.get((task, first.name), NO_TIME)
+        if ts not in (MAX_TIME, NO_TIME) and ts > told - first.holds_ms:
             self._fail(f"{task} says watermark {ts} behind its window, which was told {told}")
+
+    def counted(self, actor: Watched) -> None:
+        """A transaction of this task became visible, and with it the late rows that it has counted since the one before."""
+        pipeline, sealed = actor.sealed_missed
+        before = actor.missed[1] if actor.missed[0] is pipeline else {}
+        for name, (rows, partly) in sealed.items():
+            had, sum_ = before.get(name, (0, 0)), self.missed.get(name, (0, 0))
+            self.missed[name] = Missed(sum_[0] + rows - had[0], sum_[1] + partly - had[1])
+        actor.missed = actor.sealed_missed
 
     def committed(self, topic: str, records: Iterable[Record]) -> None:
         """Records of a topic became visible."""
-        look, spec = self._looks[topic]
-        for record in records:
-            look(spec, record)
+        for spec in self._windowing().specs:
+            if topic in (spec.topic, spec.late):
+                for record in records:
+                    (self._result if topic == spec.topic else self._late)(spec, record)
+
+    def _windowing(self) -> Windowing:
+        windows = self.world.shape.windows
+        assert windows is not None
+        return windows
 
     def _result(self, spec: Spec, record: Record) -> None:
         task, run = record.by
-        value = orjson.loads(record.value)
-        end, by = value["window_end"], value["closed_by"]
+        value: dict[str, Any] = orjson.loads(record.value)
+        start, end, by = value["window_start"], value["window_end"], value["closed_by"]
         place = (end, record.key)
         what = f"{task} gives a result of {spec.name} by {by}: {record.key} {value}"
-        if record.ts != end - 1 or value["window_start"] != end - spec.size_ms:
+        at_its_time = start <= record.ts < end if by == GIVEN_EARLY else record.ts == end - 1
+        if not at_its_time or (spec.kind != SESSION and start != end - spec.size_ms):
             self._fail(f"{what}, at {record.ts}")
         closed = self.closed.get((task, spec.name), NOWHERE)
         if by == WATERMARK:
             if place <= closed:
                 self._fail(f"{what}, after {closed}")
             told = self.told.get((task, spec.name), NO_TIME)
-            if end + spec.grace_ms > told:
+            if end + spec.holds_ms > told:
                 self._fail(f"{what}, and was told {told}")
             self.closed[task, spec.name] = place
             return
-        flush = (task, spec.name, run, by)
-        if end <= closed[0]:
+        if end <= closed[0] and (by != GIVEN_EARLY or place <= closed):
             self._fail(f"{what}, and a watermark has closed {closed}")
+        if by == GIVEN_EARLY:
+            return
+        flush = (task, spec.name, run, by)
         if place <= (before := self.flushed.get(flush, NOWHERE)):
             self._fail(f"{what}, after {before}")
         self.flushed[flush] = place
@@ -126,54 +233,10 @@ class Windows:
     def _late(self, spec: Spec, record: Record) -> None:
         task, _ = record.by
         told = self.told.get((task, spec.name), NO_TIME)
-        again = spec is SECOND and not any(stream.endswith(RESHUFFLED) for stream, _, _ in self.world.idle_said)
-        if again or end_of(record.ts, spec) + spec.grace_ms > told:
+        idle = any(stream.endswith(RESHUFFLED) for stream, _, _ in self.world.idle_said)
+        again = spec is SECOND and not idle and not self.world.invariants.ended_before()
+        if again or spec.ends(record.ts)[-1] + spec.holds_ms > told:
             self._fail(f"{record.value!r} at {record.ts} is late at {spec.name} in {task}, which was told {told}")
 
     def _fail(self, what: str) -> None:
         self.world.invariants.fail(what)
-
-
-def end_of(ts: int, spec: Spec) -> int:
-    """The end of the window that holds this time."""
-    return ts - ts % spec.size_ms + spec.size_ms
-
-
-def recount(kafka: Kafka, taken: Iterable[tuple[Row, int]], *, far: bool) -> list[tuple[object, ...]]:
-    """What the results do not say of these rows. None that was lost or doubled can hide behind the sums of what names it."""
-    rows = Counter(taken)
-    for record in _all(kafka, FIRST.late):
-        rows[row_of(record.value), record.ts] -= 1
-    wrong: list[tuple[object, ...]] = [("late", *one) for one, number in rows.items() if number < 0]
-    wanted: dict[tuple[str, int], Counter[str]] = {}
-    for (row, ts), number in rows.items():
-        if number > 0:
-            sums = {"n": number, "p": number * row.producer, "s": number * row.seq}
-            wanted.setdefault((str(row.key), end_of(ts, FIRST)), Counter()).update(sums)
-    found: dict[tuple[str, int], Counter[str]] = {}
-    wanted_again: dict[tuple[str, int], Counter[str]] = {}
-    for record in _all(kafka, FIRST.topic):
-        value = orjson.loads(record.value)
-        key, end = record.key.decode(), value["window_end"]
-        found.setdefault((key, end), Counter()).update({name: value[name] for name in "nps"})
-        again = (regrouped(value) if far else key, end_of(end - 1, SECOND))
-        wanted_again.setdefault(again, Counter()).update({"n": value["n"], str(end): 1})
-    for record in _all(kafka, SECOND.late):
-        value = orjson.loads(record.value)
-        at = (record.key.decode(), end_of(record.ts, SECOND))
-        wanted_again[at].subtract({"n": value["n"], str(value["window_end"]): 1})
-    wanted_again = {at: left for at, sums in wanted_again.items() if (left := +sums)}
-    found_again: dict[tuple[str, int], Counter[str]] = {}
-    for record in _all(kafka, SECOND.topic):
-        value = orjson.loads(record.value)
-        sums = Counter(map(str, value["ends"]))
-        found_again.setdefault((record.key.decode(), value["window_end"]), Counter()).update({"n": value["n"], **sums})
-    for spec, want, have in ((FIRST, wanted, found), (SECOND, wanted_again, found_again)):
-        for at in sorted(want.keys() | have.keys()):
-            if want.get(at) != have.get(at):
-                wrong.append((spec.name, at, {"found": have.get(at), "true": want.get(at)}))
-    return wrong
-
-
-def _all(kafka: Kafka, topic: str) -> list[Record]:
-    return kafka.read(topic, 0, 0, 1 << 30)[0]

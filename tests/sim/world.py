@@ -27,12 +27,13 @@ from .app import SHUFFLED, declared
 from .disk import Location
 from .faults import Faults
 from .invariants import Invariants, Violation
-from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, TABLE, Account, Feed, Shape, account, taken_in
+from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, TABLE, Account, Feed, Row, Shape, account, taken_in
 from .log import Kafka
 from .process import Process, Slot
+from .recount import Recount
 from .schedule import Schedule
 from .waiting import Waiting
-from .windows import FAR, RESHUFFLED, TOPICS, recount
+from .windows import COMBINED, COMBINED_STREAM, FAR, RESHUFFLED, TOPICS
 
 DEPLOYMENT = "v1"
 SESSION_S = 6.0
@@ -73,7 +74,13 @@ class Job:
         front = kind if kind != "downstream" else "upstream"
         self.shuffled = declared(front, *words).topics.intermediate(SHUFFLED)
         self.reshuffled = self.declared.topics.intermediate(RESHUFFLED)
-        self.windowed = bool(shape.windows) and kind != "upstream"
+        self.windows = shape.windows if kind != "upstream" else None
+        self.streams = []
+        """The streams of frames that it makes for its windows."""
+        if self.windows is not None and self.windows.how == COMBINED:
+            self.streams.append(self.declared.topics.intermediate(COMBINED_STREAM))
+        if self.windows is not None and self.windows.place == FAR and self.windows.second is not None:
+            self.streams.append(self.reshuffled)
         self.lag_ms = LAG_MS
         self.given: dict[str, Any] = {
             "watermark.idle-timeout": "2s",
@@ -84,8 +91,8 @@ class Job:
         self.written = [self.log_topic, *([OUTPUT] if kind != "upstream" else [])]
         if kind != "downstream":
             self.written.append(self.shuffled)
-        if self.windowed:
-            self.written += [*TOPICS, *([self.reshuffled] if shape.windows == FAR else [])]
+        if self.windows is not None:
+            self.written += [*TOPICS, *self.streams]
         self.slots: list[Slot] = []
         self.processes: list[Process] = []
         self.plan = self._plan()
@@ -207,9 +214,9 @@ class World:
         self.framed = {job.shuffled for job in self.jobs}
         for topic in sorted(self.framed):
             self.kafka.create(topic, self.shape.width)
-        if self.shape.windows == FAR:
-            self.kafka.create(self.jobs[0].reshuffled, 2)
-            self.framed.add(self.jobs[0].reshuffled)
+        for topic in [topic for job in self.jobs for topic in job.streams]:
+            self.kafka.create(topic, 2)
+            self.framed.add(topic)
         for topic in TOPICS if self.shape.windows else ():
             self.kafka.create(topic, 1)
         locations = [f"host{n}" for n in range(self.rng.choice((1, 2, 3)))]
@@ -481,10 +488,16 @@ class World:
                         tables |= {int(key): orjson.loads(parse_log_value(row).body) for key, row in rows.items()}
             taken = taken_in(self.kafka, intervals, frames=job.kind == "downstream")
             found = account(self.kafka, taken, job.shuffled if writes else OUTPUT, tables, writes=writes)
-            if job.windowed:
-                found.windows = recount(self.kafka, taken, far=job.shape.windows == FAR)
+            if job.windows is not None:
+                recount = Recount(self.kafka, job.windows, taken, self.may_be_late)
+                found.windows = recount.against(self.invariants.windows.missed)
             result.append((job.name, found))
         return result
+
+    def may_be_late(self, row: Row) -> bool:
+        """Whether a row may be late at a window. Nobody waits for a task that has said that it is idle, or that has ended."""
+        invariants = self.invariants
+        return bool(self.idle_said) or invariants.may_be_late(row) or invariants.ended_before()
 
     def check_end(self) -> None:
         """Check that the account is clean, and that compaction has changed nothing."""
