@@ -14,14 +14,11 @@ from typing import Any
 import msgpack
 import orjson
 
-from headgate.agents.records.partitioner import partition_of
 from headgate.core.progress.frames import BatchFrame, UserFrame, decode
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint, parse_log_key
 
-from .load import PARTITIONS
 from .reader import read_all
-
-WINDOW_MS = 2000
+from .windows import KINDS, Record
 
 
 @dataclass
@@ -32,14 +29,8 @@ class Truth:
     """By key, in their order."""
     groups: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     """By group: number and sum."""
-    windows: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
-    """By key and end of the window: number and sum."""
-
-    def in_window(self, key: str, ms: int, n: int, amount: int) -> None:
-        """A record of this time, or one less."""
-        window = self.windows[key, ms - ms % WINDOW_MS + WINDOW_MS]
-        window[0] += n
-        window[1] += n * amount
+    timed: list[Record] = field(default_factory=list[Record])
+    """All records, with their times."""
 
     @property
     def records(self) -> int:
@@ -70,7 +61,7 @@ def recount(bootstrap: str, topic: str, upto: dict[int, int] | None = None) -> T
         group = truth.groups[value["group"]]
         group[0] += 1
         group[1] += value["amount"]
-        truth.in_window(value["key"], message.timestamp()[1], 1, value["amount"])
+        truth.timed.append((value["key"], message.timestamp()[1], value["seq"], value["amount"]))
     return truth
 
 
@@ -178,7 +169,7 @@ def logged(bootstrap: str, topic: str, truth: Truth) -> list[str]:
         if raw == CHECKPOINT_KEY:
             continue
         name, key = parse_log_key(raw)
-        if name is None or name == "windows" or name.startswith(("__", "hg.")):
+        if name is None or name in KINDS or name.startswith(("__", "hg.")):
             continue
         at, partition = (name, key.decode()), message.partition() or 0
         before = rows.get(at)
@@ -194,38 +185,4 @@ def logged(bootstrap: str, topic: str, truth: Truth) -> list[str]:
     for group, wanted in truth.groups.items():
         if states.get(group) is None or list(states[group]) != wanted:
             wrong.append(f"task log: {group} folds to {states.get(group)}, and the input has {wanted}")
-    return wrong
-
-
-def windowed(bootstrap: str, results: str, late: str, truth: Truth, *, closed: bool) -> list[str]:
-    """Each window of a key has one result, which equals the recount of its records less the late ones.
-
-    Only where the run has not `closed` may windows be open: in each task those from its newest result on, for a task closes them in order.
-    """
-    for message in read_all(bootstrap, late):
-        value = orjson.loads(message.value() or b"null")
-        truth.in_window(value["key"], message.timestamp()[1], -1, value["amount"])
-    wanted = {at: sums for at, sums in truth.windows.items() if sums != [0, 0]}
-    found: dict[tuple[str, int], list[int]] = {}
-    wrong: list[str] = []
-    for message in read_all(bootstrap, results):
-        key, value = (message.key() or b"").decode(), orjson.loads(message.value() or b"null")
-        at = (key, value["window_end"])
-        where = f"window: {key} at {message.partition()}:{message.offset()}: {value}"
-        if at in found:
-            wrong.append(f"{where} came before as {found[at]}")
-        elif [value["n"], value["total"]] != wanted.get(at):
-            wrong.append(f"{where} is {wanted.get(at)} in the input")
-        if message.timestamp()[1] != value["window_end"] - 1:
-            wrong.append(f"{where} has the time {message.timestamp()[1]}")
-        found[at] = [value["n"], value["total"]]
-    newest: dict[int, int] = {}
-    for key, end in found:
-        task = partition_of(key.encode(), PARTITIONS)
-        newest[task] = max(end, newest.get(task, end))
-    wrong += [f"window: task {task} has no result at all" for task in range(PARTITIONS) if task not in newest]
-    for key, end in wanted:
-        open_from = float("inf") if closed else newest.get(partition_of(key.encode(), PARTITIONS), 0)
-        if (key, end) not in found and end < open_from:
-            wrong.append(f"window: {(key, end)} has no result, {wanted[key, end]}")
     return wrong

@@ -1,5 +1,5 @@
 """The job that is tormented: source → repartition → keyed count → output, twice: every record shuffled, and combined before it.
-The shuffled records are counted by window, too.
+The shuffled records are counted by windows of every kind, too.
 
 It keeps, for each key, how many records it saw, their sum, the sequence number of the last one, and how often one did not stand
 directly behind the one before: a record that is lost, doubled or overtaken leaves a trace that no later record wipes out.
@@ -23,13 +23,30 @@ def in_order(state: list[int], value: dict[str, Any]) -> list[int]:
     return [value["seq"], state[1] + (value["seq"] != state[0] + 1)]
 
 
+class Rows(hg.Actor):
+    """Sums up the records of a key and window."""
+
+    def on_batch(self, ctx: hg.Context, batch: hg.Batch[str, Any]) -> None:
+        """All of them, in the order of their times."""
+        seqs = [value["seq"] for value in batch.values]
+        total = sum(value["amount"] for value in batch.values)
+        ctx.forward({"n": len(seqs), "total": total, "in_order": seqs == sorted(seqs)})
+
+
+def windowed(stream: Any, kind: str, window: Any) -> None:
+    """Results of one kind of windows."""
+    rows = stream.window(window, late=f"{LATE}-{kind}", name=kind)
+    results = rows.process(Rows) if kind == "rows" else rows.agg(n=hg.count(), total=hg.sum("amount"))
+    results.to(f"{WINDOWS}-{kind}")
+
+
 app = hg.App(os.environ.get("CHAOS_JOB", "chaos"))
 events = app.input(INPUT, until="newest" if os.environ.get("CHAOS_BOUNDED") else None)
 by_key = events.repartition("key")
 by_key.agg(n=hg.count(), total=hg.sum("amount"), order=hg.aggregate(lambda: [-1, 0], in_order)).to(COUNTS)
-(
-    by_key.window(hg.tumbling("2s", grace="200ms"), late=LATE, name="windows")
-    .agg(n=hg.count(), total=hg.sum("amount"))
-    .to(WINDOWS)
-)
+windowed(by_key, "tumbling", hg.tumbling("2s", grace="200ms"))
+windowed(by_key, "hopping", hg.hopping("2s", every="1s", grace="200ms"))
+windowed(by_key, "rows", hg.tumbling("2s", grace="200ms"))
+bursts = by_key.filter(lambda value: value["seq"] // 10 % 2 == 0)
+windowed(bursts, "session", hg.session("500ms", grace="200ms"))
 events.repartition("group").agg(n=hg.count(), total=hg.sum("amount")).to(GROUPS)

@@ -26,9 +26,10 @@ from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import INTERMEDIATE, TopicsAdmin, TopicSpec
 
-from .account import differences, positions, windowed
+from .account import differences, positions
 from .load import PARTITIONS, Load
 from .reader import Watch
+from .windows import KINDS, windowed
 
 HERE = Path(__file__).parent
 MOST_S = 60.0
@@ -113,7 +114,8 @@ class Scene:
         stamped = {"message.timestamp.type": "LogAppendTime"}
         names = (self.source, self.counts, self.groups)
         topics = [NewTopic(name, PARTITIONS, 1, config=stamped) for name in names]
-        made = admin.create_topics([*topics, *(NewTopic(name, PARTITIONS, 1) for name in (self.windows, self.late))])
+        topics += [NewTopic(f"{name}-{kind}", PARTITIONS, 1) for name in (self.windows, self.late) for kind in KINDS]
+        made = admin.create_topics(topics)
         for future in made.values():
             future.result(60)
 
@@ -296,6 +298,6 @@ class Scene:
         truth, wrong = differences(
             self.broker.bootstrap, job=self.job, source=self.source, counts=self.counts, groups=self.groups, upto=upto
         )
-        wrong += windowed(self.broker.bootstrap, self.windows, self.late, truth, closed=closed)
+        wrong += windowed(self.broker.bootstrap, self.windows, self.late, truth.timed, closed=closed)
         assert not wrong, f"{len(wrong)} differences, the first:\n" + "\n".join([*wrong[:15], *self.story])
         return truth.records
