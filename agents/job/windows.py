@@ -229,6 +229,12 @@ class WindowedStream(Generic[K, V]):
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
+            if name in ("batch", "gather", "spark"):
+                raise DeclarationError(
+                    f".window().{name}(): the rows of a window cannot go to Spark yet",
+                    remedy=".window(…).agg(…).batch(max_rows=…).spark(…) passes the results of windows to Spark; "
+                    ".batch(max_rows=…, max_age=…).spark(…) without a window passes the rows",
+                )
             raise DeclarationError(
                 f".window().{name}(): a window is not a record",
                 remedy=f".window(…).agg(n=hg.count()).{name}(…), .window(…).process(MyActor).{name}(…), or .{name}(…) without .window(…)",

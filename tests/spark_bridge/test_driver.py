@@ -216,3 +216,34 @@ def test_a_result_is_as_old_as_its_batch_and_the_time_behind_it_waits_for_it(ses
         d.send("orders", {"country": "FR", "n": 7_000})
         d.advance("1s")
         assert [record.value for record in d.read("order")] == [["heard", 7_000], ["row", 7_000], ["heard", 10_000]]
+
+
+def in_all(df: Any, batch: Any) -> Any:
+    """How many rows all results of a window count together."""
+    from pyspark.sql import functions as F
+
+    return df.groupBy("window_start").agg(F.sum("n").alias("n"))
+
+
+def test_results_of_windows_go_to_spark_and_what_comes_back_into_windows(session: Any) -> None:
+    """Each once and in its own time: the window behind Spark waits for what Spark still owes, also over a restart."""
+    app = hg.App("sales")
+    tens = app.input("orders", timestamp="n").repartition("country").window(hg.tumbling("10s")).agg(n=hg.count())
+    back = tens.batch(name="lot", max_rows=3, max_age="1m").spark(in_all, schema="window_start long, n long")
+    halves = back.repartition(lambda row: "all", name="all").window(hg.tumbling("30s"))
+    halves.agg(n=hg.sum("n"), parts=hg.count()).to("halves")
+
+    def found() -> list[tuple[int, int, int, str]]:
+        values = [one.value for one in d.read("halves")]
+        return [(one["window_start"], one["n"], one["parts"], one["closed_by"]) for one in values]
+
+    with Driver(app, spark=session) as d:
+        times = (1_000, 2_000, 12_000, 13_000, 14_000, 45_000)
+        d.send_all("orders", [{"country": ("DE", "FR")[n % 2], "n": ts} for n, ts in enumerate(times)])
+        d.advance("1s")
+        assert found() == []  # four results, and three are a batch: the fourth one waits
+        d.restart()
+        d.advance("1m")
+        assert found() == [(0, 5, 3, "watermark")]
+        d.drain()
+        assert found() == [(30_000, 1, 1, "drain")]

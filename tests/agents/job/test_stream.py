@@ -89,6 +89,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("batch of no rows", lambda a, s: s.batch(max_rows=0), "at least 1"),
     ("batch of true bytes", lambda a, s: s.batch(max_bytes=True), "at least 1"),
     ("batch of no age", lambda a, s: s.batch(max_age="old"), "not a duration"),
+    ("a window at Spark", lambda a, s: s.window(hg.tumbling("1s")).spark(len, schema=""), ".window(…).agg(…).batch(max_rows=…).spark(…)"),
+    ("a window is not a stream", lambda a, s: s.window(hg.tumbling("1s")).to("x"), ".window().to(): a window is not a record"),
     ("a batch is not a stream", lambda a, s: s.batch(max_rows=1).to("x"), ".batch().to(): a batch is not a record"),
     ("spark without a schema", lambda a, s: s.batch(max_rows=1).spark(two, schema=""), "without a schema"),
     ("spark of one argument", lambda a, s: s.batch(max_rows=1).spark(lambda df: df, schema="a int"), "called with (df, batch)"),
