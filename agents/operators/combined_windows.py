@@ -68,9 +68,15 @@ class WindowCombineOp(ShuffleOp):
             return
         kept, tally, step = self.kept, self.tally, self.shuffle_step
         self.kept = self._empty()
-        at = [(end, key) for end in kept.ends for key in kept.open[end].states]
-        states = [[end, tally.rows[end][key], *kept.open[end].states[key]] for end, key in at]
+        keys: list[bytes | None] = []
+        states: list[list[Any]] = []
+        times: list[int] = []
+        for end in kept.ends:
+            window = kept.open[end].states
+            keys += window
+            counts = map(tally.rows[end].__getitem__, window)
+            states += [[end, n, *state] for n, state in zip(counts, window.values(), strict=True)]
+            times += map(tally.times[end].__getitem__, window)
         values = encode(step, PARTIAL, states)
-        times = [tally.times[end][key] for end, key in at]
         with blaming(step):
-            self.env.shuffle(step.name, step.everyone, [key for _, key in at], times, values, plan=self.plan.digest)
+            self.env.shuffle(step.name, step.everyone, keys, times, values, plan=self.plan.digest)
