@@ -36,12 +36,15 @@ def cost(with_them: Figures, without: Figures) -> float:
 def main() -> int:
     """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench watermarks", description=(__doc__ or "").partition("\n")[0])
-    words.add_argument("--quick", action="store_true", help="small rounds")
+    words.add_argument("--quick", action="store_true", help="fewer rounds")
     words.add_argument("--pairs", type=int, default=9)
     given = words.parse_args()
     counted: dict[str, list[int]] = {"B": [], "S": []}
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
-        run = Run(broker, directory, quick=given.quick, rounds=5, settings=("intermediate.trim=false",))
+        # many rounds behind a short warm-up: a commit more or less at either end must not count
+        run = Run(
+            broker, directory, quick=True, rounds=10 if given.quick else 25, settings=("intermediate.trim=false",)
+        )
 
         def look(topics: Sequence[str]) -> None:
             (stream,) = (topic for topic in topics if topic.endswith("-by-user"))
