@@ -165,7 +165,15 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
     def hold(self: Inputs) -> None:
         """Do nothing, so that idleness never expires."""
 
-    return [(Inputs, "is_idle", is_idle), (Inputs, "_hold", hold), (task_intake, "GAP_S", float("inf"))]
+    original = Inputs.observe
+
+    def observe(self: Inputs, now: Any) -> None:
+        """Judge every source that has been read, without an answer about it."""
+        self.unobserved |= {at for at, clock in self.clocks.items() if clock.seen_s > float("-inf")}
+        original(self, now)
+
+    planted = [(Inputs, "is_idle", is_idle), (Inputs, "_hold", hold), (Inputs, "observe", observe)]
+    return [*planted, (task_intake, "GAP_S", float("inf"))]
 
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
