@@ -134,7 +134,7 @@ def test_a_seek_backwards_between_two_runs_opens_closed_windows_again(hg: Headga
     hg.json("answer", "seek", hg.job, orders, "--to", "oldest", "--yes")
     hg.start("--run-id", "r2")
     until_results(hg, dict.fromkeys(closed, 2) | last)
-    assert [one["late_rows"] for one in windows(hg)] == [0]
+    hg.until(lambda: [one["late_rows"] for one in windows(hg)] == [0], "no row is late")
     hg.run("stop", hg.job, "--wait", "--timeout", "60s")
     assert hg.ended() == 0
     hg.start("--run-id", "r2")  # what this run has closed stays closed
@@ -204,7 +204,7 @@ def test_open_windows_and_late_rows_are_seen_from_outside(hg: Headgate) -> None:
     assert opened() == every  # read from the task log: no worker is alive
     hg.start()
     hg.running()
-    (again,) = windows(hg)
+    (again,) = hg.until(lambda: windows(hg), "its heartbeat says what is open")
     assert (again["entries"], again["oldest_ends"]) == (5, found["oldest_ends"])
     drained(hg)
     assert windows(hg) == []
