@@ -259,10 +259,10 @@ class OpenRows:
         """All rows of a window that closes, by key."""
         if self.read is None or self.read[0] != end:
             window = self.open[end]
-            blocks: dict[int, Any] = {
-                number: value[2:] for number, value in enumerate(self.table.get_many(window.slots))
-            }
-            blocks |= _stored(window.unwritten)
+            blocks = _stored(window.unwritten)
+            for number, slot in enumerate(window.slots):
+                if number not in blocks:
+                    blocks[number] = self.table[slot][2:]
             rows: dict[bytes, list[KeptRow]] = {}
             for number in sorted(blocks):
                 for key, entry in zip(*blocks[number], strict=True):
