@@ -4,12 +4,13 @@
 
 Windows of 10 s with a grace of two hours, four tasks. Event time runs as fast as the worker reads: `rows` rows a window, whose keys take
 turns, and at the end three windows with a row of every key. The grace keeps a window open for about as long as a commit takes, so its
-blocks are written to the log before it closes, and their tombstones later.
+blocks are written to the log before it closes, and deleted or overwritten later.
 
-The log has segments of 1 MiB in place of 64: it is smaller than at full rate by as much, and the active segment is never compacted. All
-of its tombstones are younger than `delete.retention.ms` (seven days), as they are in a job that has run for so long. Measured when the
-cleaner has come to rest: bytes of the log on the broker's disk, records and bytes of the table in it, and the time that tasks spend
-restoring on an empty disk. Beside it, a job that was given only the last two hours: its open state is the same.
+The log has segments of 1 MiB in place of 64: it is smaller than at full rate by as much. All of its tombstones are younger than
+`delete.retention.ms` (seven days), as they are in a job that has run for so long. Measured twice: when the cleaner has come to rest, and
+when it has also compacted the active segments, which Kafka closes only after an hour (`max.compaction.lag.ms`). Each time: bytes of the log
+on the broker's disk, those of transaction markers, records and bytes of the table, and the time that tasks restore on an empty disk.
+Beside it, a job that was given only the last two hours: its open state is the same.
 
 Prints a table; writes `bench/out/windows_state.json`.
 """
@@ -19,21 +20,25 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import struct
 import sys
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
+import msgpack
 from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.topics import TASK_LOG
 from headgate.core.task.checkpoint import table_prefix
+from headgate.core.windows.slots import holds_window
 
 from . import report
 from .restart import restoring_s, wait_ready
-from .rig import HERE, PARTITIONS, Program, make_topic, read_all, scratch
+from .rig import HERE, PARTITIONS, Program, admin, make_topic, read_all, scratch
 
 WINDOW_MS, GRACE_MS = 10_000, 7_200_000
 DAY_MS = 86_400_000
@@ -42,11 +47,14 @@ PATIENCE_S = 1800.0
 REST_S = 12.0
 """The cleaner is at rest when the log has had one size for so long."""
 PREFIX = table_prefix("windows")
+HEAD = struct.Struct(">8xi9xh")
+"""The length and the attributes of a record batch."""
+LENGTH_FROM, CONTROL = 12, 0x20
+"""Where the length counts from, and the attribute of a batch that is a transaction marker."""
 
 
 def fill(bootstrap: str, topic: str, first: int, last: int, rows: int, keys: int) -> None:
     """The rows of windows number `first` up to `last`; the last three have all keys."""
-    make_topic(bootstrap, topic)
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4", "log_level": 0}
     producer = Producer({**settings, "queue.buffering.max.messages": 2_000_000})
     for window in range(first, last):
@@ -69,7 +77,8 @@ def fill(bootstrap: str, topic: str, first: int, last: int, rows: int, keys: int
 class Job:
     """One job: its worker, its task log, its disk."""
 
-    def __init__(self, broker: Broker, directory: Path, source: str) -> None:
+    def __init__(self, broker: Broker, directory: Path, source: str, last: int) -> None:
+        self.source, self.last = source, last
         self.name = f"windows-{uuid.uuid4().hex[:6]}"
         self.broker = broker
         self.directory = directory
@@ -107,6 +116,19 @@ class Job:
         """Of all segments of the task log at the broker."""
         return sum(path.stat().st_size for path in self.directory.rglob(f"{self.log}-*/*.log"))
 
+    def markers(self) -> int:
+        """The bytes of transaction markers in the task log."""
+        found = 0
+        for path in self.directory.rglob(f"{self.log}-*/*.log"):
+            data, at = path.read_bytes(), 0
+            while len(data) - at >= HEAD.size:
+                length, attributes = HEAD.unpack_from(data, at)
+                if not length:  # the rest of the file is not written yet
+                    break
+                at += LENGTH_FROM + length
+                found += (LENGTH_FROM + length) * bool(attributes & CONTROL)
+        return found
+
     def in_log(self) -> dict[str, int]:
         """Records of the window table in the log, as a restore reads them, and what is live of them."""
         last: dict[tuple[int, bytes], int] = {}
@@ -131,21 +153,57 @@ class Job:
                 since, known = time.monotonic(), now
         return known
 
-    def measure(self) -> dict[str, Any]:
-        """Run until everything is read, let the cleaner come to rest, restore on an empty disk."""
+    def entries(self) -> int:
+        """Keys in the windows that the log has open."""
+        blocks: dict[tuple[int, bytes], int] = {}
+        for message in read_all(self.broker.bootstrap, self.log):
+            key, value = message.key(), message.value()
+            if key.startswith(PREFIX) and holds_window(key[len(PREFIX) :]):
+                blocks[message.partition(), key] = 0 if value is None else len(msgpack.unpackb(value[1:])[2])
+        return sum(blocks.values())
+
+    def measure(self, entries: int) -> dict[str, Any]:
+        """Run until windows with so many keys are open, which come last; then measure before and behind the last compaction."""
         began = time.monotonic()
         program = self.start()
-        self.settled(self.bytes_on_disk, 8.0)
-        ran_s = time.monotonic() - began
+        while True:
+            self.settled(self.bytes_on_disk, 8.0)
+            if (found := self.entries()) >= entries:
+                break
+            if program.popen.poll() is not None or time.monotonic() - began > PATIENCE_S:
+                raise AssertionError(f"{found} of {entries} entries\n{program.told()}")
+        row: dict[str, Any] = {"ran_s": time.monotonic() - began, "entries": found}
         program.stop()
-        row: dict[str, Any] = {"ran_s": ran_s, "log_bytes": self.settled(self.bytes_on_disk, REST_S), **self.in_log()}
+        row["at_rest"] = self.restored()
+        self.compact()
+        return {**row, "compacted": self.restored(), "load": os.getloadavg()[0]}
+
+    def compact(self) -> None:
+        """Let the broker close and compact the active segments. It closes them with the next record, so the job gets some more rows."""
+        settings = {"segment.ms": "1000", "max.compaction.lag.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.log, incremental_configs=entries)
+        client = admin(self.broker.bootstrap)
+        for future in client.incremental_alter_configs([resource]).values():
+            future.result(30)
+        program = self.start()
+        fill(self.broker.bootstrap, self.source, self.last - 1, self.last, 0, PARTITIONS)
+        self.settled(self.bytes_on_disk, REST_S)
+        program.stop()
+
+    def restored(self) -> dict[str, Any]:
+        """Look at the log when the cleaner is at rest, and restore on an empty disk."""
+        row: dict[str, Any] = {"log_bytes": self.settled(self.bytes_on_disk, REST_S), "markers": self.markers()}
+        row |= self.in_log()
         for place in self.disk.iterdir():
             if place.name != "location":
                 shutil.rmtree(place, ignore_errors=True)
         program = self.start()
         row["restoring_s"] = restoring_s(program)
         program.stop()
-        return {**row, "load": os.getloadavg()[0]}
+        return row
 
 
 def main() -> int:
@@ -162,14 +220,21 @@ def main() -> int:
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         for what, first in (("all of it", 0), ("its end only", last - GRACE_MS // WINDOW_MS)):
             source = f"events-{uuid.uuid4().hex[:6]}"
+            make_topic(broker.bootstrap, source)
             fill(broker.bootstrap, source, first, last, given.rows, given.keys)
-            row = found[what] = Job(broker, directory, source).measure()
+            whole = last - first
+            row = found[what] = Job(broker, directory, source, last).measure(3 * given.keys)
             print(
-                f"{what:13} {last - first:>7,} windows in {row['ran_s']:.0f} s: log {row['log_bytes'] / 1e6:.2f} MB, "
-                f"{row['records']:,} records ({row['tombstones']:,} tombstones), live {row['live_bytes'] / 1e6:.2f} MB in "
-                f"{row['blocks']:,} blocks; restored from empty in {row['restoring_s']:.2f} s   load {row['load']:.1f}",
-                flush=True,
+                f"{what}: {whole:,} windows in {row['ran_s']:.0f} s, {row['entries']:,} entries open, load {row['load']:.1f}"
             )
+            for when in ("at_rest", "compacted"):
+                one = row[when]
+                print(
+                    f"  {when:9} log {one['log_bytes'] / 1e6:6.2f} MB (markers {one['markers'] / 1e6:.2f}), {one['records']:>7,} "
+                    f"records ({one['tombstones']:,} tombstones), live {one['live_bytes'] / 1e6:.2f} MB in {one['blocks']:,} "
+                    f"blocks: {one['log_bytes'] / one['live_bytes']:.1f} times; restored from empty in {one['restoring_s']:.2f} s",
+                    flush=True,
+                )
     report.keep("windows_state", {"days": given.days, "rows": given.rows, "keys": given.keys, "found": found})
     return 0
 
