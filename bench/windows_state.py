@@ -2,9 +2,9 @@
 
     python -m bench windows_state [--days 7] [--rows 20] [--keys 10000]
 
-Windows of 10 s with a grace of two hours, four tasks. Event time runs as fast as the worker reads: `rows` rows a window, whose keys take
-turns, and at the end three windows with a row of every key. The grace keeps a window open for about as long as a commit takes, so its
-blocks are written to the log before it closes, and deleted or overwritten later.
+Windows of 10 s with a grace of two hours, four tasks: `rows` rows a window, whose keys take turns, and at the end three windows with a row
+of every key. Event time runs as fast as the worker commits: each commit is given fewer windows than the grace keeps open. So the blocks of
+each window are written to the log before it closes, and deleted or overwritten later.
 
 The log has segments of 1 MiB in place of 64: it is smaller than at full rate by as much. All of its tombstones are younger than
 `delete.retention.ms` (seven days), as they are in a job that has run for so long. Measured twice: when the cleaner has come to rest, and
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headgate.agents.broker.broker import Broker
@@ -43,6 +43,8 @@ from .rig import HERE, PARTITIONS, Program, admin, make_topic, read_all, scratch
 WINDOW_MS, GRACE_MS = 10_000, 7_200_000
 DAY_MS = 86_400_000
 SEGMENT = 1 << 20
+STEP = 600
+"""The windows that come between two commits, at most."""
 PATIENCE_S = 1800.0
 REST_S = 12.0
 """The cleaner is at rest when the log has had one size for so long."""
@@ -53,11 +55,11 @@ LENGTH_FROM, CONTROL = 12, 0x20
 """Where the length counts from, and the attribute of a batch that is a transaction marker."""
 
 
-def fill(bootstrap: str, topic: str, first: int, last: int, rows: int, keys: int) -> None:
-    """The rows of windows number `first` up to `last`; the last three have all keys."""
+def fill(bootstrap: str, topic: str, first: int, upto: int, last: int, rows: int, keys: int) -> None:
+    """Write the rows of windows number `first` up to `upto`; those of the last three windows have all keys."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4", "log_level": 0}
     producer = Producer({**settings, "queue.buffering.max.messages": 2_000_000})
-    for window in range(first, last):
+    for window in range(first, upto):
         count = keys if window >= last - 3 else rows
         for i in range(count):
             user = (window * rows + i) * 7919 % keys if count == rows else i
@@ -162,10 +164,28 @@ class Job:
                 blocks[message.partition(), key] = 0 if value is None else len(msgpack.unpackb(value[1:])[2])
         return sum(blocks.values())
 
-    def measure(self, entries: int) -> dict[str, Any]:
+    def end(self) -> int:
+        """The end of the task log: it grows with each commit."""
+        reader = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "bench-end", "log_level": 0})
+        try:
+            return sum(
+                reader.get_watermark_offsets(TopicPartition(self.log, p), timeout=30)[1] for p in range(PARTITIONS)
+            )
+        finally:
+            reader.close()
+
+    def measure(self, first: int, rows: int, keys: int) -> dict[str, Any]:
         """Run until windows with so many keys are open, which come last; then measure before and behind the last compaction."""
         began = time.monotonic()
         program = self.start()
+        for window in range(first, self.last, STEP):
+            before = self.end()
+            fill(self.broker.bootstrap, self.source, window, min(window + STEP, self.last), self.last, rows, keys)
+            while self.end() == before:
+                if program.popen.poll() is not None or time.monotonic() - began > PATIENCE_S:
+                    raise AssertionError(program.told())
+                time.sleep(0.05)
+        entries = 3 * keys
         while True:
             self.settled(self.bytes_on_disk, 8.0)
             if (found := self.entries()) >= entries:
@@ -189,7 +209,7 @@ class Job:
         for future in client.incremental_alter_configs([resource]).values():
             future.result(30)
         program = self.start()
-        fill(self.broker.bootstrap, self.source, self.last - 1, self.last, 0, PARTITIONS)
+        fill(self.broker.bootstrap, self.source, self.last - 1, self.last, self.last, 0, PARTITIONS)
         self.settled(self.bytes_on_disk, REST_S)
         program.stop()
 
@@ -221,9 +241,8 @@ def main() -> int:
         for what, first in (("all of it", 0), ("its end only", last - GRACE_MS // WINDOW_MS)):
             source = f"events-{uuid.uuid4().hex[:6]}"
             make_topic(broker.bootstrap, source)
-            fill(broker.bootstrap, source, first, last, given.rows, given.keys)
             whole = last - first
-            row = found[what] = Job(broker, directory, source, last).measure(3 * given.keys)
+            row = found[what] = Job(broker, directory, source, last).measure(first, given.rows, given.keys)
             print(
                 f"{what}: {whole:,} windows in {row['ran_s']:.0f} s, {row['entries']:,} entries open, load {row['load']:.1f}"
             )
