@@ -166,8 +166,7 @@ def adopt(table: str, history: History | None, schema: Schema, *, migrates: bool
         return Adopted(History(schema.kind, schema.key, (Version(schema.value, schema.fields, ids),)))
     foreign = _foreign(history, schema)
     if foreign:
-        windows = history.kind != schema.kind and is_of_windows(history, schema)
-        raise SchemaRefused(table, foreign, _ways_out(table, windows=windows))
+        raise SchemaRefused(table, foreign, _ways_out(table, windows=is_of_windows(history, schema)))
     last = history.last
     if history.migrating and not migrates:
         raise SchemaRefused(
@@ -279,7 +278,7 @@ def is_of_windows(history: History, schema: Schema) -> bool:
 
 
 def _ways_out(table: str, *, migrate: bool = False, windows: bool = False) -> str:
-    ways = [f"run the old code, or give '{table}' another name so that it starts empty"]
+    ways = [f"run the old code; when that is drained, give '{table}' another name so that it starts empty"]
     if windows:
         ways.insert(0, "drain the job with the old code: that closes its open windows, and other windows can begin")
     if migrate:
